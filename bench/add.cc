@@ -1,7 +1,8 @@
-/* add.cc -- `add`, `many`, `hot`, `acquire`: how long one call takes on tables that are there.
+/* add.cc -- `add`, `many`, `hot`, `acquire`: how long one call takes on a loaded table.
  *   W0 1,024 keys   W1 65,536 keys   W2 many keys, uniform   W3 the same keys, Zipf 0.99   W4 one key
- * Always true: a table is loaded, measured in every way the command knows, its sum checked, and gone; the next peer
- * follows. So W2 and W3, dependent or not, with one thread or more, are measured on one and the same load. */
+ * Always true: a table is loaded, measured in every way the command knows, its sum is checked, and it is gone before
+ * the next peer begins. So W2 and W3, dependent or not, with one thread or more, are measured on one and the same
+ * load. */
 #include "bench/bench.h"
 #include "bench/server.h"
 
@@ -44,7 +45,7 @@ Plan plan_for(const Bench &bench, const Stream &stream, uint64_t ops, unsigned t
     return plan;
 }
 
-/* Each key new or known as the stream has it: the stream once. */
+/* Runs the stream once: it decides which keys are new and which are known. */
 Plan plan_once(const Stream &stream) {
     Plan plan;
     plan.stream = &stream;
@@ -149,7 +150,7 @@ void add_large(Bench &bench) {
 const Small w0 = {"W0", 1024, 65536, 4000000};
 const Small w1 = {"W1", 65536, 262144, 4000000};
 
-/* One key: a stream of it that stays in the first cache. */
+/* A stream of one key, which stays in the first cache. */
 Stream one_key() {
     return stream_uniform(natural, 1, 1024, 1);
 }
@@ -228,7 +229,7 @@ void command_hot(Bench &bench) {
             std::vector<const bench_peer *> forms = entry.forms;
             if (entry.peer == bench_ours())
                 forms.insert(forms.end(), {bench_ours_pinned(), bench_ours_acquire_exactly(), bench_ours_acquire()});
-            /* A table for each: what has become striped, or sliced, stays so. */
+            /* Each form has its own table: a counter that was striped or sliced stays so. */
             for (const bench_peer *form : forms) {
                 Loaded table(child, entry.peer, setup_for(all, 64, threads.back()), all, 1);
                 for (unsigned count : threads) table.run(form, "W4", "plain", plan_for(bench, key, 4000000, count));
@@ -236,7 +237,7 @@ void command_hot(Bench &bench) {
             }
         });
     });
-    Server server(Server::redis); /* leases come from there: without it their row is left out */
+    Server server(Server::redis); /* leases come from this server: without it, their row is left out */
     for (int round = 0; !server.address().empty() && round < bench.rounds(5); round++)
         bench.measure("hot", natural, round, bench_ours_acquire_hard(), [&](Child &child) {
             bench_setup setup = setup_for(all, 64, threads.back());
@@ -285,7 +286,7 @@ void command_acquire(Bench &bench) {
             bench_setup setup = setup_for(one->all, one->keys, bench.threads_most());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_synced(), setup, one->all, cores());
-            /* Totals and the others' pace are known from here on, as of keys that live for longer than some
+            /* From here on totals and the rate of the other engines are known, as for keys that live for several
              * intervals. */
             for (int interval = 0; interval < 5; interval++) {
                 Plan plan;

@@ -1,4 +1,4 @@
-/* bench.cc -- what the commands share: who takes part, and loading. */
+/* bench.cc -- what the commands share: the choice of peers, and loading. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"
@@ -11,7 +11,7 @@ namespace bench {
 
 uint64_t Bench::keys_large() const {
     if (options.keys != 0) return options.keys;
-    /* The largest peer takes about 350 bytes a counter, streams and what else lives here 150. */
+    /* The largest peer takes about 350 bytes a counter; streams and the rest of this process take 150. */
     static const uint64_t fit = available_bytes() / 500;
     return std::min<uint64_t>(10000000, std::max<uint64_t>(fit, 100000));
 }
@@ -46,7 +46,7 @@ void Bench::measure(const std::string &command, unsigned key_bytes, int round, c
 
 std::vector<const bench_peer *> peers_for(const Bench &bench, uint32_t stride) {
     std::vector<const bench_peer *> all;
-    (void)stride; /* of no use where no peer was built */
+    (void)stride; /* unused where no peer was built */
 #ifdef BENCH_WITH_TBB
     all.push_back(bench_tbb(stride, false));
     all.push_back(bench_tbb(stride, true));

@@ -1,5 +1,5 @@
-/* bench.h -- what every command of the benchmark is given, and the commands.
- * Always true: nothing about speed is asserted; a wrong sum fails. */
+/* bench.h -- the options that every command of the benchmark takes, and the commands.
+ * Always true: no command asserts speed; a wrong sum fails. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -14,12 +14,12 @@
 namespace bench {
 
 struct Options {
-    int rounds = 0;                 /* 0: each command's own */
+    int rounds = 0;                 /* 0: the command's own number */
     double seconds = 0;             /* of one measurement; 0: by calls */
-    uint64_t ops = 0;               /* calls of one measurement; 0: each workload's own */
+    uint64_t ops = 0;               /* calls of one measurement; 0: the workload's own number */
     uint64_t keys = 0;              /* of the large workloads; 0: 10 million, fewer where memory is short */
     std::vector<unsigned> threads;  /* 1, 2, 4 ... cores */
-    std::vector<std::string> peers; /* only those whose name holds one of these; empty: all */
+    std::vector<std::string> peers; /* only those whose name contains one of these; empty: all */
     std::string csv, folder = ".";
 };
 
@@ -33,33 +33,33 @@ struct Bench {
     uint64_t keys_large() const;
     unsigned threads_most() const;
     bool wants(const bench_peer *peer) const;
-    /* One child; its figures into the report, a failure as well. */
+    /* Runs one child. Its figures, or its failure, go into the report. */
     void measure(const std::string &command, unsigned key_bytes, int round, const bench_peer *peer,
                  const std::function<void(Child &)> &work);
 };
 
-/* Every table to compare with for slots of `stride` bytes, those that --peers names; ours is not among them. */
+/* All tables to compare Tallywheel with, for slots of `stride` bytes, as far as --peers names them. */
 std::vector<const bench_peer *> peers_for(const Bench &bench, uint32_t stride);
-/* A line for each peer that was left out of the build. */
+/* Prints a line for each peer that was left out of the build. */
 void print_left_out();
 
-/* Everyone once each round, the first one another each time. */
+/* Calls `work` for each of `all`, once per round. Each round begins with another one. */
 template <class T> void rotate(const std::vector<T> &all, int rounds, const std::function<void(int, const T &)> &work) {
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < all.size(); i++) work(round, all[(i + static_cast<size_t>(round)) % all.size()]);
 }
 
-/* A table that is loaded, with what must come out in the end. */
+/* A loaded table, with the sum and the number of counters that must come out in the end. */
 struct Loaded {
     Child &child;
     const bench_peer *peer;
     void *self = nullptr;
     int64_t sum = 0;
     uint64_t counters = 0;
-    double bytes = 0; /* per counter, by what the process grew */
+    double bytes = 0; /* per counter: by how much the process grew */
 
     Loaded(Child &to, const bench_peer *of, const bench_setup &setup, const Stream &all, unsigned threads);
-    /* A measured run with this peer or another form of it, after a tenth of it to warm up unless keys are new. */
+    /* A measured run with this peer or another form of it. It warms up with a tenth of the run, unless keys are new. */
     Outcome run(const bench_peer *form, const char *workload, const char *variant, Plan plan, uint64_t fresh = 0);
     void check() {
         child.check(peer, self, sum, counters);
@@ -73,10 +73,14 @@ void command_grow(Bench &bench);
 void command_rollover(Bench &bench);
 void command_acquire(Bench &bench);
 void command_memory(Bench &bench);
+void command_top(Bench &bench);
 void command_redis(Bench &bench);
 void command_sync(Bench &bench);
+void command_tls(Bench &bench);
+void command_cluster(Bench &bench);
 void command_engines(Bench &bench);
 void command_neighbour(Bench &bench);
+void command_distinct(Bench &bench);
 void command_floor(Bench &bench);
 
 } // namespace bench

@@ -1,15 +1,16 @@
-/* engines.cc -- `engines`: what it costs a Redis that many engines share it, while nothing happens: the registry of
- * live engines, the epoch of hard limits, the word on windows that one engine closes; and a draw on a hard limit that
- * all of them draw on.
+/* engines.cc -- `engines`: what many idle engines cost the Redis that they share. Measured are the registry of live
+ * engines, the epoch of hard limits, and the heartbeat for windows that one engine closes. Also a draw on a hard
+ * limit that all engines draw on.
  *
- * One process plays all engines, by the scripts' own words: 10, 100, 1,000 and 10,000 of them.
- *   us       what Redis says of a script (INFO commandstats): execution alone, and others who had the core meanwhile
- *   cpu      what the server's process took for it, reading, parsing and answering with it: the steadier of the two
- *   every    how often Redis tells an engine to say such a word
+ * One process plays all engines, with the scripts and their arguments: 10, 100, 1,000 and 10,000 engines.
+ *   us       what Redis says of a script (INFO commandstats): from its beginning to its end, with the time
+ *            in which others had the core
+ *   cpu      what the server's process took for it, reading, parsing and replying included: the steadier of the two
+ *   every    how often Redis tells an engine to send this message
  *   scripts  how many of them all engines together send in a second
  *   core     how much of one core of Redis that takes, by cpu
- * Always true: each number of engines has a server of its own; Redis must count all of them, and the units that were
- * drawn. */
+ * Always true: each number of engines has a server of its own. Redis must count all of the engines, and the units
+ * that were drawn. */
 #include "bench/bench.h"
 
 #include "bench/server.h"
@@ -33,7 +34,8 @@ namespace bench {
 namespace {
 
 constexpr size_t pipeline = 100;
-constexpr size_t parts = 10; /* of a measurement, whose median is taken: in some of them others had the core */
+/* Parts of a measurement. The median of them counts: in some of them others had the core. */
+constexpr size_t parts = 10;
 constexpr size_t words_least = 20000;
 constexpr int64_t every_draw_ms = 500;
 
@@ -83,7 +85,7 @@ class Connection {
         put(words);
         return get();
     }
-    /* A figure of INFO, behind `after`. */
+    /* The figure that stands behind `name` in INFO, in the part behind `after`. */
     double info(const char *section, const char *after, const char *name) {
         Reply reply(ask({"INFO", section}));
         const char *at =
@@ -102,19 +104,19 @@ class Connection {
     redisContext *self_;
 };
 
-/* An engine, as far as Redis sees it. */
+/* What Redis sees of an engine. */
 struct Engine {
     std::string instance, epoch, run, life, changes = "-1", every = "150";
     int64_t number = 0, granted = 0;
     bool said = false;
 };
 
-/* A kind of word: what one engine says, and what it learns. */
+/* A kind of message: what one engine sends, and what it learns from the reply. */
 struct Kind {
     const char *name, *script;
     std::function<Words(Engine &)> say; /* keys and arguments; their number first */
     std::function<bool(Engine &, const Reply &)> learn;
-    size_t every_at; /* where the answer says how often; 0: it does not */
+    size_t every_at; /* where the reply says how often; 0: it does not say */
 };
 
 struct Figures {
@@ -208,7 +210,7 @@ double median_of(std::vector<double> all) {
     return all[all.size() / 2];
 }
 
-/* The next so many engines say it, in turn; false: an answer was not what it should be. */
+/* The next so many engines send it in turn. False: a reply was not the expected one. */
 bool say(Connection &connection, const std::string &sha, const Kind &kind, std::vector<Engine> &engines, size_t words,
          Figures &figures) {
     static size_t next;
@@ -248,7 +250,7 @@ void measure(Bench &bench, size_t count, int round) {
         Reply loaded(connection.ask({"SCRIPT", "LOAD", kind.script}));
         std::string sha = loaded.self != nullptr && loaded.self->str != nullptr ? loaded.self->str : "";
         bool draws = kind.every_at == 0;
-        if (draws) usleep(1300000); /* who is new draws nothing */
+        if (draws) usleep(1300000); /* a new engine is granted nothing at first */
         bool good = say(connection, sha, kind, engines, draws ? count : 3 * count, figures);
         std::vector<double> us, cpu_us;
         size_t words = std::max(words_least, 2 * count) / parts;

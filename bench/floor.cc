@@ -1,7 +1,7 @@
-/* floor.cc -- `floor`: what the machine allows. The hash alone, an atomic add alone, random reads and atomic adds in
- * memory.
- * Always true: these are single threads, unless the row says two; `4K` and `2M` say which pages were asked for, and a
- * note says so if the large ones were not given. */
+/* floor.cc -- `floor`: what the machine allows. Measures the hash alone, an atomic add alone, and random reads and
+ * atomic adds in memory.
+ * Always true: one thread runs, unless the row says two. `4K` and `2M` say which pages were requested; a note says
+ * so if the large ones were not given. */
 #include "bench/bench.h"
 
 #include "bench/floor.h"
@@ -18,7 +18,7 @@ namespace bench {
 
 namespace {
 
-/* The floors are reported as forms of one peer that is none. They live as long as the process that made them. */
+/* The floors are reported as forms of a peer that does not exist. They live as long as the process that made them. */
 const bench_peer *floor_row(const char *form) {
     auto *peer = static_cast<bench_peer *>(std::calloc(1, sizeof(bench_peer)));
     peer->name = "floor";
@@ -28,7 +28,7 @@ const bench_peer *floor_row(const char *form) {
 
 std::atomic<uint64_t> sink;
 
-/* Calls `work`, which answers how many operations it did, and puts the ns of one. */
+/* Calls `work`, which returns how many operations it did, and puts the ns of one. */
 template <class Work> void put(Child &child, const char *workload, const bench_peer *row, Work work) {
     work(); /* warm */
     double begin = now_s();
@@ -59,7 +59,7 @@ void hashes(Child &child) {
     }
 }
 
-/* On words of our own; `spread` of them, to keep stores from following each other into one. */
+/* Adds to `Spread` words in turn, each on a line of its own: consecutive stores do not meet in one word. */
 template <unsigned Spread> uint64_t adds(std::atomic<uint64_t> *words) {
     constexpr uint64_t count = 20000000;
     for (uint64_t i = 0; i < count; i++) words[i % Spread * 8].fetch_add(1);
@@ -118,7 +118,7 @@ void in_cache(Child &child, unsigned all_cores) {
     put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
     put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
     if (all_cores < 2) return;
-    /* two threads, on one word and each on a line of its own: what stripes can gain */
+    /* two threads, on one word, and each on a line of its own: that is what stripes can gain */
     for (unsigned apart : {0u, 32u})
         put(child, "cache", floor_row(apart == 0 ? "xadd, 2 thr." : "own, 2 thr."), [apart] {
             std::thread other([apart] {

@@ -1,5 +1,5 @@
-/* floor.h -- the parts of floor_hash.c and floor_section.c for floor.cc. Always true: hashes are pure functions after
- * the one call of init; a section function answers how often it entered and left. */
+/* floor.h -- the functions of floor_hash.c and floor_section.c, for floor.cc. Always true: after the one call of
+ * init, hashes are pure functions. A section function returns how often it entered and left. */
 #ifndef BENCH_FLOOR_H
 #define BENCH_FLOOR_H
 

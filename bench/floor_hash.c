@@ -1,6 +1,6 @@
-/* floor_hash.c -- the engine's own hash, called as the engine calls it: what a call cannot be faster than, less its
- * add. In C, as the header of the hash is. Always true: every answer goes into the result, so no call can be left
- * out. */
+/* floor_hash.c -- the engine's own hash, called as the engine calls it: a call of the engine cannot be faster than
+ * that, its add aside. In C, because the header of the hash is in C. Always true: every hash goes into the result,
+ * so the compiler can leave none out. */
 #include "bench/floor.h"
 
 #include "engine/base/hash_aes.h"

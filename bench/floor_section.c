@@ -1,6 +1,6 @@
 /* floor_section.c -- what entering and leaving a read section costs: the engine's own (epoch.h), the same with the
- * fence that it leaves to the turn, and libck's ck_epoch. In C, as their headers are. Always true: between the two a
- * word is loaded that neither the compiler nor the processor may load earlier. */
+ * fence that the engine leaves to the turn, and libck's ck_epoch. In C, because their headers are in C. Always true:
+ * between entering and leaving a word is loaded, which neither the compiler nor the processor may load earlier. */
 #include "bench/floor.h"
 
 #include "engine/memory/epoch.h"

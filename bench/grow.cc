@@ -1,7 +1,8 @@
-/* grow.cc -- `grow` (W5): nothing but new keys, into tables that begin small. How long the calls take, the dearest too.
- * Every call is timed, so the throughput here holds one reading of the clock a call (about 10 ns), for everyone alike.
- * `paced` is an inserting thread that does not outrun background work: so many inserts a second and no more.
- * Always true: the machine's own noise is measured in the same rounds, as a peer that only reads the clock. */
+/* grow.cc -- `grow` (W5): only new keys, into tables that begin small. Measures how long the calls take, above all
+ * the longest. Every call is timed, so the throughput here includes one reading of the clock per call (about 10 ns),
+ * for every peer alike. `paced` is an inserting thread that does not outrun background work: it makes so many
+ * inserts a second and no more.
+ * Always true: the noise of the machine is measured in the same rounds, as a peer that only reads the clock. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"

@@ -1,7 +1,7 @@
-/* histogram.h -- counts of times, log-linear: 32 steps for each power of two, so any figure is within 3.2 % of the
- * truth; the largest is kept exactly.
- * Always true: recording is a shift, an add and a compare, touches one cache line of 16 KiB and never allocates; a
- * histogram has one writer. Times are in ticks of bench_ticks(), turned into ns when they are read. */
+/* histogram.h -- counts of times, log-linear: 32 steps for each power of two. So any figure is within 3.2 % of the
+ * truth; the largest time is kept exactly.
+ * Always true: recording is a shift, an add and a compare. It touches one cache line of the 16 KiB and never
+ * allocates. A histogram has one writer. Times are in ticks of bench_ticks() and become ns when they are read. */
 #ifndef BENCH_HISTOGRAM_H
 #define BENCH_HISTOGRAM_H
 
@@ -13,17 +13,17 @@
 
 #define BENCH_STEPS_LOG2 5u
 #define BENCH_STEPS (1u << BENCH_STEPS_LOG2)
-/* 2^44 ticks are more than an hour: nothing we time is longer. */
+/* 2^44 ticks are more than an hour: no measured time is longer. */
 #define BENCH_CELLS ((44u - BENCH_STEPS_LOG2 + 1) * BENCH_STEPS)
 
 struct bench_histogram {
     uint64_t count;
     uint64_t largest;
-    uint64_t last; /* when the last timed call ended: a row of calls needs one reading each */
+    uint64_t last; /* when the last timed call ended: consecutive calls need one reading of the clock each */
     uint64_t cells[BENCH_CELLS];
 };
 
-/* A tick is a nanosecond where there is no cheap cycle counter. */
+/* Where there is no cheap cycle counter, a tick is a nanosecond. */
 static inline uint64_t bench_ticks(void) {
 #if defined(__x86_64__)
     return __rdtsc();
@@ -54,7 +54,7 @@ static inline void bench_record(struct bench_histogram *histogram, uint64_t tick
     if (ticks > histogram->largest) histogram->largest = ticks;
 }
 
-/* The time since the last reading, as one call's. */
+/* Records the time since the last reading as that of one call. */
 static inline void bench_record_since(struct bench_histogram *histogram) {
     uint64_t now = bench_ticks();
     bench_record(histogram, now - histogram->last);

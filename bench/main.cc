@@ -1,5 +1,5 @@
-/* main.cc -- tallywheel-bench COMMAND [OPTIONS]: reads the options, says on what machine it runs, calls the command.
- * Exit status: 0; 1 if a run failed (a wrong sum, above all); 2 for a usage error. Speed never fails anything. */
+/* main.cc -- tallywheel-bench COMMAND [OPTIONS]: reads the options, prints on what machine it runs, calls the
+ * command. Exit status: 0; 1 if a run failed (above all by a wrong sum); 2 for a usage error. Slowness never fails. */
 #include "bench/bench.h"
 
 #include <algorithm>
@@ -26,8 +26,12 @@ static const struct Command {
     {"grow", "W5: new keys only, from small; latency to p99.999 and the worst call", command_grow},
     {"rollover", "windows following each other under load", command_rollover},
     {"memory", "bytes a counter", command_memory},
+    {"distinct", "an element added to a distinct count, beside an add to a counter", command_distinct},
+    {"top", "tw_top() over 10 million keys, and what it costs threads that add", command_top},
     {"redis", "Redis and memcached over a unix socket; Tallywheel with Redis behind it", command_redis},
     {"sync", "what counts cost a Redis: Tallywheel's batches, and the ways one would write by hand", command_sync},
+    {"tls", "what TLS costs a batch: TCP, TLS, unix socket", command_tls},
+    {"cluster", "what Redis Cluster costs a batch: one Redis, and a cluster of one node", command_cluster},
     {"engines", "what 10 to 10,000 engines cost a Redis while nothing happens, and a draw of theirs", command_engines},
     {"neighbour", "how long another client of the same Redis waits while 175,000 keys a second are merged",
      command_neighbour},
@@ -69,7 +73,7 @@ static std::vector<std::string> words(const char *text) {
     return all;
 }
 
-/* malloc is told by the environment before main(): once more from the start, with it set. */
+/* malloc reads the environment before main(). So this sets the variable and starts the program once more. */
 static void ask_for_large_pages(char **argv) {
     static const char tunable[] = "glibc.malloc.hugetlb=1";
     const char *set = std::getenv("GLIBC_TUNABLES");

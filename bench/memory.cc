@@ -1,8 +1,9 @@
-/* memory.cc -- `memory`: what a counter costs, by what the process grew (resident anonymous memory), all included.
- *   presized  the table was told how many keys would come (where it can be told)
- *   grown     it was not
- *   three     open, next and one window of history: only Tallywheel, its own accounts over those of one window
- * Always true: a table is measured in a process that holds nothing else that grows. */
+/* memory.cc -- `memory`: what a counter costs, by how much the process grew (resident anonymous memory), all
+ * included.
+ *   presized  the table knows how many keys will come (if it can take that number)
+ *   grown     the table does not know it
+ *   three     the open window, the next and one of history: only Tallywheel, its own account over that of one window
+ * Always true: a table is measured in a process in which nothing else grows. */
 #include "bench/bench.h"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ int64_t wall_ms() {
     return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The engine's own account at the end of one window, and its highest over the next windows, all as full as the
+/* The engine's own account at the end of one window, and its maximum over the next windows. All are as full as the
  * first. */
 void measure_windows(Child &child, const bench_peer *peer, const Stream &all) {
     constexpr int64_t window_ms = 4000;

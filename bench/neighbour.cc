@@ -1,20 +1,21 @@
 /* neighbour.cc -- `neighbour`: how long another client of the same Redis waits while an engine merges 175,000 keys a
  * second.
  *
- * The neighbour asks PING, some two thousand times a second. Beside it
+ * The neighbour sends PING, some two thousand times a second. Beside it runs one of these:
  *   nobody        the server is idle
- *   busy process  two processes use the machine as an engine does, a quarter of the time each, and Redis not at all
- *   Tallywheel    an engine as it is, its counts added 1,750 at a time
- *   N keys        its batches alone, of that size, one under way at a time: played by the script's own words, 17,500
- * keys every 100 ms
+ *   busy process  two processes use the machine as an engine does, a quarter of the time each, but not Redis
+ *   Tallywheel    a real engine; its counts are added 1,750 at a time
+ *   N keys        the engine's batches alone, of that size, one under way at a time: played with the real script,
+ *                 17,500 keys every 100 ms
  *   N keys x D    the same with D under way
- * Each is measured twice: `served`, where server and neighbour have real-time priority, so that nobody takes the core
- * from them: what is left is the order in which Redis serves; and `shared`, as processes are: waiting for a core is in
- * it.
- *   p50, p99   of the neighbour's PING, in microseconds; ratio: over nobody's
- *   us         Redis's own account of the script (INFO commandstats), for a key
+ * Each is measured twice. `served`: server and neighbour have real-time priority, so no process takes the core from
+ * them; what is left is the order in which Redis serves. `shared`: with usual priorities, so waiting for a core is
+ * included.
+ *   p50, p99   of the neighbour's PING, in microseconds; ratio: over those of `nobody`
+ *   us         what Redis says of the script (INFO commandstats), for one key
  *   kops       thousand keys a second that were merged
- * Always true: each run has a server of its own; played batches are all applied, once: the ledger's sum says so. */
+ * Always true: each run has a server of its own. All played batches are applied, once: the sum in the ledger says
+ * so. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"
@@ -67,7 +68,7 @@ const std::vector<Who> &everybody() {
     return all;
 }
 
-/* ---- a process beside ours, until it is told to end ---- */
+/* ---- a process beside ours, until it is told to end -------------------------------------------------------------- */
 
 volatile std::sig_atomic_t ended;
 
@@ -97,7 +98,7 @@ class Beside {
     pid_t pid_;
 };
 
-/* The next beat; what was missed is not made up for. */
+/* The time of the next beat. Missed beats are not made up for. */
 double next_beat(double at_s, double every_s) {
     double left_s = at_s + every_s - now_s();
     if (left_s <= 0) return now_s();
@@ -154,7 +155,7 @@ class Player {
     }
     Player(const Player &) = delete;
     Player &operator=(const Player &) = delete;
-    /* So many keys in batches of `size`, `depth` under way. */
+    /* Merges so many keys in batches of `size`, `depth` under way. */
     void merge(size_t count, size_t size, size_t depth) {
         size_t under_way = 0;
         for (; count >= size || under_way > 0; under_way--) {
@@ -212,7 +213,7 @@ class Player {
 
 int play(const Stream &keys, const std::string &address, const Who &who) {
     Player player(keys, address);
-    player.merge(player.count() / 1000 * 1000, 1000, 1); /* they are there */
+    player.merge(player.count() / 1000 * 1000, 1000, 1); /* now the keys exist */
     size_t owed = 0;
     for (double at_s = now_s(); !ended; at_s = next_beat(at_s, tick_s)) {
         owed += static_cast<size_t>(keys_a_second * tick_s);
@@ -283,7 +284,7 @@ class Neighbour {
         double took_s = now_s() - begin_s;
         Spent after = spent(info_);
         if (served) (void)be_real_time(server_.pid(), false);
-        if (!may) return; /* not permitted: no figures, and no row */
+        if (!may) return; /* not permitted: no figures and no row */
         double keys = after.keys - before.keys;
         std::vector<Metric> metrics;
         auto add = [&](const char *metric, double value) {
@@ -323,7 +324,7 @@ void measure(Bench &bench, const Stream &keys, int round, const Who &who) {
     if (who.kind == Who::busy) start(be_busy);
     if (who.kind == Who::engine) start([&] { return count_with_engine(keys, server.address()); });
     if (who.kind == Who::played) start([&] { return play(keys, server.address(), who); });
-    usleep(who.kind == Who::nobody ? 100000 : 2000000); /* the keys are made meanwhile */
+    usleep(who.kind == Who::nobody ? 100000 : 2000000); /* the keys are made in this time */
     {
         Neighbour neighbour(bench, server);
         neighbour.measure(who, round, true);

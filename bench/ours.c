@@ -1,6 +1,6 @@
 /* ours.c -- Tallywheel as one of the peers: the real engine, through the public header, with its own thread.
- * Always true: any answer but the expected one makes the total fail, so that no figure stands for calls that did not
- * count. Windows are those of the wall clock; a run over the full hour has its counts in two windows, and both are
+ * Always true: any result but the expected one makes the total fail, so no figure stands for calls that did not
+ * count. Windows are those of the wall clock. A run over the full hour has its counts in two windows, and both are
  * read. */
 #include "bench/peer.h"
 
@@ -18,12 +18,12 @@ struct ours {
     tw_engine *engine;
     tw_family *family;
     uint32_t stride;
-    bool is_alone; /* a family with Redis, and no Redis */
+    bool is_alone; /* a family with Redis, but no Redis is there */
     bool has_lease;
     int64_t window_ms;
     int64_t opened_ms;
-    _Atomic uint64_t wrong; /* answers that were not the expected one */
-    /* by the closing hook */
+    _Atomic uint64_t wrong; /* results that were not the expected one */
+    /* set by the closing hook */
     int64_t closed_sum;
     uint64_t closed_windows;
 };
@@ -62,12 +62,12 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     tw_family_options family;
     tw_options_init(&options);
     tw_family_options_init(&family);
-    /* Addresses only: memory is committed as used, and what it came to is what is reported. */
+    /* This reserves addresses only. Memory is committed as it is used, and the report has what was used. */
     options.memory_bytes_max = UINT64_C(1) << 36;
     options.error_text = family.error_text = error;
     options.error_size = family.error_size = sizeof error;
     options.redis_url = url;
-    /* An engine before this one is taken for alive for some seconds: a registry of its own. */
+    /* An earlier engine counts as alive for some seconds. So each engine has a registry of its own. */
     char prefix[32];
     snprintf(prefix, sizeof prefix, "%ld:", (long)getpid());
     if (url != NULL) options.redis_prefix = prefix;
@@ -96,7 +96,7 @@ static void *make_local(const struct bench_setup *setup) {
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
     char url[512];
-    /* Without an address nobody ever answers: the marks and the larger records are there, the traffic is not. */
+    /* Without an address no Redis replies: the marks and the larger records are there, the traffic is not. */
     snprintf(url, sizeof url, "unix://%s", setup->address != NULL ? setup->address : "/nonexistent/tallywheel-bench");
     return make_with(setup, url, merge, mode);
 }
@@ -170,7 +170,7 @@ static void add_timed(void *self, const unsigned char *slots, size_t count, stru
     count_wrong(ours, wrong);
 }
 
-/* What a caller with keys of its own does: it names them in an array, then makes one call. Naming is timed, too. */
+/* Does what a caller with its own keys does: names them in an array, then makes one call. The naming is timed, too. */
 static int64_t add_many(void *self, const unsigned char *slots, size_t count) {
     struct ours *ours = self;
     tw_key keys[BENCH_MANY_MAX];
@@ -187,7 +187,7 @@ static int64_t add_many(void *self, const unsigned char *slots, size_t count) {
     return seen;
 }
 
-/* A pin of this thread's own for the first key it meets: only for streams of one key. */
+/* A pin of this thread for the first key that it meets: only for streams of one key. */
 static _Thread_local tw_pin *pin;
 
 static void leave_pin(void *self) {
@@ -228,7 +228,7 @@ static int64_t acquire(void *self, const unsigned char *slots, size_t count) {
 
 #define LEASE_UNITS (INT64_C(1) << 45) /* more than any run spends */
 
-/* Brings a lease that does not run out: so many units are drawn at once, and given back to it. */
+/* Gets a lease that does not run out: so many units are acquired at once, and given back to the lease. */
 static bool fill_lease(struct ours *ours, tw_key key) {
     tw_verdict verdict;
     if (tw_acquire_wait(ours->family, key, LEASE_UNITS, TW_DELTA_MAX, 20000, &verdict) != TW_OK) return false;
@@ -244,7 +244,8 @@ static int64_t acquire_hard(void *self, const unsigned char *slots, size_t count
     return acquire(self, slots, count);
 }
 
-/* Limits that go up and down: slices of one do not stand for the other, so every call decides by compare-and-swap. */
+/* The limit changes from call to call: slices of one limit do not stand for the other, so every call decides by
+ * compare-and-swap. */
 static int64_t acquire_exactly(void *self, const unsigned char *slots, size_t count) {
     struct ours *ours = self;
     tw_verdict verdict;
@@ -259,7 +260,7 @@ static int64_t acquire_exactly(void *self, const unsigned char *slots, size_t co
     return seen;
 }
 
-/* Every key has been counted at least once before: a limit of 1 denies. */
+/* Every key was counted at least once before, so a limit of 1 denies. */
 static int64_t acquire_denied(void *self, const unsigned char *slots, size_t count) {
     struct ours *ours = self;
     tw_verdict verdict;
@@ -280,7 +281,7 @@ static bool add_up(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Once the deltas are summed, the caller compares; here only what the calls themselves said. */
+/* The caller compares the sum of the deltas. This checks only the results of the calls themselves. */
 static bool total(void *self, struct bench_total *sums) {
     struct ours *ours = self;
     *sums = (struct bench_total){0, 0};
@@ -471,7 +472,7 @@ bool bench_ours_fetch(void *self, const unsigned char *slots, size_t count, int6
 
 bool bench_ours_close(void *self, int64_t *sum, uint64_t *windows) {
     struct ours *ours = self;
-    /* With Redis away nothing is ever acknowledged; the hook has seen the counts all the same. */
+    /* With Redis away nothing is ever acknowledged, but the hook sees the counts all the same. */
     tw_status status = tw_close(ours->engine, ours->is_alone ? 100 : 10000);
     if (status != TW_OK && !(ours->is_alone && status == TW_ERR_TIMEOUT)) return false;
     *sum = ours->closed_sum;

@@ -1,7 +1,7 @@
 /* redis.cc -- `redis`: what one would use without Tallywheel, a Redis or a memcached on the same machine over a unix
- * socket, beside Tallywheel counting the same keys locally, and Tallywheel with that Redis behind it.
- * Always true: each run has a server of its own, started for it and gone after it. The totals are read from the server;
- * with Redis behind Tallywheel, what Redis holds after a flush must be the sum of all adds. */
+ * socket. Beside it Tallywheel counts the same keys locally, and with that Redis behind it.
+ * Always true: each run has a server of its own, started for it and gone after it. The totals are read from the
+ * server. With Redis behind Tallywheel, Redis must hold the sum of all adds after a flush. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"

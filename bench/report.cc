@@ -43,7 +43,7 @@ double Report::median(const std::string &command, const std::string &workload, u
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/* In the order of their first coming, which is that of the first round. */
+/* In the order in which they first came, which is that of the first round. */
 std::vector<std::pair<std::string, std::string>>
 Report::peers_of(const std::string &command, const std::string &workload, unsigned key_bytes) const {
     std::vector<std::pair<std::string, std::string>> peers;
@@ -148,7 +148,7 @@ static std::string head(const std::string &name, const std::string &title, const
            title + "'\nset grid\nset key outside right\n";
 }
 
-/* Ours in reds, everyone else in a colour of their own. `index`: which row this is. */
+/* Our rows are red, each other peer has a colour of its own. `index`: the number of the row. */
 static std::string colour_of(const std::string &peer, size_t index) {
     static const char *const ours[] = {"#d00000", "#ff7f50", "#ff1493", "#8b0000", "#ffb347", "#e06666"};
     static const char *const others[] = {"#1f4e9c", "#6fa8dc", "#1e7b34", "#8fce6a", "#5b2a86", "#b78be0",

@@ -1,6 +1,7 @@
-/* report.h -- what was measured: kept row by row, written as CSV, told as aligned tables of medians, drawn by gnuplot.
- * Always true: a ratio is one median over another of the same command, workload, variant and threads; above 1 ours is
- * faster. Nothing is left out of the CSV. */
+/* report.h -- what was measured: kept row by row, written as CSV, printed as aligned tables of medians, drawn by
+ * gnuplot.
+ * Always true: a ratio is the median of one row over that of another, with the same command, workload, variant and
+ * threads. Above 1, ours is faster. The CSV has every row. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
@@ -12,7 +13,7 @@
 
 namespace bench {
 
-/* Who ratios are over; and who is no peer, but the machine's noise. */
+/* The row that ratios are over; and the row that is no peer, but the noise of the machine. */
 extern const char ours_name[], ours_form[], noise_name[];
 
 struct Row {
@@ -25,12 +26,12 @@ struct Row {
     double value;
 };
 
-/* One column of a table: a figure of a variant. */
+/* One column of a table: one figure of one variant. */
 struct Column {
     std::string title, variant;
     unsigned threads;
     std::string metric;
-    bool ratio = false; /* a second column beside it: this over ours, or ours over this where more is better */
+    bool ratio = false; /* adds a column: this over ours, or ours over this where more is better */
     bool more_is_better = false;
     int digits = 1;
 };
@@ -48,13 +49,13 @@ class Report {
     /* The median over all rounds; NaN if there is none. */
     double median(const std::string &command, const std::string &workload, unsigned key_bytes, const std::string &peer,
                   const std::string &form, const Column &column) const;
-    /* Peers down, columns across, ratios over our row of that form; where there are ratios, the best of the others
-     * last. Of a peer without figures: no row. */
+    /* Prints peers down and columns across, with ratios over our row of that form. With ratios, the last row is the
+     * best of the other peers. A peer without figures has no row. */
     void table(const std::string &title, const std::string &command, const std::string &workload, unsigned key_bytes,
                const std::vector<Column> &columns, const char *ours = ours_form) const;
-    /* Writes the rows of the command; all of them to one file where --csv names one. */
+    /* Writes the rows of the command to its CSV file. Where --csv names a file, all rows go there. */
     void write_csv(const std::string &command) const;
-    /* SVG by gnuplot; a line says so where it is missing. */
+    /* Draws SVG pictures by gnuplot. Where gnuplot is missing, prints a line that says so. */
     void plot_bars(const std::string &command, const std::vector<std::pair<std::string, Column>> &groups,
                    unsigned key_bytes) const;
     void plot_threads(const std::string &command, const std::string &workload, const std::string &variant,

@@ -1,7 +1,8 @@
-/* rollover.cc -- `rollover`: one thread adds without a pause to the same keys while windows of two seconds follow each
- * other. Calls near a boundary (from 20 ms before to 200 ms after it) are told apart from those between boundaries, and
- * so are the page faults of the adding thread. Only Tallywheel has windows: beside it stands the machine's own noise.
- * Always true: the closing hook adds up every window; after tw_close() its sum must be that of all adds. */
+/* rollover.cc -- `rollover`: one thread adds to the same keys without a pause while windows of two seconds follow
+ * each other. Calls near a boundary (from 20 ms before to 200 ms after it) are reported apart from those between
+ * boundaries, and so are the page faults of the adding thread. Only Tallywheel has windows: beside it stands the
+ * noise of the machine.
+ * Always true: the closing hook adds up every window. After tw_close() its sum must be that of all adds. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"
@@ -54,7 +55,7 @@ void charge(Phase &phase, const Usage &from, const Usage &to) {
     phase.seconds += to.at - from.at;
 }
 
-/* Runs of 256 calls; each belongs wholly to the phase in which it began, judged between runs. */
+/* Makes runs of 256 calls. A run belongs to the phase in which it began; the phase is determined between runs. */
 uint64_t add_through_windows(const bench_peer *peer, void *self, const Stream &stream, int boundaries,
                              Phase phases[2]) {
     int64_t end_ms = (wall_ms() / window_ms + boundaries) * window_ms + window_ms - before_ms;
@@ -86,7 +87,7 @@ void roll(Child &child, const bench_peer *peer, const Stream &stream, int bounda
     pin_to(cores() - 1);
     void *self = peer->make(&setup);
     if (self == nullptr) child.fail("could not be made");
-    /* Two windows that are not measured: the forecast must have something to go by. */
+    /* Two windows are not measured: the forecast needs windows to go by. */
     auto phases = std::make_unique<Phase[]>(2);
     uint64_t ops = add_through_windows(peer, self, stream, 2, phases.get());
     phases[0] = phases[1] = Phase();

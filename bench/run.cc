@@ -28,6 +28,16 @@ double now_s() {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+static double seconds(const struct timeval &time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+double own_cpu_s() {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 unsigned cores() {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -89,7 +99,7 @@ double quantile_ns(const bench_histogram &histogram, double q) {
 
 namespace {
 
-constexpr size_t run_keys = 1024; /* keys a call through the peer's pointers */
+constexpr size_t run_keys = 1024; /* keys of one call through the peer's pointers */
 
 struct Adder {
     const Plan *plan;
@@ -112,7 +122,7 @@ void step(Adder &adder, const unsigned char *slots, size_t count) {
     adder.ops += count;
 }
 
-/* Small runs at even distances: between them the thread spins, as a busy server would. */
+/* Makes small runs at even distances. Between them the thread spins, as a busy server would. */
 void step_paced(Adder &adder, const unsigned char *slots, size_t count) {
     constexpr size_t some = 16;
     for (size_t done = 0; done < count; done += some) {
@@ -127,7 +137,7 @@ void add_all(Adder &adder) {
     size_t count = plan.stream->count();
     size_t first = count * adder.index / plan.threads, next = count * (adder.index + 1) / plan.threads;
     bool once = plan.ops == 0 && plan.seconds == 0;
-    /* Once: its own part. Else round and round, each thread from a place of its own. */
+    /* Once: each thread runs its own part. Else each goes round and round, from a place of its own. */
     uint64_t most = once ? next - first : plan.seconds != 0 ? UINT64_MAX : plan.ops / plan.threads;
     size_t at = first;
     while (adder.ops < most) {
@@ -223,7 +233,7 @@ void Child::put_latency(const bench_peer *peer, const char *workload, const char
     } points[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"p99.99", 0.9999}, {"p99.999", 0.99999}};
     for (auto &point : points) put(peer, workload, variant, threads, point.name, quantile_ns(histogram, point.q));
     put(peer, workload, variant, threads, "max", static_cast<double>(histogram.largest) * ns_per_tick());
-    /* For the curve: ten points for each nine, as far as there are calls to speak of. */
+    /* For the curve: ten points for each further nine (90 %, 99 %, 99.9 % ...), while enough calls are left. */
     char name[16];
     double beyond = 1;
     for (int i = 0; i <= 70 && beyond * static_cast<double>(histogram.count) >= 1; i++, beyond *= 0.7943282347) {
@@ -264,8 +274,8 @@ bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &me
     std::fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(child_seconds_max);         /* a peer that hangs ends here */
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* and no child outlives us */
+        alarm(child_seconds_max);         /* ends a peer that hangs */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* so no child outlives this process */
         malloc_trim(0);
         work(child);
         child.shared->done = true;

@@ -1,5 +1,5 @@
-/* run.h -- runs a peer: in a child process of its own, with threads that start together, each sum checked.
- * Always true: what a child measured reaches the report only if it ended well and its sums were right. */
+/* run.h -- runs a peer in a child process of its own, with threads that start together, and checks each sum.
+ * Always true: what a child measured reaches the report only if the child ended well and its sums were right. */
 #ifndef BENCH_RUN_H
 #define BENCH_RUN_H
 
@@ -24,8 +24,8 @@ struct Plan {
     unsigned threads = 1;
     Mode mode = Mode::plain;
     uint64_t ops = 0;     /* of all threads together; 0: the stream once, each thread a part of it */
-    double seconds = 0;   /* not 0: until the time is up, whatever `ops` says */
-    double ops_per_s = 0; /* timed only: not faster than so many by each thread */
+    double seconds = 0;   /* if not 0: runs until this time is up, whatever `ops` says */
+    double ops_per_s = 0; /* timed calls only: each thread makes at most so many a second */
 };
 
 struct Outcome {
@@ -45,7 +45,7 @@ struct Outcome {
 
 Outcome run_threads(const Plan &plan);
 
-/* Timed calls in ns at quantile q. */
+/* The time of a call in ns at quantile q. */
 double quantile_ns(const bench_histogram &histogram, double q);
 double ns_per_tick();
 
@@ -62,15 +62,15 @@ struct Metric {
 
 class Child {
   public:
-    /* What was measured. */
+    /* Puts a figure that was measured. */
     void put(const bench_peer *peer, const char *workload, const char *variant, unsigned threads, const char *metric,
              double value);
     void put_outcome(const bench_peer *peer, const char *workload, const char *variant, const Outcome &outcome);
     void put_latency(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
                      const bench_histogram &histogram);
-    /* Ends the child: nothing it measured counts. */
+    /* Ends the child. Nothing that it measured counts. */
     [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
-    /* Fails unless the peer's counters are so many and add up to that. */
+    /* Fails unless the peer has so many counters and they add up to `sum`. */
     void check(const bench_peer *peer, void *self, int64_t sum, uint64_t counters);
 
     static constexpr size_t metrics_max = 16384;
@@ -83,14 +83,15 @@ class Child {
     Shared *shared = nullptr;
 };
 
-/* Runs `work` in a forked child. False: it failed, and `failure` says how; it begins with `gave_up` if the child was
- * ended after ten minutes. */
+/* Runs `work` in a forked child. False: it failed, and `failure` says how. If the child was ended after ten minutes,
+ * that begins with `gave_up`. */
 extern const char gave_up[];
 bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &metrics, std::string &failure);
 
 /* ---- the machine ---- */
 
 double now_s();
+double own_cpu_s(); /* of this process, all its threads */
 unsigned cores();
 uint64_t anonymous_bytes(); /* resident, of this process */
 uint64_t available_bytes(); /* of the machine */

@@ -28,8 +28,8 @@ unsigned char *put_number(unsigned char *at, uint64_t value) {
     return at;
 }
 
-/* At most 31 bytes: app 2 digits, device 7, x 2, y 3. Devices are spread (by a prime that shares no factor with their
- * number), so that a few keys are as long as many. */
+/* At most 31 bytes: app has 2 digits, device 7, x 2, y 3. Devices are spread (by a prime that shares no factor with
+ * their number), so a few keys are as long as many. */
 unsigned char *put_natural(unsigned char *at, uint64_t number) {
     uint64_t device = number % device_end * 7368787 % device_end;
     at = put_number(put_text(at, "app"), device % 7 + number / device_end * 7);
@@ -38,7 +38,7 @@ unsigned char *put_natural(unsigned char *at, uint64_t number) {
     return put_number(put_text(at, "."), device % 256);
 }
 
-/* Short ones are the number in hexadecimal, long ones the natural key and a tail that all have. */
+/* A short key is the number in hexadecimal. A long key is the natural key and a tail that all long keys have. */
 void put_sized(unsigned char *slot, uint64_t number, unsigned size) {
     static const char tail[] =
         "/catalogue/summer-collection/shoes/running/men/list?sort=price&page=2&view=grid&currency=EUR&x=1";
@@ -51,7 +51,7 @@ void put_sized(unsigned char *slot, uint64_t number, unsigned size) {
     std::memcpy(at, tail, static_cast<size_t>(slot + size - at));
 }
 
-/* Spreads numbers over [0, end): multiplication by a prime that does not divide it. */
+/* Spreads numbers over [0, end), multiplying by a prime that does not divide `end`. */
 uint64_t spread(uint64_t index, uint64_t end) {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(index) * 2654435761u % end);
 }
@@ -65,7 +65,7 @@ Stream::Stream(unsigned key_bytes, size_t count) : count_(count), key_bytes_(key
         std::fprintf(stderr, "bench: no memory for a stream of %zu keys\n", count);
         std::exit(1);
     }
-    /* Where large pages are to be had: the reading of keys is nobody's cost. */
+    /* Large pages, where there are any: reading keys is to cost no peer anything. */
     (void)madvise(map, mapped_bytes_, MADV_HUGEPAGE);
     slots_ = static_cast<unsigned char *>(map);
 }

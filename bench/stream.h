@@ -1,6 +1,6 @@
-/* stream.h -- the keys of a run, made before it is timed and read one after the other while it is.
- * Always true: a key is a function of its number alone, so any stream can be made anew; different numbers give
- * different keys; slots are as bench/peer.h says. Streams are not written after they were made: children share them. */
+/* stream.h -- the keys of a run. They are made before the run is timed, and read one after the other during it.
+ * Always true: a key depends on its number alone, so any stream can be made again. Different numbers give different
+ * keys. Slots are as bench/peer.h says. A stream is not written after it was made: children share it. */
 #ifndef BENCH_STREAM_H
 #define BENCH_STREAM_H
 
@@ -10,9 +10,9 @@
 
 namespace bench {
 
-constexpr uint64_t numbers_max = 100000000; /* keys are told apart up to here */
+constexpr uint64_t numbers_max = 100000000; /* numbers below this give different keys */
 
-/* splitmix64: any seed will do. */
+/* splitmix64, which takes any seed. */
 struct Random {
     uint64_t state;
     uint64_t next() {
@@ -29,7 +29,7 @@ struct Random {
     }
 };
 
-/* The shape of a key: `natural` is appN:deviceN:10.0.x.y, 29 bytes on average; else exactly so many bytes. */
+/* The shape of a key: `natural` is appN:deviceN:10.0.x.y, 29 bytes on average. Any other value is the size in bytes. */
 constexpr unsigned natural = 0;
 
 constexpr uint32_t stride_of(unsigned key_bytes) {
@@ -73,13 +73,13 @@ class Stream {
     size_t mapped_bytes_ = 0;
 };
 
-/* Every number below `keys` once, in an order of no meaning. */
+/* Every number below `keys` once, in scrambled order. */
 Stream stream_all(unsigned key_bytes, uint64_t keys);
 /* `count` draws, each equally likely. */
 Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
-/* `count` draws by Zipf's law with exponent 0.99; which keys are the frequent ones has no meaning either. */
+/* `count` draws by Zipf's law with exponent 0.99. Which keys are the frequent ones is scrambled, too. */
 Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
-/* `count` draws of which hit_percent are below `keys` and the others new, each once: *next, *next + 1 ... */
+/* `count` draws. hit_percent of them are below `keys`; the others are new, each once: *next, *next + 1 ... */
 Stream stream_hits(unsigned key_bytes, uint64_t keys, size_t count, unsigned hit_percent, uint64_t seed,
                    uint64_t *next);
 

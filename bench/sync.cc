@@ -1,15 +1,15 @@
-/* sync.cc -- `sync`: what it costs a Redis to be told of counts, by Tallywheel and by the ways that one would write by
- * hand.
+/* sync.cc -- `sync`: what it costs a Redis to receive counts, from Tallywheel and by the ways that one would write
+ * by hand.
  *
- * Every way counts the same keys twice: `first` makes them, `again` finds them there. Commands are encoded before the
- * time runs and sent in pipelines of 512 keys (Tallywheel: its own batches; `round trip`: one command after the other's
- * answer).
- *   us    what Redis says of its commands (INFO commandstats): execution alone. Those within a script or a transaction
- *         are a part of it, so only outer ones are added up
- *   cpu   what the server's process took, user and system: with reading, parsing and answering
+ * Every way counts the same keys twice: `first` makes the keys, `again` finds them. Commands are encoded before the
+ * time runs and sent in pipelines of 512 keys. (Tallywheel: its own batches; `round trip`: each command waits for
+ * the reply to the one before.)
+ *   us    what Redis says of its commands (INFO commandstats): execution alone. Commands within a script or a
+ *         transaction are a part of it, so only the outer ones are added up
+ *   cpu   what the server's process took, user and system: with reading, parsing and replying
  *   kops  thousand keys a second, as the client sees it; client and server share the machine
- * Always true: each run has a server of its own; every counter must hold exactly two in the end, and have an expiry
- * where its way keeps one. */
+ * Always true: each run has a server of its own. In the end every counter must hold exactly two, and have an expiry
+ * if its way keeps one. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"
@@ -89,8 +89,8 @@ class Client {
 /* ---- what the server spent ---- */
 
 struct Spent {
-    double us = 0;  /* by commandstats */
-    double cpu = 0; /* seconds of its process */
+    double us = 0;  /* by INFO commandstats */
+    double cpu = 0; /* CPU seconds of its process */
 };
 
 double field(const std::string &info, const std::string &name) {
@@ -133,7 +133,7 @@ class Meter {
 
 /* ---- the ways ---- */
 
-/* The commands for one key; `sha`: of the way's script, where it has one. */
+/* The commands for one key. `sha`: the SHA-1 of the way's script, if it has one. */
 using Commands = std::vector<Words> (*)(const std::string &key, const std::string &sha);
 
 std::vector<Words> plain(const std::string &key, const std::string &) {

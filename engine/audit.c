@@ -1,8 +1,9 @@
-/* audit.c -- tw_audit(): checks the options and gathers what only the engine knows (its families' names, its ledger's
- * number). sync/audit.c sends the requests, over a connection of its own.
+/* audit.c -- tw_audit(): checks the options and gathers what only the engine knows (its families' names, its ledgers'
+ * numbers). sync/audit.c sends the requests, over a connection of its own.
  * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
+#include "engine/ask/login.h"
 #include "engine/core/family.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/options.h"
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <time.h>
 
-#define PATTERN_BYTES_MAX (4 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 2)
 #define KEYS_DEFAULT UINT64_C(10000000)
 
 void tw_audit_options_init_sized(tw_audit_options *options, size_t size) {
@@ -27,16 +27,26 @@ static tw_status refuse(const tw_audit_options *in, const char *text) {
     return twi_options_refuse(in->error_text, in->error_size, "%s", text);
 }
 
+/* %k once. %t at most once, in braces of its own, before %k and before any other brace (key_template.c). */
 static bool name_is_good(const char *name) {
-    unsigned keys = 0;
+    const char *tag = strstr(name, "{%t}");
+    unsigned keys = 0, tags = 0;
+    if (tag && memchr(name, '{', (size_t)(tag - name))) return false;
     for (; *name; name++) {
         if (*name != '%') continue;
         if (*++name == 'k')
             keys++;
+        else if (*name == 't' && keys == 0 && tag && name == tag + 2)
+            tags++;
         else if (*name != '%')
             return false;
     }
-    return keys == 1;
+    return keys == 1 && tags <= 1;
+}
+
+static bool has_tls(const tw_audit_options *options) {
+    return options->redis_tls_ca_file || options->redis_tls_cert_file || options->redis_tls_key_file ||
+           options->redis_tls_server_name || options->redis_tls_insecure;
 }
 
 static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_options *out) {
@@ -47,42 +57,24 @@ static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_opt
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     if (!has_engine && !in->redis_url) return refuse(in, "redis_url: missing, and there is no engine");
     if (has_engine && (in->redis_url || in->redis_prefix)) return refuse(in, "redis_url: the engine has its own");
+    if (has_engine && has_tls(out)) return refuse(in, "redis_tls_*: the engine has its own");
     if (in->timeout_ms > 600000) return refuse(in, "timeout_ms: must be within 1..600000");
     if (in->totals_name && !name_is_good(in->totals_name))
-        return refuse(in, "totals_name: %k once, and %% for a percent sign");
+        return refuse(in, "totals_name: %k once, before it perhaps {%t}, and %% for a percent sign");
+    if (!twi_options_tags_fit(out->redis_tags)) return refuse(in, TWI_OPTIONS_TAGS_REFUSED);
+    if (out->redis_tags == 0) out->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
     if (out->timeout_ms == 0) out->timeout_ms = 1000;
     if (out->keys_max == 0) out->keys_max = KEYS_DEFAULT;
     if (!out->totals_name) out->totals_name = "%k";
     return TW_OK;
 }
 
-static int64_t system_mono_ms(void) {
-    struct timespec now;
-    twi_clock_system_monotonic(&now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* ---- names as patterns ------------------------------------------------------------------------------------------- */
-
-static char *put_literal(char *out, const char *frame, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        if (frame[i] == '\0') { /* a digit of the stamp, or a NUL: any byte matches */
-            *out++ = '?';
-            continue;
-        }
-        if (strchr("*?[]\\", frame[i])) *out++ = '\\';
-        *out++ = frame[i];
-    }
-    return out;
-}
 
 /* A pattern for all names of the family, for the MATCH of SCAN. NULL: no memory. */
 static char *pattern_of(const struct twi_key_template *template) {
-    char *pattern = malloc(PATTERN_BYTES_MAX);
-    if (!pattern) return NULL;
-    char *end = put_literal(pattern, template->frame, template->head_size);
-    *end++ = '*';
-    *put_literal(end, template->frame + template->head_size, template->tail_size) = '\0';
+    char *pattern = malloc(TWI_KEY_TEMPLATE_GLOB_MAX);
+    if (pattern) twi_key_template_glob(template, "", pattern);
     return pattern;
 }
 
@@ -96,10 +88,10 @@ static void patterns_free(struct patterns *patterns) {
     free(patterns->all);
 }
 
-static tw_status gather(tw_engine *engine, struct patterns *patterns) {
+static tw_status gather(struct twi_roster *roster, struct patterns *patterns) {
     tw_status status = TW_OK;
-    pthread_mutex_lock(&engine->roster.lock);
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL && status == TW_OK;
+    pthread_mutex_lock(&roster->lock);
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL && status == TW_OK;
          family = twi_load_acquire(&family->entry.next)) {
         if (!family->kind.synced || family->options.window == TW_WINDOW_FOREVER) continue;
         char **all = realloc(patterns->all, (patterns->count + 1) * sizeof *all);
@@ -110,48 +102,45 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
         else
             status = twi_refuse(TW_ERR_MEMORY, NULL);
     }
-    pthread_mutex_unlock(&engine->roster.lock);
+    pthread_mutex_unlock(&roster->lock);
     return status;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-static bool engine_goes_on(tw_engine *engine) {
-    return engine == NULL || !twi_load_acquire(&engine->life.stopped);
-}
-
 static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
-    int64_t deadline_ms = system_mono_ms() + timeout_ms;
+    int64_t deadline_ms = twi_login_mono_ms() + timeout_ms;
     while (!twi_turn_take(engine)) {
-        if (system_mono_ms() >= deadline_ms || !engine_goes_on(engine)) return false;
+        if (twi_login_mono_ms() >= deadline_ms || !twi_login_goes_on(engine)) return false;
         twi_event_count_wait(&engine->turn.ended, twi_event_count_value(&engine->turn.ended), 1);
     }
     return true;
 }
 
-static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
+/* The caller frees `*own`. */
+static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own **own, size_t *count) {
     if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
-    engine->remote.driver->own(engine->remote.sync, own);
+    bool done = engine->remote.driver->own(engine->remote.sync, own, count);
     twi_turn_leave(engine);
-    return TW_OK;
+    return done ? TW_OK : twi_refuse(TW_ERR_MEMORY, NULL);
 }
 
 static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_audit_options *options) {
     struct patterns patterns = {0};
+    struct twi_audit_own *own = NULL;
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
     if (engine->remote.sync == NULL) return twi_redis_refuse();
-    options->redis_url = engine->options.redis_url;
-    options->redis_prefix = engine->options.redis_prefix;
-    audit->password = engine->options.redis_password;
-    audit->password_ctx = engine->options.redis_password_ctx;
-    status = read_own(engine, options->timeout_ms, &audit->own);
-    if (status == TW_OK && !options->pattern) status = gather(engine, &patterns);
+    twi_login_of_engine(engine, options, audit);
+    status = read_own(engine, options->timeout_ms, &own, &audit->own_count);
+    audit->own = own;
+    if (status == TW_OK && !options->pattern) status = gather(&engine->roster, &patterns);
     if (!options->pattern) audit->patterns = (const char *const *)patterns.all, audit->pattern_count = patterns.count;
     if (status == TW_OK) status = engine->remote.driver->audit(audit);
     patterns_free(&patterns);
+    free(own);
     return status;
 }
 
@@ -159,6 +148,9 @@ static tw_status compare(tw_engine *engine, const tw_audit_options *in, tw_audit
                          struct twi_audit *audit) {
     if (options->pattern) audit->patterns = &options->pattern, audit->pattern_count = 1;
     if (engine != NULL) return audit_engine(engine, audit, options);
+    audit->sentinel_user = options->sentinel_user;
+    audit->sentinel_password = options->sentinel_password;
+    audit->sentinel_password_ctx = options->sentinel_password_ctx;
     const struct twi_driver *driver = twi_driver_find();
     if (driver != NULL) return driver->audit(audit);
     (void)refuse(in, "redis_url: this library was built without Redis");
@@ -173,11 +165,11 @@ tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
     if (status != TW_OK) return status;
     tw_audit_report whole = {.memory_used = -1, .memory_max = -1, .evicted = -1};
     struct twi_audit audit = {.options = &options,
-                              .mono_ms = system_mono_ms,
+                              .mono_ms = twi_login_mono_ms,
                               .found = found,
                               .ctx = ctx,
                               .report = &whole,
-                              .goes_on = engine_goes_on,
+                              .goes_on = twi_login_goes_on,
                               .engine = engine};
     status = compare(engine, in, &options, &audit);
     if (report != NULL) twi_sized_copy(report, size, &whole, sizeof whole);
@@ -230,7 +222,7 @@ static void audit_once(tw_engine *engine) {
     options.error_text = error;
     options.error_size = sizeof error;
     tw_status status = tw_audit(engine, &options, note_first, &first, &report);
-    if (!engine_goes_on(engine)) return;
+    if (!twi_login_goes_on(engine)) return;
     twi_port_count(engine, audits, status == TW_OK);
     twi_stat_set(engine, offsetof(tw_stats, audit_findings), status == TW_OK ? (int64_t)report.findings : -1);
     publish(engine, status, error[0] ? error : tw_status_text(status), &report, &first);

@@ -76,8 +76,11 @@ static tw_status start_sync(tw_engine *engine) {
                                  "redis_url: this library was built without Redis");
         return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
     }
-    return engine->remote.driver->create(engine, &engine->options, engine->remote.transport,
-                                         engine->remote.transport_ctx, &engine->remote.sync);
+    const struct twi_driver *driver = engine->remote.driver;
+    tw_status status = driver->create(engine, &engine->options, engine->remote.transport, engine->remote.transport_ctx,
+                                      &engine->remote.sync);
+    if (status == TW_OK && driver->shorts != NULL) engine->remote.shorts = driver->shorts(engine->remote.sync);
+    return status;
 }
 
 static void empty_family(struct tw_family *family) {
@@ -115,6 +118,8 @@ static void renew(tw_engine *engine) {
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     twi_store_relaxed(&engine->collector.marked, 0);
     twi_store_relaxed(&engine->unlinked.new_maps, 0);
+    twi_store_relaxed(&engine->unlinked.sketches.newest, 0);
+    engine->unlinked.sketches.waiting = 0;
     twi_store_relaxed(&engine->stripes.of, 0);
     twi_store_relaxed(&engine->near_ring.any, false);
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_ring.slots[i], 0);
@@ -126,7 +131,7 @@ static void renew(tw_engine *engine) {
     engine->collector.requested = engine->collector.running = false;
     twi_restore_forget(engine->restore);
     engine->collector.forgot_mono_ms = 0;
-    twi_leases_begin(engine);
+    twi_leases_begin(&engine->leases);
     twi_peers_begin(engine);
     twi_event_count_make(&engine->turn.ended);
     twi_event_count_make(&engine->given_back);
@@ -136,6 +141,7 @@ static void renew(tw_engine *engine) {
     uint64_t bytes_max = engine->arena.bytes_max;
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
+    if (made) twi_arena_set_aside(&engine->arena);
     if (made) twi_roster_renew(engine);
     twi_agenda_renew(engine);
     twi_reserve_local_renew(engine);
@@ -168,12 +174,18 @@ static void free_engine(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.metrics_labels);
+    free((void *)(uintptr_t)engine->options.sentinel_user);
     free((void *)(uintptr_t)engine->options.redis_url);
+    free((void *)(uintptr_t)engine->options.redis_tls_ca_file);
+    free((void *)(uintptr_t)engine->options.redis_tls_cert_file);
+    free((void *)(uintptr_t)engine->options.redis_tls_key_file);
+    free((void *)(uintptr_t)engine->options.redis_tls_server_name);
     twi_delayed_free(engine->collector.delayed);
     twi_restore_free(engine->restore);
+    twi_leases_free(&engine->leases);
     twi_reserve_local_unmake(engine);
     twi_hold_book_unmake(engine);
-    twi_roster_free(engine);
+    twi_roster_free(&engine->roster);
     free(engine->shards);
     pthread_mutex_destroy(&engine->roster.lock);
     twi_report_end(&engine->report);
@@ -186,6 +198,7 @@ struct whole {
     struct twi_reserve_local reservations;
     struct twi_hold_book holds;
     struct twi_delayed delayed;
+    struct twi_restore_stores stores;
     struct twi_restore restore;
 };
 
@@ -196,7 +209,9 @@ static tw_engine *make_engine(void) {
     whole->engine.reservations = &whole->reservations;
     whole->engine.holds = &whole->holds;
     whole->engine.collector.delayed = &whole->delayed;
+    whole->engine.collector.stores = &whole->stores;
     whole->engine.restore = &whole->restore;
+    whole->restore.stores = &whole->stores;
     return &whole->engine;
 }
 
@@ -224,6 +239,11 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
     copied = copy_text(&engine->options.metrics_labels) && copied;
+    copied = copy_text(&engine->options.sentinel_user) && copied;
+    copied = copy_text(&engine->options.redis_tls_ca_file) && copied;
+    copied = copy_text(&engine->options.redis_tls_cert_file) && copied;
+    copied = copy_text(&engine->options.redis_tls_key_file) && copied;
+    copied = copy_text(&engine->options.redis_tls_server_name) && copied;
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
     if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
@@ -243,14 +263,15 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_hold_book_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
-    twi_leases_begin(engine);
+    twi_leases_begin(&engine->leases);
     twi_peers_begin(engine);
-    if (twi_arena_make(&engine->arena, bytes)) return TW_OK;
-    return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
+    if (!twi_arena_make(&engine->arena, bytes))
+        return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
+    twi_arena_set_aside(&engine->arena);
+    return TW_OK;
 }
 
-tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
-                        uint64_t random_seed, tw_engine **out) {
+tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     tw_options checked;
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
@@ -258,10 +279,11 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     twi_epoch_set_on_fork(renew_all);
     tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    engine->remote.transport = transport;
-    engine->remote.transport_ctx = transport_ctx;
+    engine->remote.transport = replacements->transport;
+    engine->remote.transport_ctx = replacements->transport_ctx;
+    engine->remote.tuning = replacements->tuning != NULL ? *replacements->tuning : (struct twi_tuning)TWI_TUNING;
     engine->life.opening = true;
-    status = fill_engine(engine, &checked, random_seed);
+    status = fill_engine(engine, &checked, replacements->random_seed);
     if (status == TW_OK) status = start_sync(engine);
     if (status == TW_OK && engine->random.failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     engine->life.opening = false;
@@ -285,7 +307,7 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
 
 tw_status tw_open(const tw_options *options, tw_engine **engine) {
     twi_check(options != NULL && engine != NULL);
-    return twi_open_with(options, NULL, NULL, 0, engine);
+    return twi_open_with(options, &(struct twi_replacements){0}, engine);
 }
 
 /* ---- closing ---- */
@@ -300,8 +322,8 @@ tw_status tw_stop(tw_engine *engine) {
     return TW_OK;
 }
 
-static bool has_hooks(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+static bool has_hooks(struct twi_roster *roster) {
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         if (family->options.on_window_closed != NULL) return true;
     return false;
@@ -310,7 +332,7 @@ static bool has_hooks(tw_engine *engine) {
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    if (engine->remote.sync == NULL && !has_hooks(engine)) return true;
+    if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     engine->turn.closing = true;
     twi_delayed_all_due(engine->collector.delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
@@ -353,11 +375,11 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
 
 /* ---- statistics ---- */
 
-static void gather_windows(tw_engine *engine, tw_stats *stats) {
+static void gather_windows(struct twi_roster *roster, tw_stats *stats) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return;
     twi_section_enter(self); /* keeps their windows */
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
@@ -371,7 +393,7 @@ static void gather_families(tw_engine *engine, tw_stats *stats) {
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
         fields[i] = twi_load_relaxed(&engine->report.stats[i]);
     twi_limit_stats_read(engine, stats);
-    gather_windows(engine, stats);
+    gather_windows(&engine->roster, stats);
     pthread_mutex_unlock(&engine->roster.lock);
 }
 

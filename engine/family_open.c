@@ -6,6 +6,7 @@
 
 #include "engine/turn/idle_eviction.h"
 #include "engine/count/api.h"
+#include "engine/count/distinct.h"
 #include "engine/base/hash_aes.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/limit/acquire.h"
@@ -32,6 +33,10 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
     if (a->week_start != b->week_start) return "week_start";
     if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
+    if (a->redis_tags != b->redis_tags) return "redis_tags";
+    if (a->redis_shape != b->redis_shape) return "redis_shape";
+    if (a->key_separator != b->key_separator) return "key_separator";
+    if (!same_text(a->fields, b->fields)) return "fields";
     if ((a->on_full == TW_ON_FULL_EVICT_IDLE) != (b->on_full == TW_ON_FULL_EVICT_IDLE)) return "on_full";
     if (a->kind != b->kind) return "kind";
     if (a->limit_mode != b->limit_mode) return "limit_mode";
@@ -86,6 +91,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     bool counts_stats = options->shadow || family->kind.limit->acquire != NULL;
     twi_store_relaxed(&family->kind.hot_acquire, counts_stats ? twi_shadow_acquire : family->kind.limit_acquire);
     twi_store_relaxed(&family->policy.keys_expected, options->keys_expected);
+    twi_store_relaxed(&family->quota.overflows, options->on_full != TW_ON_FULL_REJECT && !family->kind.keeps_no_counts);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
 
@@ -94,11 +100,13 @@ static void choose_hot_path(struct tw_family *family) {
     family->kind.hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
     family->kind.hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
     family->kind.limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
+    family->kind.hot_distinct = synced ? twi_hot_distinct_any_synced : twi_hot_distinct_any;
 #if TWI_WITH_AES
     if (family->engine->hashing.fn == twi_hash_aes()) {
         family->kind.hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
         family->kind.hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
         family->kind.limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
+        family->kind.hot_distinct = synced ? twi_hot_distinct_aes_synced : twi_hot_distinct_aes;
     }
 #endif
     /* These families need the slow call: keys with lives of their own, names to check, or a fence in every section. The
@@ -108,14 +116,25 @@ static void choose_hot_path(struct tw_family *family) {
         family->kind.hot_add = twi_add_slow;
         family->kind.hot_group = NULL;
         family->kind.limit_acquire = twi_acquire_slow;
+        family->kind.hot_distinct = twi_distinct_add_slow;
     }
-    if (family->kind.is_gcra) {
+    if (!family->kind.is_distinct) family->kind.hot_distinct = twi_distinct_add_slow; /* which refuses */
+    if (family->kind.keeps_no_counts) {
         family->kind.hot_add = twi_add_slow; /* which refuses */
         family->kind.hot_group = NULL;
     }
     if (family->kind.slides) family->kind.limit_acquire = twi_acquire_slow;
     family->kind.limit = twi_limit_kind_of(family);
     if (family->kind.limit->acquire != NULL) family->kind.limit_acquire = family->kind.limit->acquire;
+}
+
+/* False: no memory. */
+static bool copy_fields(struct tw_family *family, const tw_family_options *options) {
+    if (options->fields == NULL) return true;
+    family->options.fields = strdup(options->fields);
+    family->fields = malloc(sizeof *family->fields);
+    return family->options.fields != NULL && family->fields != NULL &&
+           twi_fields_read(family->options.fields, options->key_separator, family->fields) == NULL;
 }
 
 #define ALLOCATION_BYTES 16 /* the overhead of an allocator, counted twice: for the family and for its name */
@@ -131,6 +150,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, key_template_bytes);
     family->entry.bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
     if (options->redis_key != NULL) family->entry.bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
+    if (options->fields != NULL)
+        family->entry.bytes += strlen(options->fields) + 1 + sizeof *family->fields + 2 * ALLOCATION_BYTES;
     family->engine = engine;
     /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
      * not sent. */
@@ -143,7 +164,12 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->kind.closes_once = family->kind.synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->kind.slides = options->limit_shape == TW_SHAPE_SLIDING;
     family->kind.is_gcra = options->limit_shape == TW_SHAPE_GCRA;
+    family->kind.is_distinct = options->kind == TW_KIND_DISTINCT;
+    family->kind.keeps_no_counts = family->kind.is_gcra || family->kind.is_distinct;
     family->kind.is_strict = options->limit_mode == TW_LIMIT_STRICT;
+    static const uint16_t item_flags[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
+    family->kind.item_flags = item_flags[options->redis_shape];
+    family->kind.has_fields = options->redis_shape == TW_REDIS_HASH;
     family->kind.shares =
         family->kind.synced && !family->kind.is_hard && !family->kind.is_gcra && options->kind == TW_KIND_COUNTER;
     if (family->kind.is_hard && family->kind.synced)
@@ -165,9 +191,11 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     choose_hot_path(family);
     family->options.name = strdup(options->name);
     family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;
+    family->options.fields = NULL;
     family->options.error_text = NULL;
     apply_policies(family, options);
-    if (family->options.name == NULL || (options->redis_key != NULL && family->options.redis_key == NULL)) {
+    if (family->options.name == NULL || (options->redis_key != NULL && family->options.redis_key == NULL) ||
+        !copy_fields(family, options)) {
         twi_family_free(family);
         return NULL;
     }
@@ -187,6 +215,23 @@ static tw_status check_collisions(tw_engine *engine, const tw_family_options *op
     return TW_OK;
 }
 
+/* Where keys lie in several stores, the names of a window's keys lie beside their counters (turn/closing_tags.h). */
+static tw_status check_closing(const tw_engine *engine, const tw_family_options *options,
+                               const struct twi_key_template *template) {
+    bool by_slot = engine->life.has_redis && engine->peers.stores != NULL;
+    if (!by_slot || options->closed_by != TW_CLOSED_BY_ONE || template->tags != NULL) return TW_OK;
+    return twi_options_refuse(options->error_text, options->error_size,
+                              "closed_by: in a Redis Cluster, TW_CLOSED_BY_ONE needs a redis_key with {%%t}");
+}
+
+/* Sketches go to one store (sync/message/distinct.h). */
+static tw_status check_distinct(const tw_engine *engine, const tw_family_options *options) {
+    bool by_slot = engine->life.has_redis && engine->peers.stores != NULL;
+    if (!by_slot || options->kind != TW_KIND_DISTINCT) return TW_OK;
+    return twi_options_refuse(options->error_text, options->error_size,
+                              "kind: distinct counts in a Redis Cluster are not merged yet");
+}
+
 static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
     struct tw_family *family = twi_roster_find(engine, options->name);
     if (family != NULL) {
@@ -201,9 +246,13 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     }
     struct twi_key_template template;
     struct twi_window_rule rule = twi_options_rule(options);
+    const struct twi_redis_shape shape = {(uint8_t)options->redis_shape, options->key_separator};
     tw_status status = twi_key_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine),
-                                              &rule, options->error_text, options->error_size);
+                                              (uint32_t)options->redis_tags, engine->remote.shorts, &rule, &shape,
+                                              options->error_text, options->error_size);
     if (status == TW_OK) status = check_collisions(engine, options, &template);
+    if (status == TW_OK) status = check_closing(engine, options, &template);
+    if (status == TW_OK) status = check_distinct(engine, options);
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
     if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
@@ -263,6 +312,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     } else {
         checked.name = family->options.name;
         checked.redis_key = family->options.redis_key;
+        checked.fields = family->options.fields;
         checked.error_text = NULL;
         family->options = checked;
         if (family->kind.has_starts) note_what_is_over(family);

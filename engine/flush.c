@@ -85,6 +85,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
+    if (family->kind.is_distinct) return twi_distinct_refuse();
     if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
     if (engine->remote.sync == NULL) return twi_redis_refuse();

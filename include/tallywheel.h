@@ -137,7 +137,7 @@ enum tw_status_number {
     TW_PENDING = 2,    /* ask again: units may yet come */
     TW_OVERFLOWED = 3, /* counted, but in the family's overflow counter: the table is full */
 
-    TW_ERR_KEY = -1,     /* key of size 0, above TW_KEY_SIZE_MAX, or of a reserved name */
+    TW_ERR_KEY = -1,     /* key of size 0, above TW_KEY_SIZE_MAX, of a reserved name, or no field */
     TW_ERR_OPTIONS = -2, /* an option or argument is refused; options name it in error_text */
     TW_ERR_FULL = -3,    /* no room for a new key, and the family rejects */
     TW_ERR_MEMORY = -4,  /* the system gave no memory */
@@ -326,7 +326,10 @@ enum tw_event {
     TW_EVENT_REPLICAS = 21,        /* fewer than wait_replicas have what Redis acknowledged */
     TW_EVENT_AUDIT = 22,           /* what an audit found (audit_interval_ms) */
     TW_EVENT_CLOSED = 23,          /* a window, or late counts in one, that no hook was told of */
-    TW_EVENT_LATE = 24             /* counts by event time came too late; lateness_ms is 0 */
+    TW_EVENT_LATE = 24,            /* counts by event time came too late; lateness_ms is 0 */
+    TW_EVENT_TLS = 25,             /* TLS refused, certificates read anew, redis_tls_insecure */
+    TW_EVENT_SPLIT = 26            /* a slot of a cluster lost a ledger, but not all of its keys; or
+                                      its keys have been apart for ten seconds */
 };
 
 struct tw_options {
@@ -352,8 +355,11 @@ struct tw_options {
     void (*log_write)(void *ctx, int level, int event, const char *text);
     void *log_ctx;
 
-    /* Redis. NULL: count locally, no socket. Else redis://[user:password@]host[:port][/db] or
-     * unix://[user:password@]/path[?db=N]. */
+    /* Redis. NULL: count locally, no socket. Else redis://[user:password@]host[:port][/db],
+     * unix://[user:password@]/path[?db=N], or, by way of sentinels,
+     * redis+sentinel://[user:password@]host[:port][,host[:port]...]/name-of-the-master[/db], or,
+     * a cluster by some of its nodes, redis+cluster://[user:password@]host[:port][,host[:port]...].
+     * rediss in place of redis: with TLS. */
     const char *redis_url;
     /* Instead of a password in the URL; asked at each connect. Writes a C string, returns its
      * length, or -1. */
@@ -393,6 +399,22 @@ struct tw_options {
 
     /* On each sample of tw_metrics_write(): service=\"shop\",zone=\"a\" in C. At most 512 bytes. */
     const char *metrics_labels;
+
+    /* With redis+sentinel://: the login of the sentinels themselves; that in the URL is Redis's.
+     * sentinel_password is as redis_password. */
+    const char *sentinel_user; /* default: the default user */
+    int (*sentinel_password)(void *ctx, char *out, size_t size);
+    void *sentinel_password_ctx;
+
+    /* TLS: a redis_url that begins with rediss. Files are PEM; they are read by tw_open(), and
+     * again when a connection is made after one of them has changed. */
+    const char *redis_tls_ca_file;     /* the authorities that are believed; default the system's */
+    const char *redis_tls_cert_file;   /* our certificate, where Redis asks for one, */
+    const char *redis_tls_key_file;    /* and its key; not encrypted */
+    const char *redis_tls_server_name; /* the name that each certificate must bear; default the
+                                          host of the URL */
+    uint32_t redis_tls_insecure;       /* 1: no certificate is looked at. For trials only: it is
+                                          logged at each connect (TW_EVENT_TLS) */
 };
 
 /* ==== 5. Options of a family =================================================================
@@ -433,8 +455,15 @@ enum tw_closed_by {
 
 enum tw_kind {
     TW_KIND_COUNTER = 0,
-    TW_KIND_GAUGE = 1 /* what is present now, over all live processes; TW_WINDOW_FOREVER */
-                      /* 2 is reserved */
+    TW_KIND_GAUGE = 1,   /* what is present now, over all live processes; TW_WINDOW_FOREVER */
+    TW_KIND_DISTINCT = 2 /* how many different elements: tw_distinct_add() */
+};
+
+/** How the counters of a family stand in Redis. */
+enum tw_redis_shape {
+    TW_REDIS_STRING = 0, /* a string for each key */
+    TW_REDIS_HASH = 1,   /* a hash for each subject: keys are "subject|field" */
+    TW_REDIS_ZSET = 2    /* a sorted set for each window: the keys are its members */
 };
 
 enum tw_limit_mode {
@@ -485,7 +514,10 @@ struct tw_family_options {
     int64_t retention_ms;  /* how long a window lives in Redis after its end; default the greater
                               of 24 h and one window; not less than one window */
     const char *redis_key; /* template of the names: %k key (once), %n name, %Y %m %d %H %M %S the
-                              window's start, %% a percent sign; default "%n:%k" and a stamp */
+                              window's start, %% a percent sign; before %k perhaps {%t}, a hash tag
+                              of Redis Cluster; default "%n:%k" and a stamp, in a cluster
+                              "%n:{%t}:%k" and a stamp. Hash: %k is the subject. Sorted set: no %k
+                              and no %t; default "%n" and a stamp */
 
     /* Memory */
     uint64_t keys_max;      /* keys in one window; 0: bounded by memory only */
@@ -516,6 +548,18 @@ struct tw_family_options {
                                  day */
     bool shadow;              /* decide, never deny: what would be denied answers TW_OK with
                                  verdict->allowed = 0 */
+
+    /* Redis Cluster */
+    uint64_t redis_tags; /* into how many groups %t of redis_key deals the keys: a power of two,
+                            1..1024, default 128. Part of the names for ever */
+
+    /* Hashes and sorted sets: counters (TW_KIND_COUNTER), not of TW_WINDOW_FROM_FIRST. Limits that
+     * are hard, strict, sliding or a rate, tw_hold(), tw_reserve(), tw_lock() stay with strings */
+    uint32_t redis_shape; /* enum tw_redis_shape */
+    char key_separator;   /* TW_REDIS_HASH: parts subject and field, at its last place in the key;
+                             default '|'. A key without it, or with an empty part: TW_ERR_KEY */
+    const char *fields;   /* TW_REDIS_HASH: the fields there are, as "views,likes,shares", at most
+                             64; a key with another field: TW_ERR_KEY. NULL: any */
 };
 
 /* ==== 6. Engines and families ================================================================ */
@@ -556,8 +600,9 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_turn(tw_engine *engine);
 
-/** The socket to wait on for tw_turn(), or -1 while there is none. May change at each turn. Wait
- *  for reading, and also for writing when tw_timeout_ms() says 0. */
+/** The socket to wait on for tw_turn(), or -1 while there is none. May change at each turn. With a
+ *  Redis Cluster it is an epoll descriptor, which stands for all sockets and stays. Wait for
+ *  reading, and also for writing when tw_timeout_ms() says 0. */
 TW_API int tw_fd(const tw_engine *engine);
 
 /** How long tw_turn() need not be called, in ms. */
@@ -573,10 +618,10 @@ TW_API void tw_leave(tw_engine *engine);
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
 
 /** Changes policies, sizes, times and hooks. These must be as at opening: name, window, window_ms,
- *  utc_offset_ms, week_start, redis_key, kind, closed_by, limit_mode, limit_shape, and whether
- *  on_full is TW_ON_FULL_EVICT_IDLE. A longer lateness_ms holds for windows that still take counts:
- *  what is over stays over (TW_ERR_LATE), sealed or never opened. So does what a longer history_ms
- *  comes too late for.
+ *  utc_offset_ms, week_start, redis_key, redis_tags, redis_shape, key_separator, fields, kind,
+ *  closed_by, limit_mode, limit_shape, and whether on_full is TW_ON_FULL_EVICT_IDLE. A longer
+ *  lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
+ *  sealed or never opened. So does what a longer history_ms comes too late for.
  *  Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
@@ -659,12 +704,16 @@ TW_API tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view);
 TW_API void tw_pin_close(tw_pin *pin);
 
 /* ==== 8. Reading =============================================================================
- *   call        what                      where it looks
- *   tw_get      the view                  this process, open window
- *   tw_get_at   the view                  this process, the window of a moment
- *   tw_read     all that is known         this process, open window
- *   tw_each     every key's view          this process, any readable window
- *   tw_fetch    the total                 Redis: waits for it */
+ *   call             what                      where it looks
+ *   tw_get           the view                  this process, open window
+ *   tw_get_at        the view                  this process, the window of a moment
+ *   tw_read          all that is known         this process, open window
+ *   tw_each          every key's view          this process, any readable window
+ *   tw_each_field    the views of a subject    this process, any readable window
+ *   tw_fetch         the total                 Redis: waits for it
+ *   tw_fetch_fields  the totals of a subject   Redis: any window that it holds
+ *   tw_fetch_top     the highest totals        Redis: any window that it holds
+ *   tw_fetch_rank    a member's place          Redis: any window that it holds */
 
 /** As tw_get(), in the window of `unix_ms`, while it is readable here.
  *  Answers: as tw_get(), and TW_ERR_LATE, TW_ERR_MODE, TW_ERR_RANGE. */
@@ -703,15 +752,195 @@ static inline tw_status tw_read(tw_family *family, tw_key key, tw_reading *readi
 TW_API tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms,
                           int64_t *totals);
 
-/** What tw_each() shows. The library owns it: it is valid inside `visit` only. */
+/** What tw_each() and tw_top() show. The library owns it: it is valid inside `visit` only. */
 struct tw_count {
-    tw_key key; /* size 0: the overflow counter of the window */
+    tw_key key; /* size 0: the overflow counter of the window (tw_each() only) */
     int64_t view;
     int64_t local;
     int64_t start_ms; /* 0 and TW_UNBOUNDED in an endless family */
     int64_t end_ms;
-    uint64_t reserved[4];
+    int64_t error; /* how far view and local may be too high; 0, but in tw_top() for keys that
+                      found no room */
+    uint64_t reserved[3];
 };
+
+/** Visits the heaviest keys of one window: heaviest first, by their views; equal ones by key, byte
+ *  by byte. Ends where `visit` answers false.
+ *    n         how many at most, 1..10000
+ *    unix_ms   a moment of the window, or TW_NOW
+ *  Exact over the counters that this process holds: among them are those of keys that others count
+ *  too, with the views that tw_get() shows. The walk is no snapshot: others may count meanwhile.
+ *  Packed windows of the history are read as any other. The overflow counter is not among the keys.
+ *  `visit` is called when the walk is over, and may call the engine.
+ *  Where the window overflowed (TW_OVERFLOWED), heavy keys that found no room are shown, too. Their
+ *  `error` says how far `view` and `local` may be too high: what this process added to the key is
+ *  at most `local`, and at least `local` - `error`. Each key of more than 1 % of what overflowed is
+ *  found (2 % for keys above 480 bytes in an engine without free memory); negative deltas make the
+ *  errors larger, and may hide a key. A sketch of bounded memory notes these keys: Space-Saving
+ *  (Metwally, Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data
+ *  Streams", 2005).
+ *  Memory of the sketch: 32 KiB for keys of up to 32 bytes, up to 192 KiB more for each longer
+ *  kind, and up to 8 times that where many threads overflow at once. It is taken when a window
+ *  overflows for the first time (by large windows before memory is used up), and goes with the
+ *  window. All of it is in memory_bytes_max and memory_share, and some is kept for it: of 16 MiB
+ *  and more a 128th (2 MiB at most); of a share of 64 KiB and more an eighth (128 KiB at most).
+ *  Where less is left, the sketch is smaller and finds less. A window that overflows when nothing
+ *  is left has none (tw_stats.overflow_sketches_refused).
+ *  In a TW_WINDOW_FROM_FIRST family, keys that found no room have no life of their own: they are
+ *  shown with what they had in this calendar window and the one before.
+ *  Cost: this thread looks at every counter of the window, in pieces of at most 2048, and holds up
+ *  the reuse of memory for no longer than a piece (inside of tw_enter(): for all of it); nobody
+ *  else waits. Memory of its own, beside memory_bytes_max and until it returns: n times 96 bytes
+ *  and the keys, rounded up to a power of two; 12 MiB at most; and three times the sketch.
+ *  Answers:
+ *    TW_OK
+ *    TW_ERR_RANGE   n; or a moment outside of the years 1000 to 9998
+ *    TW_ERR_LATE    the window is not readable here any more
+ *    TW_ERR_MODE    a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST; a family of
+ *                   TW_SHAPE_GCRA
+ *    TW_ERR_MEMORY  `visit` was not called
+ *    TW_ERR_CLOSED, TW_ERR_FORKED */
+TW_API tw_status tw_top(tw_family *family, size_t n, int64_t unix_ms,
+                        bool (*visit)(void *ctx, const tw_count *count), void *ctx);
+
+/* DISTINCT COUNTS. A family of TW_KIND_DISTINCT counts how many different elements each key has had
+ * in a window: visitors of a page, senders of a message. It keeps a sketch for each key
+ * (HyperLogLog, as Redis has it), not the elements: 64 bytes for the first 14 elements, 16 KiB from
+ * some 1500 on. The estimate is that of PFCOUNT in Redis for the same elements, to the unit; its
+ * standard error is 0.81 %. Elements are hashed without a secret: who may choose them can choose
+ * the estimate.
+ * Windows, history, tw_each(), tw_top(), on_window_closed and tw_family_close() are as for
+ * counters; the view and the local count of a tw_count are the estimate. A window in history keeps
+ * estimates alone.
+ * Nothing goes to the overflow counter: a key, or a larger sketch, that finds no room is
+ * TW_ERR_FULL, whatever on_full says. Calls that add to a count, read one or take from one answer
+ * TW_ERR_MODE.
+ * With Redis the key there is a HyperLogLog, which PFCOUNT and PFADD know. What each engine has is
+ * merged into it; merging again changes nothing, so nothing is lost or uncertain that a living
+ * engine holds. tw_distinct_get() shows the union of all engines, as it was when Redis was last
+ * asked: it asks for the next time, at most once in a sync interval. */
+
+/** Adds `element` to the elements of `key` in the window that is open now.
+ *    element  any bytes, of any size, none included; not kept
+ *    changed  becomes true if the sketch changed: then the element is new. False: it was there, or
+ *             the sketch cannot tell it from others that were
+ *  Adding an element again changes nothing. Of threads that add one element at once, one is told of
+ *  a change.
+ *  Cost: as tw_add(), and the hash of the element (P9). A sketch that grows is copied.
+ *  Answers:
+ *    TW_OK
+ *    TW_ERR_FULL  no room for the key, or for a larger sketch; nothing was changed
+ *    TW_ERR_MODE  not a family of TW_KIND_DISTINCT
+ *    TW_ERR_KEY   also: the element has a size and no data
+ *    general errors */
+TW_API tw_status tw_distinct_add(tw_family *family, tw_key key, tw_key element, bool *changed);
+
+/** As tw_distinct_add(), into the window of `unix_ms`: event time. Aligned and calendar windows.
+ *  Answers: as tw_distinct_add(), and TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_RANGE as tw_add_at();
+ *    TW_ERR_MODE  also: not in a family of these windows */
+TW_API tw_status tw_distinct_add_at(tw_family *family, tw_key key, tw_key element, int64_t unix_ms,
+                                    bool *changed);
+
+/** Adds each element, as tw_distinct_add(), with one look-up of the key for many of them.
+ *    changed  becomes how many of them changed the sketch
+ *  Answers: as tw_distinct_add(), and
+ *    TW_ERR_FULL    some elements found no room; the others were added, and *changed says of how
+ *                   many. The same call may be made again
+ *    TW_ERR_CLOSED  also: tw_stop() came meanwhile, and the first elements may have been added */
+TW_API tw_status tw_distinct_add_many(tw_family *family, tw_key key, const tw_key *elements,
+                                      size_t count, size_t *changed);
+
+/** The estimated number of different elements of `key` in the window that is open now; 0 for an
+ *  unknown key. It contains each element whose add returned before the call.
+ *  Cost: reads the sketch: some microseconds for a large one.
+ *  Answers: TW_OK; TW_ERR_MODE (not a family of TW_KIND_DISTINCT); general errors. */
+TW_API tw_status tw_distinct_get(tw_family *family, tw_key key, int64_t *estimate);
+
+/** As tw_distinct_get(), in the window of `unix_ms`, while it is readable here.
+ *  Answers: as tw_distinct_get(), and TW_ERR_LATE, TW_ERR_MODE, TW_ERR_RANGE as tw_get_at(). */
+TW_API tw_status tw_distinct_get_at(tw_family *family, tw_key key, int64_t unix_ms,
+                                    int64_t *estimate);
+
+/* SUBJECTS. In a family of TW_REDIS_HASH a key is "subject|field", as "article:7|views": all fields
+ * of a subject are one hash in Redis. These two calls read a subject as a whole. */
+
+/** Visits the fields of `subject` whose view in one window is not 0, until `visit` answers false.
+ *    unix_ms  a moment of the window, or TW_NOW
+ *  With tw_family_options.fields they come in that order, and each is looked up as by tw_get(): in
+ *  TW_NOW this takes an interest in each of them, so that the totals of all processes come with a
+ *  later sync. Without, they come in no order, and all counters of the window are looked at as by
+ *  tw_each(). Either way this is no snapshot. The field is valid inside `visit` only. `visit` may
+ *  call the engine.
+ *  Cost: with `fields` as so many tw_get(); without as tw_each(), but only the subject is copied.
+ *  Answers:
+ *    TW_OK         also where nothing is known of the subject
+ *    TW_ERR_KEY    no key can have this subject: it is empty or too long; or of a reserved name
+ *    TW_ERR_MODE   not a family of TW_REDIS_HASH
+ *    TW_ERR_LATE   the window is not readable here any more
+ *    TW_ERR_RANGE  a moment outside of the years 1000 to 9998
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
+TW_API tw_status tw_each_field(tw_family *family, tw_key subject, int64_t unix_ms,
+                               bool (*visit)(void *ctx, tw_key field, int64_t view), void *ctx);
+
+/** Asks Redis for the hash of `subject`, and visits its fields when all of them are there: sorted
+ *  by field, byte by byte, until `visit` answers false. A WAITING CALL, for timeout_ms at most.
+ *    unix_ms     a moment of any window, or TW_NOW: also of windows that are gone here
+ *    timeout_ms  0: redis_timeout_ms
+ *  What any process has counted and not yet synced is not in Redis yet (sync_interval_ms;
+ *  tw_flush()). Fields of other programs are shown as well. Left out are those whose value is no
+ *  whole number, and those with more than TW_KEY_SIZE_MAX bytes. A hash of up to some hundred
+ *  fields is read at one moment. A larger one is read in pieces (HSCAN): each field that is there
+ *  throughout is shown once, with its total at some moment of the call. `visit` may call the
+ *  engine.
+ *  Cost: one request for every 256 fields. Memory of its own until it returns, beside
+ *  memory_bytes_max: 40 bytes a field, and the fields.
+ *  Answers:
+ *    TW_OK           also where Redis has no such hash
+ *    TW_ERR_KEY      as tw_each_field()
+ *    TW_ERR_MODE     not a family of TW_REDIS_HASH; or see A WAITING CALL
+ *    TW_ERR_RANGE    a moment outside of the years 1000 to 9998
+ *    TW_ERR_REDIS    no Redis, refused, away; or another type stands under the name
+ *    TW_ERR_TIMEOUT  `visit` was not called
+ *    TW_ERR_MEMORY   also: more than 1,000,000 fields, or 64 MiB of them
+ *    TW_ERR_CLOSED, TW_ERR_FORKED */
+TW_API tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms,
+                                 uint32_t timeout_ms,
+                                 bool (*visit)(void *ctx, tw_key field, int64_t total), void *ctx);
+
+/* RANKINGS. In a family of TW_REDIS_ZSET each window is one sorted set in Redis, whose members are
+ * the keys: the ranking of all processes. tw_top() ranks what this process knows; these two calls
+ * ask Redis. */
+
+/** Visits the first `n` members of a window's ranking, the highest total first; equal ones by
+ *  member, byte by byte, downwards (the order of Redis). Ends where `visit` answers false. A
+ *  WAITING CALL, for timeout_ms at most.
+ *    n           1..10000
+ *    unix_ms, timeout_ms, and what is not yet in Redis: as tw_fetch_fields()
+ *  Members of other programs are shown as well. Left out are those whose score is no whole number
+ *  within +-TW_DELTA_MAX, and those with more than TW_KEY_SIZE_MAX bytes; others follow in their
+ *  place. The ranking is that of one moment, unless some were left out, or the members have more
+ *  than 900,000 bytes together: then the rest is asked for. `visit` is called when all is there,
+ *  and may call the engine.
+ *  Cost: one request as a rule; Redis takes some 2 microseconds for each member, at one go.
+ *  Answers:
+ *    TW_OK           also where Redis has no such set, or fewer members
+ *    TW_ERR_RANGE    n; or a moment outside of the years 1000 to 9998
+ *    TW_ERR_MODE     not a family of TW_REDIS_ZSET; or see A WAITING CALL
+ *    TW_ERR_REDIS    no Redis, refused, away; or another type stands under the name
+ *    TW_ERR_TIMEOUT  `visit` was not called
+ *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
+TW_API tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t timeout_ms,
+                              bool (*visit)(void *ctx, tw_key member, int64_t total), void *ctx);
+
+/** The place of `member` in a window's ranking, in the order of tw_fetch_top(). A WAITING CALL, for
+ *  timeout_ms at most.
+ *    rank   0: the first; -1: not there. All members of the set count, whatever their scores are
+ *    total  0 if it is not there
+ *  Answers: as tw_fetch_top(), and
+ *    TW_ERR_REDIS  also: the member's score is no whole number within +-TW_DELTA_MAX
+ *    TW_ERR_KEY    of the member */
+TW_API tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms,
+                               uint32_t timeout_ms, int64_t *rank, int64_t *total);
 
 /* ==== 9. Limits: only == TW_OK admits ======================================================== */
 
@@ -854,7 +1083,9 @@ TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
 
 /** Frees what an engine that died was granted of this family's limits and had not reported as
  *  spent, in all windows. `tallywheel reclaim` does the same. A WAITING CALL, redis_timeout_ms for
- *  each page of leases.
+ *  each page of leases. In a cluster it searches all masters, as an audit does, and frees each
+ *  lease where its slot is. What cannot be looked at, or freed, stops nothing else; the error comes
+ *  last, and tw_error_text() says how much it is. Ask again then: nothing is freed twice.
  *    instance  the dead engine's 32 digits in Redis (docs/SYNC.md)
  *    units     becomes how many were freed
  *  Nothing does so by itself before a window ends: an engine that was only paused, and goes on,
@@ -864,7 +1095,7 @@ TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
  *    TW_DENIED             Redis had a heartbeat of that engine within the last 5 s
  *    TW_ERR_UNKNOWN_TOKEN  not an instance
  *    TW_ERR_MODE           the family is not TW_LIMIT_HARD; see A WAITING CALL
- *    TW_ERR_REDIS          no Redis, refused, away
+ *    TW_ERR_REDIS          no Redis, refused, away; a cluster: not all was seen, or freed
  *    TW_ERR_TIMEOUT        some may have been freed: ask again
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units);
@@ -911,7 +1142,8 @@ TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
  *          tw_lock_release(jobs, tw_str("report"), token);
  *      }
  *
- *  Any family with Redis; a lock has no window and no count. One script decides, by Redis's clock.
+ *  Any family of strings with Redis; a lock has no window and no count. One script decides, by
+ *  Redis's clock.
  *  The fencing token is Redis's time in microseconds, at least 1 more than the last. An answer that
  *  is lost is asked for again: the winner is still the winner. Safe as long as Redis keeps what it
  *  acknowledged: a failover may lose a lock; the fencing token then still rises.
@@ -919,7 +1151,7 @@ TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
  *    TW_OK
  *    TW_DENIED       held by another
  *    TW_ERR_RANGE    ttl_ms is 0
- *    TW_ERR_MODE     see A WAITING CALL
+ *    TW_ERR_MODE     see A WAITING CALL; hashes and sorted sets (redis_shape)
  *    TW_ERR_REDIS    no Redis, refused, away
  *    TW_ERR_TIMEOUT  perhaps locked; released when Redis answers again, at the latest after ttl_ms
  *    general errors */
@@ -1122,7 +1354,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "how long engine time has stood still or run alone because the wall clock was set") \
     X(clock_lag_max_ms, gauge, "the longest that the engine's cached clock was not refreshed") \
     X(redis_configured, gauge, "1 with a redis_url") \
-    X(redis_connected, gauge, "1 while Redis answers") \
+    X(redis_connected, gauge, "1 while Redis answers; in a cluster: every store of this engine") \
     X(sync_age_ms, gauge, "time since the last acknowledged batch; -1: none yet") \
     X(unsent_keys, gauge, \
       "counters with counts that Redis has not acknowledged, at least; sampled by turns") \
@@ -1202,7 +1434,24 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "answered false, or there is none") \
     X(memory_free_bytes, gauge, "counting memory that is free within the bound") \
     X(memory_usable_bytes, gauge, \
-      "of it, what can be had at once: runs long enough for any key and any window")
+      "of it, what can be had at once: runs long enough for any key and any window") \
+    X(tls_refused, counter, \
+      "connections that TLS refused: a certificate, a name, a version; see last_error") \
+    X(redis_nodes, gauge, "masters of a Redis Cluster that this engine is connected to") \
+    X(stores, gauge, \
+      "ledgers of this engine in Redis: one, or in a cluster one for each key slot in use") \
+    X(stores_away, gauge, "of them, those whose server does not answer") \
+    X(stores_split, gauge, \
+      "of them, those whose slot is apart: its ledger is gone while another master holds keys of " \
+      "it, or requests have been sent away for ten seconds") \
+    X(moved, counter, "requests that a cluster answered by MOVED") \
+    X(asked, counter, "requests that a cluster answered by ASK") \
+    X(tryagain, counter, "requests that a cluster answered by TRYAGAIN") \
+    X(map_refreshes, counter, "times the map of the cluster was read (CLUSTER SLOTS)") \
+    X(stores_waiting, gauge, \
+      "of the stores, those that wait until others were written: at most 1,024 are at a time") \
+    X(overflow_sketches_refused, counter, \
+      "windows that overflowed without memory to note their heavy keys (tw_top)")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -1267,7 +1516,8 @@ enum tw_audit_kind {
     TW_AUDIT_TOTAL = 3,     /* Redis holds another count than the file says */
     TW_AUDIT_NO_COUNT = 4,  /* a key of the file holds no number */
     TW_AUDIT_MEMORY = 5,    /* Redis evicts, may evict, or is nearly full */
-    TW_AUDIT_LINE = 6       /* a line of the file is no key<TAB>count; `text` names file and line */
+    TW_AUDIT_LINE = 6,      /* a line of the file is no key<TAB>count; `text` names file and line */
+    TW_AUDIT_STRAY = 7      /* in a cluster: a key lies at a node that does not serve its slot */
 };
 
 /** The library owns it: it is valid inside `found` only. */
@@ -1306,10 +1556,21 @@ typedef struct tw_audit_options {
     /* What a database says: a file of lines key<TAB>count; in keys \t \n \\ \xHH stand for their
      * bytes. NULL: none. */
     const char *totals_path;
-    const char *totals_name; /* the name in Redis of a key of the file: %k the key, %% a percent
-                                sign; default "%k" */
+    const char *totals_name; /* the name in Redis of a key of the file: %k the key, before it
+                                perhaps {%t}, %% a percent sign; default "%k" */
 
     uint32_t timeout_ms; /* one answer; 1..600000, default 1000 */
+    uint64_t redis_tags; /* of totals_name: as the family's; default 128 */
+
+    /* Without an engine: as in tw_options. */
+    const char *sentinel_user;
+    int (*sentinel_password)(void *ctx, char *out, size_t size);
+    void *sentinel_password_ctx;
+    const char *redis_tls_ca_file;
+    const char *redis_tls_cert_file;
+    const char *redis_tls_key_file;
+    const char *redis_tls_server_name;
+    uint32_t redis_tls_insecure;
 } tw_audit_options;
 
 #define tw_audit_options_init(options) tw_audit_options_init_sized((options), sizeof *(options))
@@ -1321,9 +1582,10 @@ TW_API tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *optio
                                 void (*found)(void *ctx, const tw_finding *finding), void *ctx,
                                 tw_audit_report *report, size_t size);
 
-/** Compares, over a connection of its own, and changes nothing: ledgers against our own numbers
+/** Compares, over connections of its own, and changes nothing: ledgers against our own numbers
  *  (with an engine), each ledger in itself, keys without an expiry, totals against a file, Redis's
- *  memory and eviction.
+ *  memory and eviction. In a cluster every master is asked, each key is looked at once, and the
+ *  figures of memory are sums; what stops the audit at one master does not stop it at the others.
  *    engine  NULL: without one
  *    found   is called for each difference, and may not call the engine; or NULL
  *    report  or NULL
@@ -1332,7 +1594,9 @@ TW_API tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *optio
  *  Answers:
  *    TW_OK           whatever was found
  *    TW_ERR_OPTIONS  an option is refused
- *    TW_ERR_REDIS    no Redis, or it refused
+ *    TW_ERR_REDIS    no Redis, or it refused; in a cluster: a master is away, nobody serves some
+ *                    slots, or slots began to move: a part was looked at, error_text says which
+ *                    was not
  *    TW_ERR_TIMEOUT  a part was looked at
  *    TW_ERR_MODE     host-driven engine, hook, tw_enter()
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */

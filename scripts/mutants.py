@@ -5,6 +5,8 @@ A mistake is a patch. Its first line says what a reader of the protocol might do
 below FOLDER; there the program tests/sim/mutants.c is built, and plays fresh seeds until it finds something wrong. One mistake
 is compiled while those before it are played. NAME: only these. TW_MUTANT_SEEDS says how many seeds (1000).
 Without FOLDER nothing is built: each patch must apply to the tree.
+A patch with a line "Test: NAME" in its head is one for tests/NAME, a program of the suite that needs a real Redis, and some time.
+It is played only if it is named: the program must pass first, and then fail.
 Always true: exit status 0 only if the code without a mistake survives, and each patch applies, compiles and is caught; one
 line of output for each mistake, without FOLDER for those alone that do not apply. The tree itself is not touched. What has not
 changed since the last run is not compiled anew."""
@@ -22,6 +24,7 @@ PATCHES = os.path.join(ROOT, "tests", "sim", "mutants")
 PROGRAM = os.path.join("tests", "sim_mutants")
 SEEDS = os.environ.get("TW_MUTANT_SEEDS", "1000")
 SEED = re.compile(r"^# ((not )?caught by seed .*)$", re.MULTILINE)
+TEST = re.compile(r"^Test: (\S+)$", re.MULTILINE)
 TOUCHED = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
 
 
@@ -53,6 +56,13 @@ def touched_by(patch: str) -> list[str]:
         return TOUCHED.findall(file.read())
 
 
+def test_of(patch: str) -> str:
+    """The program that must notice it."""
+    with open(patch, encoding="utf-8") as file:
+        named = TEST.search(file.read())
+    return os.path.join("tests", named.group(1)) if named else PROGRAM
+
+
 def take_back(copy: str, patch: str) -> None:
     for name in touched_by(patch):
         if os.path.exists(os.path.join(ROOT, name)):
@@ -69,13 +79,13 @@ def apply(folder: str, patch: str, *options: str) -> str:
     return "DOES NOT APPLY\n" + (done.stderr or "it touches no file\n").rstrip()
 
 
-def build(copy: str, program: str) -> str:
+def build(copy: str, program: str, test: str = PROGRAM) -> str:
     """What the compiler says, if it fails, or nothing."""
     folder = os.path.join(copy, "build")
-    done = subprocess.run(["ninja", "-C", folder, PROGRAM], capture_output=True, text=True)
+    done = subprocess.run(["ninja", "-C", folder, test], capture_output=True, text=True)
     if done.returncode:
         return "DOES NOT COMPILE\n" + "\n".join(done.stdout.splitlines()[-20:])
-    shutil.copy(os.path.join(folder, PROGRAM), program)
+    shutil.copy(os.path.join(folder, test), program)
     return ""
 
 
@@ -85,6 +95,24 @@ def play(program: str, *arguments: str) -> tuple[bool, str]:
     os.remove(program)
     line = SEED.search(done.stdout)
     return done.returncode == 0, line.group(1) if line else "\n".join(done.stdout.splitlines()[-10:])
+
+
+def passes(program: str) -> bool:
+    done = subprocess.run([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+    os.remove(program)
+    return done.returncode == 0
+
+
+def play_test(copy: str, patch: str, test: str) -> str:
+    """What is wrong, or nothing: the test passes, and fails with the mistake."""
+    program = os.path.join(copy, "build", "mutant_" + os.path.basename(test))
+    wrong = build(copy, program, test)
+    if wrong or not passes(program):
+        return wrong or f"{test} DOES NOT PASS in the tree as it is"
+    wrong = apply(copy, patch) or build(copy, program, test)
+    caught = not wrong and not passes(program)
+    take_back(copy, patch)
+    return wrong or ("" if caught else f"NOT CAUGHT by {test}")
 
 
 def check(patches: dict[str, str]) -> int:
@@ -105,8 +133,13 @@ def main() -> int:
     if not os.path.exists(os.path.join(copy, "build", "build.ninja")):
         options = ["--buildtype=release", "-Dredis=enabled", "-Dtests=enabled"]
         subprocess.run(["meson", "setup", os.path.join(copy, "build"), copy, *options], check=True, stdout=subprocess.DEVNULL)
-    names = sys.argv[2:] or list(patches)
+    names = sys.argv[2:] or [name for name in patches if test_of(patches[name]) == PROGRAM]
     failed = 0
+    for name in [name for name in names if test_of(patches[name]) != PROGRAM]:
+        test = test_of(patches[name])
+        wrong = play_test(copy, patches[name], test)
+        print(f"{name:36} {wrong or 'caught by ' + test}")
+        failed += bool(wrong)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as players:
         program = os.path.join(copy, "build", "mutant_none")
         wrong = build(copy, program)
@@ -115,7 +148,7 @@ def main() -> int:
             return 1
         survives = players.submit(play, program)
         played = []
-        for name in names:
+        for name in [name for name in names if test_of(patches[name]) == PROGRAM]:
             program = os.path.join(copy, "build", "mutant_" + name)
             wrong = apply(copy, patches[name]) or build(copy, program)
             take_back(copy, patches[name])

@@ -1,4 +1,4 @@
-/* audit.h -- what Redis holds, compared with what it should. See audit.c. */
+/* audit.h -- compares what Redis holds with what it should hold. See audit.c. */
 #ifndef TWI_SYNC_AUDIT_H
 #define TWI_SYNC_AUDIT_H
 

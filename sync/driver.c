@@ -1,6 +1,6 @@
 /* driver.c -- the table through which the engine drives sync (engine/port/driver.h), and the life of struct twi_sync.
- * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles
- * every item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
+ * Always true: create() opens no socket (for a host-driven engine it looks the host name up, once). destroy() settles
+ * every item that is still held. abandon(), in a forked child, touches nothing that the parent could notice. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,29 @@
 #include "engine/port/services.h"
 #include "sync/ask/pool.h"
 #include "sync/audit.h"
+#include "sync/search.h"
 #include "sync/turn/connect.h"
 #include "sync/turn/merge_plain.h"
 #include "sync/turn/settle.h"
+#include "sync/turn/stores.h"
+#include "sync/message/awake.h"
+#include "sync/message/cluster.h"
 #include "sync/message/message.h"
+#include "sync/message/lease.h"
+#include "sync/message/distinct.h"
 #include "sync/message/presence.h"
 #include "sync/message/state.h"
 #include "sync/turn/turn.h"
+#include "sync/wire/cluster_directory.h"
+#include "sync/wire/tls.h"
+#include "sync/wire/tls_url.h"
 
 #define INTERVAL_DEFAULT_MS 100
 #define INTERVAL_MAX_MS 60000
 #define TIMEOUT_DEFAULT_MS 100
 #define TIMEOUT_MAX_MS 600000
-#define RETRY_MAX_MAX_MS 5000                     /* leases.lua counts on it: RESTARTED_MS */
-#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* where the engine has not set its own: simulators */
+#define RETRY_MAX_MAX_MS 5000                     /* leases.lua relies on it: RESTARTED_MS */
+#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* for simulators, where the engine has not set one */
 #define REPLAY_DEFAULT_MS 30000
 #define PREFIX_MAX (TWI_LEDGER_NAME_MAX - 64) /* "tw:ledger:" and 32 digits follow */
 
@@ -40,51 +49,85 @@ static tw_status check_options(const tw_options *options) {
     if (options->redis_timeout_ms > TIMEOUT_MAX_MS)
         return refuse(options, "redis_timeout_ms: must be within 1..600000");
     if (options->retry_max_ms > RETRY_MAX_MAX_MS) return refuse(options, "retry_max_ms: must be within 10..5000");
+    if (options->sentinel_user && *options->sentinel_user && !options->sentinel_password)
+        return refuse(options, "sentinel_user: needs sentinel_password");
     if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX)
         return refuse(options, "redis_prefix: is too long");
     return TW_OK;
 }
 
-static void free_connection(struct twi_connection *connection) {
-    twi_reader_free(connection->pipeline.reader);
-    twi_bytes_wipe(&connection->pipeline.out);
-    twi_bytes_free(&connection->pipeline.out);
-    twi_message_free(&connection->messages);
-    twi_url_wipe(&connection->endpoint.url);
+/* Why these options do not fit a cluster; NULL: they do. A brace in the prefix would be the hash tag of every name. */
+static const char *why_no_cluster(const tw_options *options) {
+    const char *prefix = options->redis_prefix ? options->redis_prefix : "";
+    if (options->merge != TW_MERGE_SCRIPT) return "merge: in a cluster counts are merged by script";
+    if (strchr(prefix, '{')) return "redis_prefix: in a cluster it has no brace";
+    return NULL;
+}
+
+static struct twi_tls_options tls_options(const tw_options *options) {
+    return (struct twi_tls_options){.ca_file = options->redis_tls_ca_file,
+                                    .cert_file = options->redis_tls_cert_file,
+                                    .key_file = options->redis_tls_key_file,
+                                    .server_name = options->redis_tls_server_name,
+                                    .insecure = options->redis_tls_insecure != 0};
 }
 
 static void free_store(struct twi_store *store) {
+    if (!store) return;
     twi_ledger_free(&store->ledger);
     twi_batch_free(store->opening);
     twi_merge_plain_free(store->merge_plain);
-    twi_presence_free(&store->presence);
     twi_poison_free(&store->poison);
+    twi_port_parking_free(&store->parking);
+    free(store);
+}
+
+static void free_cluster(struct twi_cluster *cluster) {
+    if (!cluster) return;
+    twi_cluster_map_destroy(cluster->map);
+    twi_directory_destroy(cluster->directory);
+    twi_socket_set_close(cluster->socket_set);
+    free(cluster);
 }
 
 static void sync_free(struct twi_sync *sync) {
     twi_pool_destroy(sync->pool);
-    free_store(&sync->store);
-    free_connection(&sync->connection);
+    /* Messages that are under way name their stores: the connections go first. */
+    for (uint32_t i = 0; i < sync->connection_count; i++) twi_connection_destroy(sync->connections[i]);
+    free(sync->connections);
+    for (uint32_t i = 0; i < sync->store_count; i++) free_store(sync->stores[i]);
+    free(sync->stores);
+    free(sync->awake.stores);
+    twi_stores_end(sync);
+    free_cluster(sync->cluster);
+    twi_presence_free(&sync->senders.presence);
+    twi_distinct_free(&sync->senders.distinct);
+    twi_lease_free(&sync->senders.leases);
     free(sync->collecting.items);
+    twi_tls_destroy(sync->tls);
     free(sync);
 }
 
 static void set_up_connection(struct twi_connection *connection, tw_engine *engine, const tw_options *options) {
     connection->engine = engine;
-    connection->endpoint.password = options->redis_password;
-    connection->endpoint.password_ctx = options->redis_password_ctx;
-    twi_url_name(&connection->endpoint.url, connection->endpoint.name, sizeof connection->endpoint.name);
+    struct twi_url *url = &connection->target.url;
+    connection->target.login = (struct twi_login){.user = url->user,
+                                                  .password = url->password,
+                                                  .ask = options->redis_password,
+                                                  .ask_ctx = options->redis_password_ctx};
     connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
     connection->breaker.retry_max_ms = options->retry_max_ms;
     connection->depth.by_latest = options->threads != TW_OWN_THREAD;
+    connection->depth.near_keys = twi_port_tuning(engine)->near_keys;
     connection->replicas.wanted = options->wait_replicas;
 }
 
-static void set_up_store(struct twi_store *store, tw_engine *engine, const tw_options *options) {
+static void set_up_store(struct twi_sync *sync, struct twi_store *store, const tw_options *options) {
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
     uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
-    store->engine = engine;
+    store->engine = sync->engine;
     store->merge = options->merge;
+    store->ledger.windows = &sync->window_bytes;
     store->marker_name_size = (size_t)snprintf(store->marker_name, sizeof store->marker_name, "%stw:marker", prefix);
     store->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
     store->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
@@ -92,7 +135,7 @@ static void set_up_store(struct twi_store *store, tw_engine *engine, const tw_op
     if (store->merge == TW_MERGE_SCRIPT) return;
     store->ledger.window_bytes_max = 0; /* without a ledger nothing is ever replayed */
     store->belief.is_open = true;
-    twi_port_live_engines(engine, 0); /* nor is there a registry */
+    twi_port_live_engines(sync->engine, 0); /* without scripts there is no registry either */
 }
 
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
@@ -102,41 +145,159 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->own_thread = options->threads == TW_OWN_THREAD;
     sync->published.fd = -1;
     sync->collecting.at_ms = sync->collecting.hold_ms = INT64_MIN;
-    set_up_connection(&sync->connection, engine, options);
-    set_up_store(&sync->store, engine, options);
+    sync->connections[0]->use.is_wanted = true;
+    set_up_connection(sync->connections[0], engine, options);
+}
+
+/* False: no memory. */
+static bool make_staging(struct twi_sync *sync, const tw_options *options) {
+    bool by_slot = sync->cluster || (twi_port_tuning(sync->engine)->stores_by_tag && options->merge == TW_MERGE_SCRIPT);
+    sync->collecting.items_max = by_slot ? TWI_STORES_ITEMS_MAX : TWI_BATCH_ITEMS_MAX;
+    sync->collecting.items = malloc(sync->collecting.items_max * sizeof *sync->collecting.items);
+    if (!sync->collecting.items) return false;
+    return !by_slot || twi_stores_begin(sync);
+}
+
+/* Makes the first store. False: no memory. */
+static bool make_store(struct twi_sync *sync, const tw_options *options) {
+    struct twi_store *store = calloc(1, sizeof *store);
+    sync->stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
+    sync->awake.stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
+    if (!sync->stores || !sync->awake.stores) {
+        free(store);
+        return false;
+    }
+    sync->stores[sync->store_count++] = store;
+    twi_awake_add(sync, store);
+    store->connection = sync->cluster ? NULL : sync->connections[0];
+    set_up_store(sync, store, options);
+    if (sync->by_slot && !twi_stores_name_first(sync, store)) return false;
+    return store->merge == TW_MERGE_SCRIPT || (store->merge_plain = twi_merge_plain_create()) != NULL;
+}
+
+/* False: no memory. */
+static bool make_resolver(struct twi_sync *sync, const tw_options *options) {
+    struct twi_target *target = &sync->connections[0]->target;
+    struct twi_resolver_rules rules = {.url = &target->url,
+                                       .transport = target->transport,
+                                       .transport_ctx = target->transport_ctx,
+                                       .may_thread = sync->own_thread,
+                                       .timeout_ms = sync->connections[0]->timeout_ms,
+                                       .sentinel_login = {.user = options->sentinel_user,
+                                                          .ask = options->sentinel_password,
+                                                          .ask_ctx = options->sentinel_password_ctx},
+                                       .random = 0};
+    if (target->url.kind == TWI_URL_SENTINEL) rules.random = twi_sync_random(sync->engine);
+    target->resolver = twi_resolver_create(&rules);
+    return target->resolver != NULL;
+}
+
+/* Until the first connection. */
+static void name_target(struct twi_target *target) {
+    const struct twi_endpoint *fixed = twi_resolver_fixed(target->resolver);
+    if (fixed)
+        twi_endpoint_name(fixed, target->name, sizeof target->name);
+    else
+        snprintf(target->name, sizeof target->name, "the master %s", target->url.master);
+}
+
+/* False: no memory, or no descriptor. */
+static bool make_cluster(struct twi_sync *sync) {
+    const struct twi_url *url = &sync->connections[0]->target.url;
+    struct twi_endpoint seeds[TWI_URL_SEEDS_MAX];
+    for (uint32_t i = 0; i < url->seed_count; i++) seeds[i] = twi_url_seed(url, i);
+    sync->cluster = calloc(1, sizeof *sync->cluster);
+    if (!sync->cluster) return false;
+    sync->cluster->may_thread = sync->own_thread;
+    sync->cluster->socket_set = twi_socket_set_open();
+    sync->cluster->map = twi_cluster_map_create(seeds, url->seed_count);
+    return sync->cluster->map && sync->cluster->socket_set >= 0;
+}
+
+/* The connections to the nodes of the URL; the others are made when they are named. A host-driven engine looks names up
+ * here, and never again. False: no memory. */
+static bool make_nodes(struct twi_sync *sync, bool has_sockets) {
+    struct twi_target *first = &sync->connections[0]->target;
+    struct twi_endpoint seed = twi_url_seed(&first->url, 0);
+    sync->connections[0]->is_node = true;
+    sync->connections[0]->use.watched.fd = -1;
+    first->transport_ctx = first->transport->create(first->transport_shared, &seed, sync->own_thread);
+    first->owns_transport = first->transport_ctx != NULL;
+    if (!first->owns_transport) return false;
+    for (uint32_t i = 1; has_sockets && !sync->own_thread && i < first->url.seed_count; i++) {
+        seed = twi_url_seed(&first->url, i);
+        struct twi_connection *connection = twi_cluster_connection(sync, &seed);
+        if (!connection) return false;
+    }
+    return true;
+}
+
+/* Of the connections of calls that wait. False: no memory. */
+static bool make_pool(struct twi_sync *sync, const tw_options *options) {
+    sync->pool = twi_pool_create(sync->engine, &sync->connections[0]->target.url, sync->tls, options);
+    if (!sync->pool || !sync->cluster) return sync->pool != NULL;
+    sync->cluster->directory = twi_directory_create();
+    if (!sync->cluster->directory) return false;
+    twi_pool_follow(sync->pool, sync->cluster->directory);
+    return true;
 }
 
 /* False: no memory. */
 static bool allocate(struct twi_sync *sync, const tw_options *options, const struct twi_transport *transport,
                      void *transport_ctx) {
-    struct twi_store *store = &sync->store;
-    struct twi_endpoint *endpoint = &sync->connection.endpoint;
-    sync->collecting.items = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->collecting.items);
-    if (!sync->collecting.items) return false;
-    if (store->merge != TW_MERGE_SCRIPT && !(store->merge_plain = twi_merge_plain_create())) return false;
-    endpoint->transport = transport ? transport : &twi_socket_transport;
-    endpoint->transport_ctx = transport_ctx;
+    struct twi_target *target = &sync->connections[0]->target;
+    target->transport = transport ? transport : twi_transport_of(sync->tls);
+    target->transport_ctx = target->transport_shared = transport ? transport_ctx : sync->tls;
+    if (target->url.kind == TWI_URL_CLUSTER && !make_cluster(sync)) return false;
+    if (!make_staging(sync, options)) return false;
+    if (!make_store(sync, options)) return false;
+    if (!make_resolver(sync, options)) return false;
+    name_target(target);
+    if (sync->cluster && !make_nodes(sync, transport == NULL)) return false;
     if (transport) return true;
-    endpoint->transport_ctx = endpoint->socket = twi_socket_create(&endpoint->url, sync->own_thread);
-    if (!endpoint->socket) return false;
-    if (sync->own_thread) sync->pool = twi_pool_create(sync->engine, &endpoint->url, options);
-    return !sync->own_thread || sync->pool != NULL;
+    if (!sync->cluster) {
+        target->transport_ctx =
+            target->transport->create(sync->tls, twi_resolver_fixed(target->resolver), sync->own_thread);
+        target->owns_transport = target->transport_ctx != NULL;
+        if (!target->owns_transport) return false;
+    }
+    return !sync->own_thread || make_pool(sync, options);
+}
+
+/* With its first connection. NULL: no memory. */
+static struct twi_sync *make_sync(void) {
+    struct twi_sync *sync = calloc(1, sizeof *sync);
+    struct twi_connection *connection = calloc(1, sizeof *connection);
+    if (sync) sync->connections = calloc(1, sizeof(struct twi_connection *));
+    if (sync && sync->connections && connection) {
+        sync->connections[sync->connection_count++] = connection;
+        return sync;
+    }
+    if (sync) free(sync->connections);
+    free(sync);
+    free(connection);
+    return NULL;
 }
 
 static tw_status driver_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
                                void *transport_ctx, struct twi_sync **out) {
     tw_status status = check_options(options);
     if (status != TW_OK) return status;
-    struct twi_sync *sync = calloc(1, sizeof *sync);
+    struct twi_sync *sync = make_sync();
     if (!sync) return twi_refuse(TW_ERR_MEMORY, NULL);
-    char why[TWI_URL_ERROR_MAX];
-    if (!twi_url_parse(options->redis_url, &sync->connection.endpoint.url, why, sizeof why)) {
+    char why[TWI_TLS_ERROR_MAX];
+    struct twi_tls_options tls = tls_options(options);
+    if (!twi_tls_url_read(options->redis_url, &tls, &sync->connections[0]->target.url, &sync->tls, why, sizeof why)) {
         sync_free(sync);
         return refuse(options, why);
     }
+    const char *unfit = sync->connections[0]->target.url.kind == TWI_URL_CLUSTER ? why_no_cluster(options) : NULL;
+    if (unfit) {
+        sync_free(sync);
+        return refuse(options, unfit);
+    }
     set_up(sync, engine, options);
     if (!allocate(sync, options, transport, transport_ctx)) {
-        twi_socket_destroy(sync->connection.endpoint.socket);
         sync_free(sync);
         return twi_refuse(TW_ERR_MEMORY, NULL);
     }
@@ -149,12 +310,16 @@ static void driver_turn(struct twi_sync *sync) {
 }
 
 static int driver_fd(const struct twi_sync *sync, bool *wants_write) {
-    if (wants_write) *wants_write = twi_load_relaxed(&((struct twi_sync *)sync)->published.wants_write);
-    return twi_load_relaxed(&((struct twi_sync *)sync)->published.fd);
+    if (wants_write) *wants_write = twi_load_relaxed(&sync->published.wants_write);
+    return twi_load_relaxed(&sync->published.fd);
 }
 
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
-    return twi_load_relaxed(&((struct twi_sync *)sync)->published.wake_ms);
+    return twi_load_relaxed(&sync->published.wake_ms);
+}
+
+static const uint32_t *driver_shorts(const struct twi_sync *sync) {
+    return sync->cluster ? twi_key_slot_shorts() : NULL;
 }
 
 static uint64_t driver_ticket_take(struct twi_sync *sync) {
@@ -166,31 +331,47 @@ static enum twi_ticket driver_ticket_state(struct twi_sync *sync, uint64_t ticke
 }
 
 static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
-    int64_t acked_ms = twi_load_relaxed(&((struct twi_sync *)sync)->published.acked_ms);
-    int64_t since_ms = twi_load_relaxed(&((struct twi_sync *)sync)->published.outage_since_ms);
-    stats->breaker_state = twi_load_relaxed(&((struct twi_sync *)sync)->published.breaker_state);
+    int64_t acked_ms = twi_load_relaxed(&sync->published.acked_ms);
+    int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms);
+    stats->breaker_state = twi_load_relaxed(&sync->published.breaker_state);
     stats->outage_ms = since_ms ? twi_port_mono_ms(sync->engine) - since_ms : 0;
+    stats->redis_nodes = twi_load_relaxed(&sync->published.nodes);
+    stats->stores = twi_load_relaxed(&sync->published.stores);
+    stats->stores_away = twi_load_relaxed(&sync->published.stores_away);
+    stats->stores_split = twi_load_relaxed(&sync->published.stores_split);
+    stats->stores_waiting = twi_load_relaxed(&sync->published.stores_waiting);
+    if (sync->tls) stats->tls_refused = twi_tls_counts(sync->tls).refused;
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 
-/* Of what Redis has surely applied: batches under way may have been, too. */
-static void driver_own(const struct twi_sync *sync, struct twi_audit_own *own) {
-    const struct twi_store *store = &sync->store;
+/* What Redis has certainly applied. It may have applied batches under way, too. False: the store is in doubt. */
+static bool own_of_store(const struct twi_store *store, struct twi_audit_own *own) {
     const struct twi_ledger *ledger = &store->ledger;
+    if (store->merge != TW_MERGE_SCRIPT || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return false;
     *own = (struct twi_audit_own){.number = ledger->confirmed, .plus = ledger->plus_sum, .minus = ledger->minus_sum};
-    if (store->merge != TW_MERGE_SCRIPT || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return;
     memcpy(own->ledger, ledger->name, ledger->name_size + 1);
     const struct twi_batch *next = twi_ledger_unconfirmed(ledger);
     if (next) own->plus = next->plus_sum - next->plus, own->minus = next->minus_sum - next->minus;
+    return true;
+}
+
+static bool driver_own(const struct twi_sync *sync, struct twi_audit_own **own, size_t *count) {
+    *count = 0;
+    *own = malloc(sync->store_count * sizeof **own);
+    for (uint32_t i = 0; *own && i < sync->store_count; i++) *count += own_of_store(sync->stores[i], *own + *count);
+    return *own != NULL;
 }
 
 static void driver_destroy(struct twi_sync *sync) {
-    struct twi_connection *connection = &sync->connection;
-    twi_connect_unanswered(sync, twi_port_mono_ms(sync->engine));
-    for (struct twi_batch *batch = sync->store.ledger.head; batch; batch = batch->next)
-        twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
-    connection->endpoint.transport->close(connection->endpoint.transport_ctx);
-    twi_socket_destroy(connection->endpoint.socket);
+    for (uint32_t i = 0; i < sync->connection_count; i++)
+        twi_connect_unanswered(sync, sync->connections[i], twi_port_mono_ms(sync->engine));
+    for (uint32_t i = 0; i < sync->store_count; i++)
+        for (struct twi_batch *batch = sync->stores[i]->ledger.head; batch; batch = batch->next)
+            twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_target *target = &sync->connections[i]->target;
+        target->transport->close(target->transport_ctx);
+    }
     sync_free(sync);
 }
 
@@ -203,7 +384,14 @@ static void driver_request_stop(struct twi_sync *sync) {
 }
 
 static void driver_abandon(struct twi_sync *sync) {
-    twi_socket_abandon(sync->connection.endpoint.socket);
+    if (sync->tls) twi_tls_forked();
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_target *target = &sync->connections[i]->target;
+        if (target->owns_transport) target->transport->abandon(target->transport_ctx);
+        target->owns_transport = false;
+        twi_resolver_abandon(target->resolver);
+        target->resolver = NULL;
+    }
     twi_pool_abandon(sync->pool);
     sync->pool = NULL;
     sync_free(sync);
@@ -215,11 +403,13 @@ const struct twi_driver *twi_driver_find(void) {
         .turn = driver_turn,
         .fd = driver_fd,
         .wake_ms = driver_wake_ms,
+        .shorts = driver_shorts,
         .ticket_take = driver_ticket_take,
         .ticket_state = driver_ticket_state,
         .stats = driver_stats,
         .own = driver_own,
         .audit = twi_audit_run,
+        .search = twi_search_run,
         .request = driver_request,
         .request_stop = driver_request_stop,
         .destroy = driver_destroy,

@@ -12,7 +12,9 @@
 #include "print.h"
 #include "sink.h"
 #include "tallywheel.h"
+#include "sentinel_login.h"
 #include "text.h"
+#include "tls_flags.h"
 #include "tool.h"
 
 static const char help[] =
@@ -20,19 +22,22 @@ static const char help[] =
     "Checks Redis's memory and eviction policy, the ledgers of all engines, the expiries of keys, and totals.\n"
     "Reports each difference and changes nothing.\n"
     "\n"
-    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
+    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path; rediss: TLS;\n"
+    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db];\n"
+    "                      redis+cluster://[user:password@]node[:port][,...]\n" SENTINEL_LOGIN_HELP TLS_FLAGS_HELP
     "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --pattern GLOB      keys that must have an expiry, a pattern for SCAN's MATCH: 'views:*'\n"
     "  --keys-max N        check at most this many of these keys (default 10000000)\n"
     "  --totals FILE       the counts of a database: key<TAB>count, in keys \\t \\n \\\\ \\xHH\n"
-    "  --name TEXT         the name in Redis of a key of FILE: %k the key, %% a percent sign (default %k),\n"
-    "                      for example 'views:%k:2026112014'\n"
+    "  --name TEXT         the name in Redis of a key of FILE: %k the key, before it perhaps {%t}, the hash tag\n"
+    "                      of its group, %% a percent sign (default %k), for example 'views:%k:2026112014'\n"
+    "  --tags N            the family's redis_tags, for %t (default 128)\n"
     "  --timeout SPAN      the timeout of one reply (default 1s)\n"
     "  --help\n"
     "\n"
     "Prints kind<TAB>name<TAB>expected<TAB>found<TAB>sentence; kinds are ledger, no-expiry, total, no-count,\n"
-    "memory, line. Exit status: 0 no difference; 1 differences, or Redis or FILE could not be read;\n"
-    "2 wrong usage.\n";
+    "memory, line, stray. Exit status: 0 no difference; 1 differences, or Redis, a part of it, or FILE could\n"
+    "not be read; 2 wrong usage.\n";
 
 enum {
     OPTION_REDIS = 1,
@@ -41,6 +46,7 @@ enum {
     OPTION_KEYS_MAX,
     OPTION_TOTALS,
     OPTION_NAME,
+    OPTION_TAGS,
     OPTION_TIMEOUT,
     OPTION_HELP
 };
@@ -51,7 +57,9 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"keys-max", required_argument, NULL, OPTION_KEYS_MAX},
                                              {"totals", required_argument, NULL, OPTION_TOTALS},
                                              {"name", required_argument, NULL, OPTION_NAME},
+                                             {"tags", required_argument, NULL, OPTION_TAGS},
                                              {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+                                             TLS_FLAGS,
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
 
@@ -60,7 +68,8 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
 static const char *kind_name(int kind) {
     static const char *const names[] = {
         [TW_AUDIT_LEDGER] = "ledger",     [TW_AUDIT_NO_EXPIRY] = "no-expiry", [TW_AUDIT_TOTAL] = "total",
-        [TW_AUDIT_NO_COUNT] = "no-count", [TW_AUDIT_MEMORY] = "memory",       [TW_AUDIT_LINE] = "line"};
+        [TW_AUDIT_NO_COUNT] = "no-count", [TW_AUDIT_MEMORY] = "memory",       [TW_AUDIT_LINE] = "line",
+        [TW_AUDIT_STRAY] = "stray"};
     return kind > 0 && (size_t)kind < sizeof names / sizeof *names ? names[kind] : "other";
 }
 
@@ -110,19 +119,27 @@ static bool take(tw_audit_options *options, int option, const char *given) {
         if (!text_number(given, 1, INT64_MAX, &number)) break;
         options->keys_max = number;
         return true;
+    case OPTION_TAGS:
+        if (!text_number(given, 1, 1024, &number)) break;
+        options->redis_tags = number;
+        return true;
     case OPTION_TIMEOUT:
         if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000) break;
         options->timeout_ms = (uint32_t)span_ms;
         return true;
     default: return false;
     }
-    tool_complain("'%s' is no %s", given, option == OPTION_TIMEOUT ? "span from 1s to 10m" : "number of keys");
+    tool_complain("'%s' is no %s", given,
+                  option == OPTION_TIMEOUT ? "span from 1s to 10m"
+                  : option == OPTION_TAGS  ? "number of tags: a power of two from 1 to 1024"
+                                           : "number of keys");
     return false;
 }
 
 /* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_audit_options *options) {
     int option;
+    struct tls_flags tls = {0};
     opterr = 0;
     optind = 0;
     while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
@@ -132,8 +149,10 @@ static int read_options(int argc, char **argv, tw_audit_options *options) {
                           option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
             return EXIT_USAGE;
         }
-        if (!take(options, option, optarg)) return EXIT_USAGE;
+        if (!tls_flags_take(&tls, option, optarg) && !take(options, option, optarg)) return EXIT_USAGE;
     }
+    tls_flags_apply(&tls, options);
+    sentinel_login_apply(options);
     if (optind < argc) {
         tool_complain("'%s' is no option; name a file of totals with --totals", argv[optind]);
         return EXIT_USAGE;
@@ -147,7 +166,7 @@ int audit_main(int argc, char **argv) {
     char error[256] = "";
     struct sink sink;
     tw_audit_options options;
-    tw_audit_report report;
+    tw_audit_report report = {0};
     tw_audit_options_init(&options);
     options.error_text = error;
     options.error_size = sizeof error;
@@ -163,6 +182,6 @@ int audit_main(int argc, char **argv) {
     if (!written) tool_complain("cannot write the output");
     if (done != TW_OK) tool_complain("%s", error[0] ? error : tw_status_text(done));
     if (done == TW_ERR_OPTIONS && strncmp(error, "totals_path", 11) != 0) return EXIT_USAGE;
-    if (done == TW_OK) tell(&report);
+    if (done == TW_OK || report.ledgers + report.keys + report.lines > 0) tell(&report); /* a part was looked at */
     return done == TW_OK && written && report.findings == 0 ? EXIT_DONE : EXIT_TROUBLE;
 }

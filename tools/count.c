@@ -16,6 +16,7 @@
 
 #include "feed.h"
 #include "say.h"
+#include "sentinel_login.h"
 #include "stop.h"
 #include "tool.h"
 
@@ -59,10 +60,19 @@ static void on_log(void *ctx, int level, int event, const char *text) {
 
 /* The library's errors name its own fields; users know options. */
 static void complain_options(const char *error) {
-    static const char *const names[][2] = {{"redis_key", "--redis-key"},      {"redis_url", "--redis"},
-                                           {"retention_ms", "--retention"},   {"window_ms", "--window"},
-                                           {"utc_offset_ms", "--utc-offset"}, {"lateness_ms", "--lateness"},
-                                           {"memory_bytes_max", "--memory"}};
+    static const char *const names[][2] = {{"redis_key", "--redis-key"},
+                                           {"redis_url", "--redis"},
+                                           {"retention_ms", "--retention"},
+                                           {"window_ms", "--window"},
+                                           {"utc_offset_ms", "--utc-offset"},
+                                           {"lateness_ms", "--lateness"},
+                                           {"memory_bytes_max", "--memory"},
+                                           {"kind", "--distinct"},
+                                           {"redis_tls_ca_file", "--tls-ca"},
+                                           {"redis_tls_cert_file", "--tls-cert"},
+                                           {"redis_tls_key_file", "--tls-key"},
+                                           {"redis_tls_server_name", "--tls-server-name"},
+                                           {"redis_tls_insecure", "--tls-insecure"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t size = strlen(names[i][0]);
         if (strncmp(error, names[i][0], size) == 0) {
@@ -92,6 +102,9 @@ static int engine_open(const struct plan *plan, struct lost *lost, tw_engine **e
     options.error_size = sizeof error;
     options.memory_bytes_max = plan->memory_bytes;
     options.redis_url = plan->redis_url;
+    options.redis_timeout_ms = 2000; /* no request waits for a count: a Redis that is slow for a moment is no outage */
+    tls_flags_apply(&plan->tls, &options);
+    sentinel_login_apply(&options);
     options.log_write = on_log;
     options.on_lost = on_lost;
     options.lost_ctx = lost;
@@ -105,6 +118,7 @@ static int family_open(const struct plan *plan, tw_engine *engine, tw_family_opt
     options->error_text = error;
     options->error_size = sizeof error;
     options->name = FAMILY_NAME;
+    if (plan->rule.element_count > 0) options->kind = TW_KIND_DISTINCT;
     options->window = TW_WINDOW_ALIGNED;
     options->window_ms = plan->window_ms;
     options->utc_offset_ms = plan->rule.utc_offset_ms;
@@ -135,6 +149,7 @@ static struct print print_make(const struct plan *plan, struct sink *sink) {
     print.width = plan->form == PRINT_TABLE ? terminal_width() : 0;
     print.bold = print.width > 0 && getenv("NO_COLOR") == NULL;
     print.stream = plan->follow;
+    print.distinct = plan->rule.element_count > 0;
     return print;
 }
 
@@ -147,7 +162,7 @@ static bool print_all(const struct plan *plan, tw_family *family, const struct w
     if (starts == NULL && count > 0) status = TW_ERR_MEMORY;
     print_begin(print);
     for (size_t i = 0; starts != NULL && i < count && status == TW_OK && print->sink->error == 0; i++) {
-        status = rows_collect(&rows, family, starts[i], plan->top);
+        status = rows_collect(&rows, family, starts[i], plan->top, plan->redis_url == NULL);
         if (status == TW_OK) print_window(print, starts[i], &rows);
     }
     print_end(print);

@@ -7,6 +7,7 @@
 #include "counter.h"
 #include "line.h"
 #include "print.h"
+#include "tls_flags.h"
 #include "windows.h"
 
 struct plan {
@@ -20,6 +21,7 @@ struct plan {
     unsigned threads;
     bool follow;
     const char *redis_url, *redis_key;
+    struct tls_flags tls;
     char *const *files;
     size_t file_count;
 };

@@ -57,15 +57,14 @@ static void note_window(struct counter *counter, int64_t unix_ms) {
     counter->window_start_ms = start_ms;
 }
 
-static void settle(struct counter *counter, size_t item, struct outcome *outcome) {
-    tw_status status = counter->statuses[item];
+static void settle(struct counter *counter, tw_status status, int64_t unix_ms, uint64_t line, struct outcome *outcome) {
     if (status == TW_OK) {
-        note_window(counter, counter->unix_ms[item]);
+        note_window(counter, unix_ms);
         outcome->counted++;
     } else if (status == TW_ERR_FULL || status == TW_ERR_MEMORY || status == TW_OVERFLOWED) {
         outcome->homeless++;
     } else {
-        skip(outcome, counter->lines[item], refusal(status));
+        skip(outcome, line, refusal(status));
     }
 }
 
@@ -77,7 +76,8 @@ static void batch_add(struct counter *counter, struct outcome *outcome) {
         for (size_t i = 0; i < counter->batched; i++) note_window(counter, counter->unix_ms[i]);
         outcome->counted += counter->batched;
     } else {
-        for (size_t i = 0; i < counter->batched; i++) settle(counter, i, outcome);
+        for (size_t i = 0; i < counter->batched; i++)
+            settle(counter, counter->statuses[i], counter->unix_ms[i], counter->lines[i], outcome);
     }
     counter->batched = 0;
 }
@@ -85,7 +85,7 @@ static void batch_add(struct counter *counter, struct outcome *outcome) {
 static void line_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
     struct line line;
     size_t at = counter->batched;
-    const char *why = line_parse(counter->rule, text, size, &line, counter->joined[at]);
+    const char *why = line_parse(counter->rule, text, size, &line, counter->joined + at * TW_KEY_SIZE_MAX);
     outcome->lines++;
     if (why == NULL && counter->start_min_ms != INT64_MIN &&
         windows_start(line.unix_ms, counter->window_ms, counter->rule->utc_offset_ms) < counter->start_min_ms) {
@@ -93,6 +93,11 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
     }
     if (why != NULL) {
         skip(outcome, outcome->lines, why);
+        return;
+    }
+    if (counter->rule->element_count > 0) {
+        settle(counter, tw_distinct_add_at(counter->family, line.key, line.element, line.unix_ms, NULL), line.unix_ms,
+               outcome->lines, outcome);
         return;
     }
     counter->keys[at] = line.key;

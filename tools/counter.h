@@ -1,7 +1,7 @@
 /* counter.h -- from text to counts: one thread's share of the work.
  *
  * A counter takes a piece of a file that ends at a line end, parses it line by line, and adds what it read to the
- * family in batches.
+ * family: sums in batches, elements one by one.
  * Always true: when counter_take() returns, every line of the piece has been counted, refused or skipped, and nothing
  * refers to the piece any more. A counter belongs to one thread; its family may be shared. */
 #ifndef TOOL_COUNTER_H
@@ -38,7 +38,7 @@ struct counter {
     int64_t unix_ms[COUNTER_BATCH];
     uint64_t lines[COUNTER_BATCH];
     tw_status statuses[COUNTER_BATCH];
-    char joined[COUNTER_BATCH][TW_KEY_SIZE_MAX];
+    char joined[COUNTER_BATCH * TW_KEY_SIZE_MAX]; /* each item of the batch has its part; an element needs no batch */
 };
 
 /* NULL: no memory. `rule` and `windows` outlive it. */

@@ -9,6 +9,8 @@
  *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h describes
  *       them)
  *
+ * With --cluster Redis is three masters of a cluster, and one is killed: the one that has the stock.
+ *
  * Always true: however the demo ends, its processes are ended and its folder is removed; it exits with 0 only if the
  * books agree. */
 #include <errno.h>
@@ -35,35 +37,37 @@
 #define FETCH_MS 5000
 
 static const char help[] =
-    "Usage: tallywheel demo [--engines N] [--threads N] [--no-redis]\n"
+    "Usage: tallywheel demo [--engines N] [--threads N] [--cluster | --no-redis]\n"
     "A flash sale: several processes sell one stock and count visits through a Redis of their own, which is\n"
     "killed and comes back; then the books are compared: what the threads noted, what the engines counted,\n"
     "what Redis holds.\n"
+    "With --cluster: through a Redis Cluster of three masters on loopback ports; the one that has the stock is\n"
+    "killed and comes back.\n"
     "Without redis-server, or with --no-redis: one process sells a stock, to the unit. Takes some 11 seconds.\n"
     "Exit status: 0 the books agree; 1 they do not, or something failed; 2 wrong usage.\n";
 
 struct demo {
     unsigned engines, threads;
-    bool no_redis, is_terminal;
+    bool no_redis, is_cluster, is_terminal;
     struct demo_redis redis;
     struct demo_board *board;
     int board_fd;
     pid_t workers[DEMO_ENGINES_MAX];
+    unsigned killed; /* which of the redis-servers */
     int64_t begun_ms;
     unsigned lines_drawn;
-    const char *redis_says;
+    char redis_says[80];
 };
 
 /* ---- options ---- */
 
 /* Returns EXIT_DONE to go on; -1 if help was shown. */
 static int options_read(int argc, char **argv, struct demo *demo) {
-    static const struct option options[] = {{"engines", required_argument, NULL, 'e'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"no-redis", no_argument, NULL, 'n'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    static const char *const names[] = {"engines", "threads", "no-redis", "help", NULL};
+    static const struct option options[] = {
+        {"engines", required_argument, NULL, 'e'}, {"threads", required_argument, NULL, 't'},
+        {"no-redis", no_argument, NULL, 'n'},      {"cluster", no_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const char *const names[] = {"engines", "threads", "no-redis", "cluster", "help", NULL};
     opterr = 0;
     optind = 1;
     for (;;) {
@@ -77,6 +81,8 @@ static int options_read(int argc, char **argv, struct demo *demo) {
             demo->threads = (unsigned)number;
         } else if (option == 'n') {
             demo->no_redis = true;
+        } else if (option == 'c') {
+            demo->is_cluster = true;
         } else if (option == 'e' || option == 't') {
             tool_complain("--%s '%s': must be a whole number from 1 to %d", option == 'e' ? "engines" : "threads",
                           optarg, option == 'e' ? DEMO_ENGINES_MAX : DEMO_THREADS_MAX);
@@ -91,6 +97,10 @@ static int options_read(int argc, char **argv, struct demo *demo) {
                           nearest != NULL ? nearest : "");
             return EXIT_USAGE;
         }
+    }
+    if (demo->is_cluster && demo->no_redis) {
+        tool_complain("--cluster and --no-redis exclude each other");
+        return EXIT_USAGE;
     }
     if (optind == argc) return EXIT_DONE;
     tool_complain("demo takes no argument '%s'", argv[optind]);
@@ -305,30 +315,41 @@ static void watch_to_the_end(struct demo *demo) {
         on = watch(demo, until_ms);
 }
 
+/* In a cluster only one of the masters is spoken of, once it is killed. */
+static void say_of_redis(struct demo *demo, const char *what) {
+    char which[32] = "";
+    if (demo->is_cluster && demo->killed < DEMO_MASTERS) snprintf(which, sizeof which, "master %u ", demo->killed + 1);
+    snprintf(demo->redis_says, sizeof demo->redis_says, "%s%s", which, what);
+}
+
 static bool perform(struct demo *demo) {
-    demo->redis_says = "answers";
+    demo->killed = DEMO_MASTERS; /* none yet */
+    say_of_redis(demo, "answers");
     demo->begun_ms = say_mono_ms();
     demo->board->sellers = demo->engines * demo->threads;
     demo->board->begun_ms = demo->begun_ms;
     bool good = true;
     for (unsigned i = 0; i < demo->engines; i++) good = worker_start(demo, i) && good;
     if (good && watch(demo, KILL_MS)) {
-        demo_redis_kill(&demo->redis);
-        demo->redis_says = "KILLED: counting goes on, and selling what was drawn";
+        demo->killed = demo->is_cluster ? demo_cluster_seller(&demo->redis) : 0;
+        demo_redis_kill(&demo->redis, demo->killed);
+        say_of_redis(demo, "KILLED: counting goes on, and selling what was drawn");
         bool on = watch(demo, RESTART_MS);
         good = demo_redis_start(&demo->redis);
-        demo->redis_says = "is back";
+        say_of_redis(demo, "is back");
         if (on && good) watch_to_the_end(demo);
     }
     return workers_end(demo) && good && books_compare(demo);
 }
 
 static int demo_with_redis(struct demo *demo) {
-    bool good = demo_redis_begin(&demo->redis) && demo_redis_start(&demo->redis) && board_make(demo);
+    bool good = demo_redis_begin(&demo->redis, demo->is_cluster ? DEMO_MASTERS : 1) && demo_redis_start(&demo->redis) &&
+                (!demo->is_cluster || demo_cluster_await(&demo->redis)) && board_make(demo);
     if (good) {
-        printf("%u processes, %u threads each, sell %d phones and count page views; a Redis of their own brings them "
+        printf("%u processes, %u threads each, sell %d phones and count page views; %s of their own brings them "
                "together.\n\n",
-               demo->engines, demo->threads, DEMO_STOCK);
+               demo->engines, demo->threads, DEMO_STOCK,
+               demo->is_cluster ? "a Redis Cluster of three masters" : "a Redis");
         good = perform(demo);
     }
     demo_redis_end(&demo->redis);

@@ -57,16 +57,28 @@ struct demo_shop {
 /* Opens an engine and the demo's families in it, with the same options in every process. Prints what fails. */
 bool demo_open(const char *redis_url, struct demo_shop *shop);
 
-/* demo_redis.c: a redis-server of the demo's own, in a folder of its own. */
-struct demo_redis {
-    char folder[128], socket[160], url[192];
+/* demo_redis.c: the redis-servers of the demo's own, in a folder of its own: one, or the masters of a cluster. */
+#define DEMO_MASTERS 3
+struct demo_server {
+    char folder[144], socket[160];
+    int port;  /* 0: a unix socket only */
     pid_t pid; /* 0: not running */
 };
+struct demo_redis {
+    char folder[128], url[192];
+    unsigned count;
+    struct demo_server servers[DEMO_MASTERS];
+};
 bool demo_redis_is_installed(void);
-bool demo_redis_begin(struct demo_redis *redis); /* makes the folder */
-bool demo_redis_start(struct demo_redis *redis); /* and waits until it listens */
-void demo_redis_kill(struct demo_redis *redis);  /* SIGKILL: like a machine that loses power */
-void demo_redis_end(struct demo_redis *redis);   /* kills it, removes the folder */
+bool demo_redis_begin(struct demo_redis *redis, unsigned count); /* makes the folders */
+bool demo_redis_start(struct demo_redis *redis); /* starts those that do not run, and waits until they listen */
+void demo_redis_kill(struct demo_redis *redis, unsigned server); /* SIGKILL: like a machine that loses power */
+void demo_redis_end(struct demo_redis *redis);                   /* kills them, removes the folders */
+
+/* demo_cluster.c: what makes them a cluster. */
+bool demo_cluster_prepare(struct demo_redis *redis);          /* chooses ports, and writes who has which slots */
+bool demo_cluster_await(const struct demo_redis *redis);      /* until they serve */
+unsigned demo_cluster_seller(const struct demo_redis *redis); /* which of them has the stock */
 
 /* demo_local.c: without Redis. Returns the exit code. */
 int demo_local(unsigned threads);

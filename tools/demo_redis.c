@@ -1,7 +1,7 @@
-/* demo_redis.c -- a redis-server of the demo's own. See demo.h.
- * Always true: it ends with the demo (PR_SET_PDEATHSIG), listens only on a unix socket, and leaves no file behind. It
- * writes an append-only file, and writes before it replies, so that SIGKILL loses nothing acknowledged. Hard limits are
- * only as safe as that. */
+/* demo_redis.c -- the redis-servers of the demo's own. See demo.h.
+ * Always true: they end with the demo (PR_SET_PDEATHSIG) and leave no file behind. One alone listens only on a unix
+ * socket, a cluster's also on loopback ports. Each writes an append-only file, and writes before it replies, so that
+ * SIGKILL loses nothing acknowledged. Hard limits are only as safe as that. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,9 +34,25 @@ bool demo_redis_is_installed(void) {
     return false;
 }
 
-bool demo_redis_begin(struct demo_redis *redis) {
+/* A cluster's servers have folders of their own. */
+static bool place_servers(struct demo_redis *redis) {
+    for (unsigned i = 0; i < redis->count; i++) {
+        struct demo_server *server = &redis->servers[i];
+        snprintf(server->folder, sizeof server->folder, redis->count > 1 ? "%s/%u" : "%s", redis->folder, i + 1);
+        snprintf(server->socket, sizeof server->socket, redis->count > 1 ? "%s/%u/redis.sock" : "%s/redis.sock",
+                 redis->folder, i + 1);
+        if (redis->count > 1 && mkdir(server->folder, 0700) != 0) {
+            tool_complain("%s: %s", server->folder, strerror(errno));
+            return false;
+        }
+    }
+    snprintf(redis->url, sizeof redis->url, "unix://%s", redis->servers[0].socket);
+    return redis->count == 1 || demo_cluster_prepare(redis);
+}
+
+bool demo_redis_begin(struct demo_redis *redis, unsigned count) {
     const char *base = getenv("TMPDIR");
-    *redis = (struct demo_redis){0};
+    *redis = (struct demo_redis){.count = count};
     /* A unix socket's name has room for 107 bytes. */
     if (base == NULL || *base != '/' || strlen(base) > 64) base = "/tmp";
     snprintf(redis->folder, sizeof redis->folder, "%s/tallywheel-demo-XXXXXX", base);
@@ -45,13 +61,28 @@ bool demo_redis_begin(struct demo_redis *redis) {
         redis->folder[0] = '\0';
         return false;
     }
-    snprintf(redis->socket, sizeof redis->socket, "%s/redis.sock", redis->folder);
-    snprintf(redis->url, sizeof redis->url, "unix://%s", redis->socket);
-    return true;
+    return place_servers(redis);
 }
 
-static void child_run(const struct demo_redis *redis, pid_t parent) {
+static void child_run(const struct demo_server *server, pid_t parent) {
+    char port[16];
+    const char *words[32] = {"redis-server",
+                             server->port ? "--bind" : NULL,
+                             "127.0.0.1",
+                             "--cluster-enabled",
+                             "yes",
+                             "--cluster-node-timeout",
+                             "2000",
+                             "--cluster-require-full-coverage",
+                             "no"};
+    size_t count = server->port ? 9 : 1;
+    const char *const others[] = {"--port",      port, "--unixsocket", server->socket, "--dir",         server->folder,
+                                  "--save",      "",   "--appendonly", "yes",          "--appendfsync", "always",
+                                  "--daemonize", "no"};
     sigset_t none;
+    snprintf(port, sizeof port, "%d", server->port);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) words[count++] = others[i];
+    words[count] = NULL;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0); /* Ctrl-C is for the demo, which ends Redis */
@@ -63,32 +94,31 @@ static void child_run(const struct demo_redis *redis, pid_t parent) {
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
     }
-    execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", redis->socket, "--dir", redis->folder,
-           "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no", (char *)NULL);
+    execvp(words[0], (char *const *)(uintptr_t)words);
     _exit(127);
 }
 
-static bool listens(const struct demo_redis *redis) {
+static bool listens(const struct demo_server *server) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, redis->socket, strlen(redis->socket) + 1);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.107s", server->socket);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool answer = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0) close(fd);
     return answer;
 }
 
-bool demo_redis_start(struct demo_redis *redis) {
+static bool start(struct demo_server *server) {
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0) child_run(redis, parent);
+    if (pid == 0) child_run(server, parent);
     if (pid < 0) {
         tool_complain("redis-server: %s", strerror(errno));
         return false;
     }
-    redis->pid = pid;
+    server->pid = pid;
     int64_t begun_ms = say_mono_ms();
-    while (!listens(redis)) {
+    while (!listens(server)) {
         bool dead = waitpid(pid, NULL, WNOHANG) == pid;
-        if (dead) redis->pid = 0;
+        if (dead) server->pid = 0;
         if (dead || say_mono_ms() - begun_ms > START_MS) {
             tool_complain("redis-server does not start");
             return false;
@@ -98,14 +128,22 @@ bool demo_redis_start(struct demo_redis *redis) {
     return true;
 }
 
-void demo_redis_kill(struct demo_redis *redis) {
-    if (redis->pid == 0) return;
-    kill(redis->pid, SIGKILL);
-    while (waitpid(redis->pid, NULL, 0) < 0 && errno == EINTR) {}
-    redis->pid = 0;
+bool demo_redis_start(struct demo_redis *redis) {
+    bool all = true;
+    for (unsigned i = 0; i < redis->count; i++)
+        if (redis->servers[i].pid == 0) all = start(&redis->servers[i]) && all;
+    return all;
 }
 
-/* Redis makes no subfolders in the folder of its append-only files. */
+void demo_redis_kill(struct demo_redis *redis, unsigned server) {
+    pid_t pid = redis->servers[server].pid;
+    if (pid == 0) return;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
+    redis->servers[server].pid = 0;
+}
+
+/* A folder for each server of a cluster, in it that of the append-only files, which has no subfolders. */
 static void folder_remove(const char *folder, int depth) {
     DIR *entries = opendir(folder);
     struct dirent *entry;
@@ -121,7 +159,7 @@ static void folder_remove(const char *folder, int depth) {
 }
 
 void demo_redis_end(struct demo_redis *redis) {
-    demo_redis_kill(redis);
-    if (redis->folder[0] != '\0') folder_remove(redis->folder, 1);
+    for (unsigned i = 0; i < redis->count; i++) demo_redis_kill(redis, i);
+    if (redis->folder[0] != '\0') folder_remove(redis->folder, 2);
     redis->folder[0] = '\0';
 }

@@ -35,6 +35,7 @@ static struct live {
     bool over;            /* nothing is rendered any more */
     int64_t start_min_ms; /* windows before this one were printed when catching up ended */
     size_t top;
+    bool is_alone; /* no Redis */
     struct print print;
     struct rows rows;
     struct windows printed; /* windows printed by the hook */
@@ -69,7 +70,7 @@ static bool page_add(tw_family *family, int64_t start_ms) {
     struct page *page = malloc(sizeof *page);
     if (page == NULL) return false;
     *page = (struct page){.start_ms = start_ms};
-    if (sink_open(&page->text, -1) && rows_collect(&live.rows, family, start_ms, live.top) == TW_OK &&
+    if (sink_open(&page->text, -1) && rows_collect(&live.rows, family, start_ms, live.top, live.is_alone) == TW_OK &&
         windows_add(&live.printed, start_ms)) {
         live.print.sink = &page->text;
         print_window(&live.print, start_ms, &live.rows);
@@ -120,7 +121,7 @@ static void windows_print(struct follow *follow, int64_t low_ms, int64_t high_ms
     tw_status status = starts == NULL && count > 0 ? TW_ERR_MEMORY : TW_OK;
     for (size_t i = 0; starts != NULL && i < count && status == TW_OK && print->sink->error == 0; i++) {
         if (starts[i] < low_ms || starts[i] >= high_ms || windows_holds(&live.printed, starts[i])) continue;
-        status = rows_collect(&rows, follow->family, starts[i], follow->plan->top);
+        status = rows_collect(&rows, follow->family, starts[i], follow->plan->top, follow->plan->redis_url == NULL);
         if (status == TW_OK) print_window(print, starts[i], &rows);
     }
     if (status != TW_OK) {
@@ -186,6 +187,7 @@ static void go_live(struct follow *follow) {
     follow->counter->start_min_ms = first_ms;
     live.start_min_ms = first_ms;
     live.top = plan->top;
+    live.is_alone = plan->redis_url == NULL;
     live.print = *follow->print;
     live.pages_tail = &live.pages;
     follow->options->lateness_ms = plan->lateness_ms;

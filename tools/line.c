@@ -1,6 +1,11 @@
 /* line.c -- what the log formats share: the choice of the parser, civil time, keys of several fields. See line.h. */
 #include "line.h"
 
+static void add_field(struct line_rule *rule, uint16_t field) {
+    rule->fields[line_field_count(rule)] = field;
+    if (field > rule->field_last) rule->field_last = field;
+}
+
 void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count) {
     static const uint16_t client = 1, action = 3;
     if (count == 0 && format != LINE_TSV) {
@@ -8,12 +13,17 @@ void line_rule_set(struct line_rule *rule, enum line_format format, const uint16
         count = 1;
     }
     rule->format = format;
-    rule->field_count = (uint16_t)count;
-    rule->field_last = 0;
-    for (size_t i = 0; i < count; i++) {
-        rule->fields[i] = fields[i];
-        if (fields[i] > rule->field_last) rule->field_last = fields[i];
-    }
+    rule->field_count = rule->element_count = rule->field_last = 0;
+    for (; rule->field_count < count; rule->field_count++) add_field(rule, fields[rule->field_count]);
+}
+
+void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_t count) {
+    for (; rule->element_count < count; rule->element_count++) add_field(rule, fields[rule->element_count]);
+}
+
+const char *line_too_short(const struct line_rule *rule) {
+    return rule->element_count > 0 ? "the line has fewer fields than --key and --distinct need"
+                                   : "the line has fewer fields than --key needs";
 }
 
 const char *line_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
@@ -23,7 +33,7 @@ const char *line_parse(const struct line_rule *rule, const char *text, size_t si
     case LINE_COMBINED:
     case LINE_VHOST_COMBINED: return line_combined(rule, text, size, line, joined);
     case LINE_DPKG: return line_dpkg(rule, text, size, line, joined);
-    default: return line_tsv(text, size, line);
+    default: return line_tsv(rule, text, size, line);
     }
 }
 
@@ -58,21 +68,28 @@ int line_digits(const char *text, unsigned count) {
     return value;
 }
 
-const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
-    if (rule->field_count == 1) {
-        line->key = field_at[0];
-    } else {
-        size_t size = 0;
-        for (uint16_t i = 0; i < rule->field_count; i++) {
-            size_t need = field_at[i].size + (size_t)(i > 0);
-            if (need > TW_KEY_SIZE_MAX - size) return "the key is longer than 1024 bytes";
-            if (i > 0) joined[size++] = ':';
-            memcpy(joined + size, field_at[i].data, field_at[i].size);
-            size += field_at[i].size;
-        }
-        line->key = tw_bytes(joined, size);
+/* Joins fields by ':'. Returns false if there is no room. One field stays where it is. */
+static bool join(const tw_key *field_at, size_t count, char *room, size_t room_size, tw_key *whole) {
+    size_t size = 0;
+    *whole = field_at[0];
+    if (count == 1) return true;
+    for (size_t i = 0; i < count; i++) {
+        size_t need = field_at[i].size + (size_t)(i > 0);
+        if (need > room_size - size) return false;
+        if (i > 0) room[size++] = ':';
+        memcpy(room + size, field_at[i].data, field_at[i].size);
+        size += field_at[i].size;
     }
+    *whole = tw_bytes(room, size);
+    return true;
+}
+
+const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
+    if (!join(field_at, rule->field_count, joined, TW_KEY_SIZE_MAX, &line->key) || line->key.size > TW_KEY_SIZE_MAX)
+        return "the key is longer than 1024 bytes";
     if (line->key.size == 0) return "the key is empty";
-    if (line->key.size > TW_KEY_SIZE_MAX) return "the key is longer than 1024 bytes";
+    if (rule->element_count > 0 && !join(field_at + rule->field_count, rule->element_count, joined + TW_KEY_SIZE_MAX,
+                                         LINE_ELEMENT_MAX, &line->element))
+        return "the fields of --distinct are longer than 8192 bytes";
     return NULL;
 }

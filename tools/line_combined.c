@@ -92,7 +92,7 @@ struct found {
     const struct line_rule *rule;
     uint16_t time_number; /* counted as the fields are in the line */
     tw_key first, second; /* these too */
-    tw_key field_at[LINE_FIELDS_MAX];
+    tw_key field_at[2 * LINE_FIELDS_MAX];
 };
 
 /* Reads all fields up to the time and to the last one of the key. `lead`: how many fields come before the one that
@@ -105,7 +105,7 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
     for (uint16_t number = 1; found->time_number == 0 || number <= rule->field_last + lead; number++) {
         struct field field;
         while (at < end && *at == ' ') at++;
-        if (at == end && found->time_number != 0) return "the line has fewer fields than --key needs";
+        if (at == end && found->time_number != 0) return line_too_short(rule);
         if (at == end) return bracket_seen ? "no time like [17/May/2015:10:05:03 +0000]" : "no time in brackets";
         const char *wrong = field_read(at, end, &field);
         if (wrong != NULL) return wrong;
@@ -115,7 +115,7 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
         }
         if (number == 1) found->first = field.text;
         if (number == 2) found->second = field.text;
-        for (uint16_t i = 0; i < rule->field_count; i++) {
+        for (size_t i = 0; i < line_field_count(rule); i++) {
             if (rule->fields[i] + lead == number) found->field_at[i] = field.text;
         }
         at = field.next;
@@ -157,7 +157,7 @@ const char *line_combined(const struct line_rule *rule, const char *text, size_t
     }
     if (wrong != NULL) return wrong;
     if (led && !may_be_led(&found)) return "the line does not begin with a virtual host";
-    for (uint16_t i = 0; i < rule->field_count; i++) {
+    for (size_t i = 0; i < line_field_count(rule); i++) {
         if (rule->fields[i] != LINE_FIELD_HOST) continue;
         if (!led) return "the line does not begin with a virtual host";
         found.field_at[i] = found.first;

@@ -22,17 +22,17 @@ static bool time_read(const char *text, int64_t *unix_s) {
 
 const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     const char *at = text, *end = text + size;
-    tw_key field_at[LINE_FIELDS_MAX];
+    tw_key field_at[2 * LINE_FIELDS_MAX];
     int64_t unix_s;
     if (size <= TIME_SIZE || text[TIME_SIZE] != ' ' || !time_read(text, &unix_s)) {
         return "no time like 2024-05-01 12:00:01 at the start";
     }
     for (uint16_t number = 1; number <= rule->field_last; number++) {
         while (at < end && *at == ' ') at++;
-        if (at == end) return number <= 3 ? "no action after the time" : "the line has fewer fields than --key needs";
+        if (at == end) return number <= 3 ? "no action after the time" : line_too_short(rule);
         const char *close = memchr(at, ' ', (size_t)(end - at));
         if (close == NULL) close = end;
-        for (uint16_t i = 0; i < rule->field_count; i++) {
+        for (size_t i = 0; i < line_field_count(rule); i++) {
             if (rule->fields[i] == number) field_at[i] = tw_bytes(at, (size_t)(close - at));
         }
         at = close;

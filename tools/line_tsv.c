@@ -1,6 +1,7 @@
-/* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta].
+/* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta], or with an element
+ * unix-seconds<TAB>key<TAB>element.
  * Always true: a time is in the years 1 to 9999, a delta within TW_DELTA_MAX; the key may contain anything but a
- * tab. */
+ * tab, the element anything. */
 #include "line.h"
 
 #define UNIX_S_MIN INT64_C(-62135596800) /* 0001-01-01T00:00:00Z */
@@ -21,7 +22,7 @@ static bool integer_read(const char *text, size_t size, int64_t *number) {
     return true;
 }
 
-const char *line_tsv(const char *text, size_t size, struct line *line) {
+const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line) {
     const char *end = text + size;
     const char *tab = memchr(text, '\t', size);
     int64_t unix_s;
@@ -32,7 +33,10 @@ const char *line_tsv(const char *text, size_t size, struct line *line) {
     const char *key = tab + 1;
     const char *key_end = memchr(key, '\t', (size_t)(end - key));
     int64_t delta = 1;
-    if (key_end != NULL) {
+    if (rule->element_count > 0) {
+        if (key_end == NULL) return "no tab after the key: the third field is the element";
+        line->element = tw_bytes(key_end + 1, (size_t)(end - key_end - 1));
+    } else if (key_end != NULL) {
         if (!integer_read(key_end + 1, (size_t)(end - key_end - 1), &delta))
             return "the third field is not a whole number";
         if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return "the delta is out of range";

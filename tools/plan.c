@@ -9,6 +9,7 @@
 
 #include "count.h"
 #include "feed.h"
+#include "sentinel_login.h"
 #include "text.h"
 #include "tool.h"
 
@@ -28,6 +29,8 @@ static const char help[] =
     "  --key N[,N...]      the fields that make the key, counted from 1, joined by ':'; a quoted or bracketed\n"
     "                      text is one field (default: combined 1, the client; dpkg 3, the action; not for tsv).\n"
     "                      A virtual host has no number, but the name host: --key host,client\n"
+    "  --distinct N[,N...] count how many different values these fields have had with the key, in place of lines: an\n"
+    "                      estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
     "  --window SPAN       30s, 1m, 1h (default), 7d ...\n"
     "  --utc-offset +HH:MM the time zone offset by which days begin (default +00:00)\n"
     "  --top N             show only the N greatest counts of each window\n"
@@ -36,10 +39,14 @@ static const char help[] =
     "  --memory SIZE       the most counting memory, such as 512M or 4G (default: 3/4 of the machine's)\n"
     "  --follow            continue as files grow, are rotated or truncated; print each window when it closes\n"
     "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n"
-    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path; a second run\n"
-    "                      over the same lines counts them there a second time\n"
-    "  --redis-key TEXT    the keys' names in Redis: %k the key, %Y %m %d %H %M %S the window's start, %n \"count\",\n"
-    "                      %% a percent sign (default \"%n:%k:\" and a stamp as fine as the window)\n"
+    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path,\n"
+    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db],\n"
+    "                      redis+cluster://[user:password@]node[:port][,...]; rediss: TLS;\n"
+    "                      a second run over the same lines counts them there a second time\n" SENTINEL_LOGIN_HELP
+        TLS_FLAGS_HELP
+    "  --redis-key TEXT    the keys' names in Redis: %k the key, before it perhaps {%t}, a hash tag of Redis Cluster,\n"
+    "                      %Y %m %d %H %M %S the window's start, %n \"count\", %% a percent sign (default\n"
+    "                      \"%n:%k:\" and a stamp as fine as the window)\n"
     "  --retention SPAN    how long keys live in Redis after their window's end, or from now if it ended\n"
     "                      long ago (default 7d)\n"
     "  --help\n"
@@ -52,6 +59,7 @@ static const char help[] =
 enum {
     OPTION_FORMAT = 1,
     OPTION_KEY,
+    OPTION_DISTINCT,
     OPTION_WINDOW,
     OPTION_UTC_OFFSET,
     OPTION_REDIS,
@@ -68,10 +76,12 @@ enum {
 
 static const struct option long_options[] = {{"format", required_argument, NULL, OPTION_FORMAT},
                                              {"key", required_argument, NULL, OPTION_KEY},
+                                             {"distinct", required_argument, NULL, OPTION_DISTINCT},
                                              {"window", required_argument, NULL, OPTION_WINDOW},
                                              {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
                                              {"redis", required_argument, NULL, OPTION_REDIS},
                                              {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
+                                             TLS_FLAGS,
                                              {"retention", required_argument, NULL, OPTION_RETENTION},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
                                              {"top", required_argument, NULL, OPTION_TOP},
@@ -134,8 +144,10 @@ static bool choice(const char *option, const char *given, const char *const *wor
 struct draft {
     struct plan *plan;
     enum line_format format;
-    uint16_t fields[LINE_FIELDS_MAX];
-    size_t field_count;
+    struct draft_fields {
+        uint16_t numbers[LINE_FIELDS_MAX];
+        size_t count;
+    } key, element;
     bool lateness_given, retention_given, redis_key_given;
 };
 
@@ -159,6 +171,12 @@ static bool span_take(const char *option, const char *given, bool zero_is_fine, 
     return refuse(option, given, takes);
 }
 
+static bool fields_take(const char *option, const char *given, struct draft_fields *fields) {
+    fields->count = text_fields(given, fields->numbers, LINE_FIELDS_MAX);
+    return fields->count > 0 ||
+           refuse(option, given, "field numbers from 1 to 1000, or host, separated by commas, at most 16, are wanted");
+}
+
 static bool option_take(struct draft *draft, int option, const char *given) {
     static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv", NULL};
     static const char *const forms[] = {"table", "tsv", "json", NULL};
@@ -166,16 +184,14 @@ static bool option_take(struct draft *draft, int option, const char *given) {
     uint64_t number = 0;
     int index = 0;
     bool good = true;
+    if (tls_flags_take(&plan->tls, option, given)) return true;
     switch (option) {
     case OPTION_FORMAT:
         good = choice("format", given, formats, "is one of combined, vhost_combined, dpkg, tsv", &index);
         if (good) draft->format = (enum line_format)index;
         return good;
-    case OPTION_KEY:
-        draft->field_count = text_fields(given, draft->fields, LINE_FIELDS_MAX);
-        return draft->field_count > 0 ||
-               refuse("key", given,
-                      "field numbers from 1 to 1000, or host, separated by commas, at most 16, are wanted");
+    case OPTION_KEY: return fields_take("key", given, &draft->key);
+    case OPTION_DISTINCT: return fields_take("distinct", given, &draft->element);
     case OPTION_WINDOW: return span_take("window", given, false, WINDOW_DAYS_MAX, &plan->window_ms);
     case OPTION_RETENTION:
         draft->retention_given = true;
@@ -242,9 +258,9 @@ static void defaults_set(struct plan *plan) {
 
 /* ---- the whole ---- */
 
-static bool names_host(const struct draft *draft) {
-    for (size_t i = 0; i < draft->field_count; i++)
-        if (draft->fields[i] == LINE_FIELD_HOST) return true;
+static bool names_host(const struct draft_fields *fields) {
+    for (size_t i = 0; i < fields->count; i++)
+        if (fields->numbers[i] == LINE_FIELD_HOST) return true;
     return false;
 }
 
@@ -252,16 +268,21 @@ static bool draft_is_sound(const struct draft *draft) {
     const struct plan *plan = draft->plan;
     if (plan->file_count == 0) {
         tool_complain("nothing to count: name a FILE, or - for standard input");
-    } else if (draft->format == LINE_TSV && draft->field_count > 0) {
+    } else if (draft->format == LINE_TSV && draft->key.count > 0) {
         tool_complain("--key goes with --format combined and dpkg; in tsv the second field is the key");
-    } else if (draft->format == LINE_DPKG && names_host(draft)) {
-        tool_complain("--key host goes with --format combined and vhost_combined");
+    } else if (draft->format == LINE_TSV && draft->element.count > 0 &&
+               (draft->element.count > 1 || draft->element.numbers[0] != 3)) {
+        tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
+    } else if (draft->format == LINE_DPKG && (names_host(&draft->key) || names_host(&draft->element))) {
+        tool_complain("--key host and --distinct host go with --format combined and vhost_combined");
     } else if (draft->lateness_given && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
     } else if (draft->retention_given && plan->redis_url == NULL) {
         tool_complain("--retention goes with --redis");
     } else if (draft->redis_key_given && plan->redis_url == NULL) {
         tool_complain("--redis-key goes with --redis");
+    } else if (tls_flags_any(&plan->tls) && plan->redis_url == NULL) {
+        tool_complain("--tls-ca and its kin go with --redis");
     } else {
         return true;
     }
@@ -292,6 +313,7 @@ int plan_read(int argc, char **argv, struct plan *plan) {
     plan->files = argv + optind;
     plan->file_count = (size_t)(argc - optind);
     if (!draft_is_sound(&draft)) return EXIT_USAGE;
-    line_rule_set(&plan->rule, draft.format, draft.fields, draft.field_count);
+    line_rule_set(&plan->rule, draft.format, draft.key.numbers, draft.key.count);
+    line_rule_set_element(&plan->rule, draft.element.numbers, draft.element.count);
     return EXIT_DONE;
 }

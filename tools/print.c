@@ -157,9 +157,10 @@ static void offset_text(int64_t offset_ms, char *text, size_t size) {
 }
 
 /* "1,234 counts of 56 keys" */
-static void amounts(struct sink *sink, int64_t sum, int64_t keys) {
-    sink_grouped(sink, sum, 0);
-    sink_text(sink, sum == 1 ? " count of " : " counts of ");
+static void amounts(const struct print *print, int64_t sum, int64_t keys) {
+    struct sink *sink = print->sink;
+    if (!print->distinct) sink_grouped(sink, sum, 0);
+    if (!print->distinct) sink_text(sink, sum == 1 ? " count of " : " counts of ");
     sink_grouped(sink, keys, 0);
     sink_text(sink, keys == 1 ? " key" : " keys");
 }
@@ -198,7 +199,7 @@ static void window_table(struct print *print, int64_t start_ms, const struct row
     sink_text(sink, offset);
     if (print->bold) sink_text(sink, "\033[0m");
     sink_text(sink, "  ");
-    amounts(sink, rows->sum_all, (int64_t)rows->keys_all);
+    amounts(print, rows->sum_all, (int64_t)rows->keys_all);
     sink_byte(sink, '\n');
     for (size_t i = 0; i < rows->count; i++) {
         sink_grouped(sink, rows->row[i].count, COUNT_WIDTH);
@@ -207,7 +208,10 @@ static void window_table(struct print *print, int64_t start_ms, const struct row
         sink_byte(sink, '\n');
     }
     if (rows->keys_all > rows->count) {
-        sink_grouped(sink, rows->sum_all - rows->sum_shown, COUNT_WIDTH);
+        if (print->distinct)
+            sink_text(sink, "            ...");
+        else
+            sink_grouped(sink, rows->sum_all - rows->sum_shown, COUNT_WIDTH);
         sink_text(sink, "  (");
         sink_grouped(sink, (int64_t)(rows->keys_all - rows->count), 0);
         sink_text(sink, rows->keys_all - rows->count == 1 ? " more key)\n" : " more keys)\n");
@@ -235,7 +239,7 @@ void print_window(struct print *print, int64_t start_ms, const struct rows *rows
 
 void print_end(struct print *print) {
     if (print->form == PRINT_JSON && !print->stream) sink_text(print->sink, print->windows == 0 ? "]\n" : "\n]\n");
-    if (print->form != PRINT_TABLE || print->windows < 2) return;
+    if (print->form != PRINT_TABLE || print->windows < 2 || print->distinct) return;
     sink_byte(print->sink, '\n');
     sink_grouped(print->sink, print->sum, COUNT_WIDTH);
     sink_text(print->sink, print->sum == 1 ? "  count in " : "  counts in ");

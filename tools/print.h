@@ -23,6 +23,7 @@ struct print {
     size_t width;     /* columns of the terminal; 0: unlimited */
     bool stream;      /* windows come one by one, without end */
     bool bold;        /* headings, on a terminal */
+    bool distinct;    /* estimates of distinct elements: their sum means nothing */
     uint64_t windows; /* printed so far */
     int64_t keys, sum;
 };

@@ -5,7 +5,9 @@
 #include <stdio.h>
 
 #include "tallywheel.h"
+#include "sentinel_login.h"
 #include "text.h"
+#include "tls_flags.h"
 #include "tool.h"
 
 static const char help[] =
@@ -14,24 +16,26 @@ static const char help[] =
     "INSTANCE is its name in Redis: the 32 digits of a field of a lease (HGETALL tw:lease:...) or of tw:leases.\n"
     "Make sure that it is dead: a process that was only paused, and continues, sells those units twice.\n"
     "\n"
-    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
-    "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
+    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path; rediss: TLS;\n"
+    "                      redis+cluster://[user:password@]host:port[,host:port...];\n"
+    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db]\n" SENTINEL_LOGIN_HELP
+        TLS_FLAGS_HELP "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --redis-key TEXT    the family's template up to its stamp, if it is not the default: 'sale:%k'\n"
     "  --help\n"
     "\n"
-    "Prints how many units were freed. Exit status: 0 done; 1 the engine is alive, or Redis did not reply;\n"
-    "2 wrong usage.\n";
+    "Prints how many units were freed. Exit status: 0 done; 1 the engine is alive, or Redis did not reply, or not\n"
+    "all of a cluster could be looked at: then once more, later; 2 wrong usage.\n";
 
 enum { OPTION_REDIS = 1, OPTION_PREFIX, OPTION_KEY, OPTION_HELP };
-static const struct option long_options[] = {{"redis", required_argument, NULL, OPTION_REDIS},
-                                             {"prefix", required_argument, NULL, OPTION_PREFIX},
-                                             {"redis-key", required_argument, NULL, OPTION_KEY},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {
+    {"redis", required_argument, NULL, OPTION_REDIS},   {"prefix", required_argument, NULL, OPTION_PREFIX},
+    {"redis-key", required_argument, NULL, OPTION_KEY}, TLS_FLAGS,
+    {"help", no_argument, NULL, OPTION_HELP},           {NULL, 0, NULL, 0}};
 
 /* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family) {
     int option;
+    struct tls_flags tls = {0};
     opterr = 0;
     optind = 0;
     while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
@@ -41,11 +45,14 @@ static int read_options(int argc, char **argv, tw_options *options, tw_family_op
         case OPTION_PREFIX: options->redis_prefix = optarg; break;
         case OPTION_KEY: family->redis_key = optarg; break;
         default:
+            if (tls_flags_take(&tls, option, optarg)) break;
             tool_complain("%s '%s'; 'tallywheel reclaim --help' lists the options",
                           option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
             return EXIT_USAGE;
         }
     }
+    tls_flags_apply(&tls, options);
+    sentinel_login_apply(options);
     if (options->redis_url != NULL && argc - optind == 2) return -1;
     tool_complain("--redis, a family and an instance are wanted; 'tallywheel reclaim --help' says more");
     return EXIT_USAGE;
@@ -65,7 +72,7 @@ static int reclaim(tw_engine *engine, const tw_family_options *options, const ch
         return EXIT_USAGE;
     }
     if (status == TW_DENIED) tool_complain("that engine was heard of within the last seconds: it is alive");
-    if (status < 0) tool_complain("%s", tw_status_text(status));
+    if (status < 0) tool_complain("%s", *tw_error_text() ? tw_error_text() : tw_status_text(status));
     bool written = printf("%" PRId64 "\n", units) > 0 && fflush(stdout) == 0;
     return status == TW_OK && written ? EXIT_DONE : EXIT_TROUBLE;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define CHUNK_BYTES (256 * 1024)
+#define ROWS_TOP_MAX 10000 /* of tw_top() */
 
 /* Key bytes, one after the other. The first chunk of the list is being filled, the others are full. */
 struct rows_chunk {
@@ -128,14 +129,34 @@ void rows_sort(struct rows *rows) {
 }
 
 /* Takes what this run added: with Redis, the view includes the counts of other processes and earlier runs. */
-static bool visit(void *ctx, const tw_count *count) {
+static bool take(void *ctx, const tw_count *count) {
     if (count->key.size > 0) rows_add(ctx, count->key, count->local);
     return true;
 }
 
-tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit) {
+static bool add_up(void *ctx, const tw_count *count) {
+    struct rows *rows = ctx;
+    if (count->key.size > 0) rows->keys_all++;
+    if (count->key.size > 0) saturating_add(&rows->sum_all, count->local);
+    return true;
+}
+
+static bool take_top(void *ctx, const tw_count *count) {
+    struct rows *rows = ctx;
+    if (!row_append(rows, count->key, count->local)) rows->no_memory = true;
+    return !rows->no_memory;
+}
+
+/* The greatest views are the greatest counts of this run, if no other one counts in them. */
+static tw_status collect_top(struct rows *rows, tw_family *family, int64_t start_ms) {
+    tw_status status = tw_each(family, start_ms, add_up, rows);
+    return status == TW_OK ? tw_top(family, rows->limit, start_ms, take_top, rows) : status;
+}
+
+tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone) {
     rows_begin(rows, limit);
-    tw_status status = tw_each(family, start_ms, visit, rows);
+    tw_status status = is_alone && limit >= 1 && limit <= ROWS_TOP_MAX ? collect_top(rows, family, start_ms)
+                                                                       : tw_each(family, start_ms, take, rows);
     if (status != TW_OK) return status;
     rows_sort(rows);
     return rows->no_memory ? TW_ERR_MEMORY : TW_OK;

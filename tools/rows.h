@@ -26,9 +26,9 @@ struct rows {
 #define ROWS_EMPTY \
     { 0 }
 
-/* Collects the counts that this process added to the window that holds `start_ms`, sorted. Returns what tw_each()
- * returns; TW_ERR_MEMORY: rows are missing. */
-tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit);
+/* Collects the counts that this process added to the window that holds `start_ms`, sorted. `is_alone`: no Redis, so no
+ * other process counts in the views. Returns what tw_each() or tw_top() returns; TW_ERR_MEMORY: rows are missing. */
+tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone);
 /* Its steps. */
 void rows_begin(struct rows *rows, size_t limit);
 void rows_add(struct rows *rows, tw_key key, int64_t count);

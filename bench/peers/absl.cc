@@ -1,4 +1,4 @@
-/* absl.cc -- Abseil's flat_hash_map, in 256 shards with a mutex each: what one writes who has no concurrent map. */
+/* absl.cc -- Abseil's flat_hash_map, in 256 shards with a mutex each: what one writes without a concurrent map. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 
@@ -19,7 +19,7 @@ template <class Form> struct Table : Plain {
     };
     std::unique_ptr<Shard[]> shard{new Shard[shards]};
     explicit Table(const bench_setup &setup) {
-        /* Shards differ by chance: four deviations more than their even part. */
+        /* Shards differ by chance: room for four standard deviations more than an even part. */
         double part = static_cast<double>(setup.keys_expected) / shards;
         if (setup.keys_expected != 0)
             for (unsigned i = 0; i < shards; i++)
@@ -28,7 +28,7 @@ template <class Form> struct Table : Plain {
     int64_t add(const unsigned char *slot) {
         decltype(auto) key = Form::of(slot);
         size_t hash = Hash()(key);
-        /* Bits from the middle: the map uses those at both ends. */
+        /* Bits from the middle of the hash: the map uses those at both ends. */
         Shard &mine = shard[hash >> 40 & (shards - 1)];
         std::lock_guard<std::mutex> guard(mine.lock);
         return ++mine.map.try_emplace(key, 0).first->second;

@@ -1,6 +1,6 @@
-/* ck.cc -- Concurrency Kit's ck_ht. It has one writer: lookups run without a lock beside it, inserts are under one
- * mutex. Records are our own (count, then the key's bytes); the table points at the bytes. Maps that it outgrows stay,
- * as nobody says when the last reader has left them. */
+/* ck.cc -- Concurrency Kit's ck_ht. It has one writer: lookups run beside it without a lock, inserts run under one
+ * mutex. Records are ours (a count, then the key's bytes); the table points at the bytes. Outgrown maps are kept,
+ * because nothing says when the last reader has left them. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 

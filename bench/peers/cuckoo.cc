@@ -1,7 +1,7 @@
 /* cuckoo.cc -- libcuckoo's cuckoohash_map: one upsert, under the locks of two buckets.
- * Always true: with several threads it does not begin below 262,144 slots. Smaller tables of this version (0.3.1) read
- * freed buckets when they grow under two threads (AddressSanitizer shows it in seconds); from there on its array of
- * locks no longer grows, and neither crashes nor wrong sums were seen. */
+ * Always true: with several threads it does not begin below 262,144 slots. Smaller tables of this version (0.3.1)
+ * read freed buckets when they grow under two threads (AddressSanitizer shows it in seconds). From that size on its
+ * array of locks no longer grows, and neither crashes nor wrong sums were seen. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 

@@ -1,4 +1,4 @@
-/* glib.cc -- GLib's GHashTable under one mutex. It cannot be presized: it has grown while it was loaded.
+/* glib.cc -- GLib's GHashTable under one mutex. It cannot be presized: it grows while it is loaded.
  * Inline: a set of records that begin with the slot. String: a set of records that begin with a pointer to the key's
  * bytes and their size, as with g_strdup()ed keys. */
 #include "bench/peers/peers.h"

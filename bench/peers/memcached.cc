@@ -1,7 +1,8 @@
-/* memcached.cc -- memcached over a unix socket: `ma` (meta arithmetic), which makes a missing counter at 1, one for
- * each round trip or a hundred at a time. Its protocol needs no library.
- * Always true: each thread has a connection of its own; an answer that is no number ends the child. memcached cannot
- * list its keys: they are remembered while they are loaded (outside of any measurement), and read back by name. */
+/* memcached.cc -- memcached over a unix socket: `ma` (meta arithmetic), which makes a missing counter at 1. One per
+ * round trip, or a hundred at a time. Its protocol needs no library.
+ * Always true: each thread has a connection of its own. A reply that is no number ends the child. memcached cannot
+ * list its keys: this remembers them while they are loaded (outside of any measurement), and reads them back by
+ * name. */
 #include "bench/peers/peers.h"
 #include "bench/server.h"
 

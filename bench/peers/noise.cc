@@ -1,5 +1,5 @@
-/* noise.cc -- no table at all: reads the clock as the timed loops do, so that what host and kernel do to a thread
- * stands beside what the tables do to it. Its dearest calls are nobody's fault but the machine's. */
+/* noise.cc -- no table: reads the clock as the timed loops do. So what host and kernel do to a thread stands beside
+ * what the tables do to it. Its longest calls come from the machine alone. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 

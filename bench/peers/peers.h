@@ -12,7 +12,7 @@ const bench_peer *bench_urcu(uint32_t stride);
 const bench_peer *bench_ck(uint32_t stride);
 const bench_peer *bench_redis(bool pipelined);
 const bench_peer *bench_memcached(bool pipelined);
-/* Only the clock: what the machine itself does to a row of timed calls. */
+/* Only the clock: what the machine itself does to consecutive timed calls. */
 const bench_peer *bench_noise();
 
 #endif

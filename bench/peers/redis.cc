@@ -1,5 +1,6 @@
-/* redis.cc -- Redis over a unix socket: INCR, one for each round trip, or a hundred at a time. hiredis is the codec.
- * Always true: each thread has a connection of its own; an answer that is no number ends the child. */
+/* redis.cc -- Redis over a unix socket: INCR, one per round trip, or a hundred at a time. hiredis encodes and
+ * decodes.
+ * Always true: each thread has a connection of its own. A reply that is no number ends the child. */
 #include "bench/peers/peers.h"
 
 #include <algorithm>
@@ -67,7 +68,7 @@ template <size_t Some> int64_t add(void *self, const unsigned char *slots, size_
     return seen;
 }
 
-/* All keys of the server, as nobody else is there. */
+/* Reads all keys of the server: no other client uses it. */
 bool total(void *self, bench_total *sums) {
     *sums = bench_total{0, 0};
     enter(self);

@@ -1,9 +1,10 @@
-/* table.h -- turns a class with one method, add(slot) -> new count, into a peer: the same three loops for everyone.
+/* table.h -- turns a class with one method, add(slot) -> new count, into a peer, with the same three loops for all.
  *
- * All peers share one hash (a multiply-fold, written here, inlined, not keyed: cheaper than what guards us from
- * floods), over the whole slot for inline keys (no branch on the size) and over the key's own bytes for strings. A
- * table that prefers a hash of its own is not made worse by it: quality is that of the usual multiply-fold hashes.
- * Always true: a key is never copied to be looked up; strings are looked up by view where the library can. */
+ * All peers share one hash, a multiply-fold. It is written here, inlined and not keyed, so it is cheaper than a hash
+ * that guards against floods. For inline keys it covers the whole slot (no branch on the size), for strings the
+ * key's own bytes. It is as good as the usual multiply-fold hashes, so a table with a hash of its own loses nothing
+ * by it.
+ * Always true: a key is never copied to be looked up. Strings are looked up by view where the library can. */
 #ifndef BENCH_PEERS_TABLE_H
 #define BENCH_PEERS_TABLE_H
 
@@ -28,7 +29,7 @@ inline uint64_t fold(uint64_t a, uint64_t b) {
 
 constexpr uint64_t odd[4] = {0xd6e8feb86659fd93u, 0xa5a3564e27f8d1a7u, 0xc2b2ae3d27d4eb4fu, 0x9e6c63d0676a9a99u};
 
-/* Any size, no byte outside read: the last 16 bytes overlap those before. */
+/* Takes any size and reads no byte outside: the last 16 bytes overlap those before. */
 inline uint64_t hash_bytes(const unsigned char *data, size_t size) {
     uint64_t sum = size * odd[0];
     if (size >= 16) {
@@ -139,14 +140,14 @@ template <class Table> struct Loops {
     }
 };
 
-/* What most tables need none of. */
+/* What most tables do not need. */
 struct Plain {
     void enter() {
     }
     void leave() {
     }
     void rest() {
-    } /* after each run of calls: for quiescent states */
+    } /* called after each run of calls: for quiescent states */
 };
 
 template <class Table> const bench_peer *peer(const char *name, const char *form, const char *note) {
@@ -156,7 +157,7 @@ template <class Table> const bench_peer *peer(const char *name, const char *form
     return &made;
 }
 
-/* Makes `Of<Stride>` for the stride that is asked for. */
+/* Calls `make` with the stride as a constant. */
 #define BENCH_BY_STRIDE(stride, make) ((stride) == 32 ? make(32) : (stride) == 64 ? make(64) : make(128))
 
 } // namespace bench

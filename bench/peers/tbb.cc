@@ -1,5 +1,4 @@
-/* tbb.cc -- oneTBB's concurrent_hash_map. One lookup for hit and insert; the accessor's lock is what guards the
- * count. */
+/* tbb.cc -- oneTBB's concurrent_hash_map. One lookup serves hit and insert; the accessor's lock guards the count. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 

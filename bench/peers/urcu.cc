@@ -1,7 +1,7 @@
-/* urcu.cc -- liburcu's lock-free hash table, quiescent-state flavour (its fastest readers). Intrusive: a node with the
- * key behind it. Threads are online while they add and pass a quiescent state every 64 calls, as the
- * thread that resizes waits for them: with one every 1,024 calls, 10 million inserts by two threads on two loaded cores
- * were seen to take minutes now and then. Nothing is ever deleted, so a node stays valid across that state. */
+/* urcu.cc -- liburcu's lock-free hash table, quiescent-state flavour (its fastest readers). Intrusive: a node, and
+ * the key behind it. Threads are online while they add. They pass a quiescent state every 64 calls, because the
+ * thread that resizes waits for them. With one every 1,024 calls, 10 million inserts by two threads on two loaded
+ * cores took minutes now and then. Nothing is ever deleted, so a node stays valid across a quiescent state. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 

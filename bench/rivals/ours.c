@@ -1,6 +1,7 @@
-/* ours.c -- Tallywheel in the comparison: real engines over the real sync code, driven by hand on the world's clock.
- * Soft limits go by shares of what is left (engine/limit/share.c), hard ones by leases (engine/lease*.c).
- * Always true: an engine of a dead node is not turned any more until the run is measured. */
+/* ours.c -- Tallywheel in the comparison: real engines over the real sync code, driven by hand on the simulated
+ * clock. Soft limits use shares of what is left (engine/limit/share.c), hard limits use leases
+ * (engine/limit/lease.c, engine/turn/lease_renewal.c).
+ * Always true: after its node died, an engine is not turned again until the run is measured. */
 #include "engine/port/driver.h"
 #include "bench/rivals/rivals.h"
 
@@ -18,8 +19,12 @@ static void ours_open(int node, const tw_family_options *family) {
     options.memory_bytes_max = 4 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &rivals.world;
-    assert_status(twi_open_with(&options, &world_transport, &rivals.world.nodes[node],
-                                rivals.seed * 67 + (uint64_t)node + 1, &ours[node].engine),
+    assert_status(twi_open_with(&options,
+                                &(struct twi_replacements){.transport = &world_transport,
+                                                           .transport_ctx = &rivals.world.nodes[node],
+                                                           .random_seed = rivals.seed * 67 + (uint64_t)node + 1,
+                                                           .tuning = &test_tuning},
+                                &ours[node].engine),
                   TW_OK);
     assert_status(tw_family_open(ours[node].engine, family, &ours[node].family), TW_OK);
 }

@@ -1,7 +1,7 @@
-/* redis.c -- what the model of Redis learns for the comparison: a plain INCRBY, the words of the other schemes, and the
- * scripts of hard limits (as tests/model/lease_store.h means them).
- * Always true: the store of leases is of this run alone; it is no part of the model's snapshots, so no case makes Redis
- * forget. */
+/* redis.c -- what the model of Redis has to know for the comparison: a plain INCRBY, the commands of the other
+ * schemes, and the scripts of hard limits (as tests/model/lease_store.h has them).
+ * Always true: the store of leases belongs to this run alone. The model's snapshots do not contain it, so no case
+ * makes Redis forget. */
 #include "bench/rivals/rivals.h"
 
 #include "tests/model/lease_store.h"
@@ -10,7 +10,7 @@
 
 static struct {
     struct store leases;
-    char lease_name[MODEL_NAME_MAX]; /* of the one hard limit */
+    char lease_name[MODEL_NAME_MAX]; /* of the only hard limit */
     int64_t parts[RIVALS_NODES];
 } beside;
 
@@ -41,9 +41,9 @@ static bool is(const struct model_word *word, const char *text) {
     return word->size == strlen(text) && memcmp(word->data, text, word->size) == 0;
 }
 
-/* ---- the words of the others ---- */
+/* ---- the commands of the other schemes --------------------------------------------------------------------------- */
 
-/* TAKE key want limit: as much of it as is left; answers how much. */
+/* TAKE key want limit: takes as much of it as is left, and returns how much. */
 static int64_t take(struct model_key *key, int64_t want, int64_t limit) {
     int64_t left = limit - key->value, give = want < left ? want : left;
     if (give < 0) give = 0;
@@ -51,7 +51,7 @@ static int64_t take(struct model_key *key, int64_t want, int64_t limit) {
     return give;
 }
 
-/* PART key node sum: this node's sum is that now; saying it again changes nothing. */
+/* PART key node sum: sets the sum of this node. Sending it again changes nothing. */
 static void part(struct model_key *key, int64_t node, int64_t sum) {
     key->value += sum - beside.parts[node];
     beside.parts[node] = sum;
@@ -131,7 +131,8 @@ static void say_lease(const struct store_answer *answer, struct twi_bytes *reply
 
 static void run_lease(struct redis_model *model, const struct model_word *name, const struct model_word *args,
                       struct twi_bytes *reply) {
-    static struct twi_lease *const not_null = (struct twi_lease *)&beside; /* it is of a lease */
+    /* Any pointer but NULL: the message is about a lease. */
+    static struct twi_lease *const not_null = (struct twi_lease *)&beside;
     struct store_word word = {.ask.lease = not_null};
     text_of(name, beside.lease_name, sizeof beside.lease_name);
     text_of(&args[1], word.epoch_id, sizeof word.epoch_id);

@@ -1,10 +1,11 @@
-/* run.c -- one run: a crowd comes, is served or waits in line, things fail, and at the end it is counted.
- * Always true: who comes where is drawn from `crowd`, which nothing else draws from. */
+/* run.c -- one run: calls come, are served or wait in line, things fail, and at the end the admitted calls are
+ * counted.
+ * Always true: which node a call comes to is drawn from `crowd`. Nothing else draws from it. */
 #include "bench/rivals/rivals.h"
 
-#define BEGINS_MS 4000 /* engines have found each other, and may be granted leases */
+#define BEGINS_MS 4000 /* by then engines have found each other, and may be granted leases */
 #define SETTLES_MS 30000
-#define SLOT_MS 200  /* of bursts: one node has all calls in a quarter of it, four times as fast */
+#define SLOT_MS 200  /* of bursts: in each slot one node has all calls in a quarter of the time, four times as fast */
 #define AHEAD_MS 500 /* demand equal to supply: one in a hundred comes to all nodes, then all are idle, */
 #define IDLE_MS 1500 /* then the others come to one */
 
@@ -39,7 +40,7 @@ static struct {
     } lines[RIVALS_NODES];
 } run;
 
-/* ---- lines ---- */
+/* ---- waiting lines ----------------------------------------------------------------------------------------------- */
 
 static void line_add(struct line *line, int64_t at_ms) {
     if (line->count == line->room) {
@@ -64,7 +65,7 @@ static void give_up(struct line *line) {
     while (line->count && run.t_ms - line->since_ms[line->first] > rivals.patience_ms) (void)line_take(line);
 }
 
-/* ---- who comes ---- */
+/* ---- arrivals ---------------------------------------------------------------------------------------------------- */
 
 static int living(int node) {
     return rivals.dead[node] ? (node + 1) % rivals.nodes : node;
@@ -74,7 +75,7 @@ static int any_node(void) {
     return (int)test_prng_below(&run.crowd, (uint64_t)rivals.nodes);
 }
 
-/* How many should have come by now. */
+/* How many calls should have come by now. */
 static int64_t due(void) {
     const struct rivals_case *at = rivals.at;
     int64_t t_ms = run.t_ms < at->lasts_ms ? run.t_ms : at->lasts_ms, slot = t_ms / SLOT_MS, in_slot = t_ms % SLOT_MS;
@@ -104,7 +105,7 @@ static void arrive(void) {
     for (int64_t until = due(); run.came < until; run.came++) line_add(&run.lines[living(where())], run.t_ms);
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 static void outage(int64_t for_ms) {
     struct world *world = &rivals.world;
@@ -132,7 +133,7 @@ static void befall(void) {
 
 /* ---- a run ---- */
 
-/* First come, first served, until one is refused: the others of this line would be as well. */
+/* First come, first served, until one call is refused: the others of this line would be refused as well. */
 static void serve(const struct rivals_scheme *scheme, int node) {
     struct line *line = &run.lines[node];
     give_up(line);

@@ -1,5 +1,5 @@
-/* table.c -- rivals [SEEDS [FIRST_SEED [CASE]]], the program of ./dev bench rivals: prints the table of docs/LIMITS.md,
- * or one case of it (1 ...): each with each scheme on 2 to 64 nodes, over some seeds.
+/* table.c -- rivals [SEEDS [FIRST_SEED [CASE]]], the program of ./dev bench rivals. It prints the table of
+ * docs/LIMITS.md, or one case of it (1 ...): each case with each scheme on 2 to 64 nodes, over some seeds.
  * Always true: the same seeds print the same table. */
 #include "bench/rivals/rivals.h"
 
@@ -42,7 +42,7 @@ static struct text text_of(double value) {
     return text;
 }
 
-/* The median; and in brackets, where that says more, the farthest from 0. */
+/* The median; in brackets, where that says more, the value farthest from 0. */
 static void print_cell(double *values, size_t count) {
     qsort(values, count, sizeof *values, by_value);
     double worst = -values[0] > values[count - 1] ? values[0] : values[count - 1];
@@ -78,7 +78,7 @@ static void print_table(const char *title, struct figures figures[SCHEMES][COUNT
     fflush(stdout);
 }
 
-/* One case, so many seeds, from the first one on. */
+/* One case, with so many seeds from the first one on. */
 static void print_case(int which, size_t seeds, uint64_t first_seed) {
     static struct figures figures[SCHEMES][COUNTS];
     memset(figures, 0, sizeof figures);

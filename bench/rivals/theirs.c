@@ -1,35 +1,35 @@
-/* theirs.c -- what is done elsewhere to keep one limit on many nodes, each as small as it can honestly be told.
+/* theirs.c -- what is done elsewhere to keep one limit on many nodes, each as small a model as is fair.
  *
- *   cleared on error   a delta counted here, sent with INCRBY at each interval; when a flush fails the delta is dropped
- *   sent again         the same, but the delta is kept and sent once more: twice, where only the reply was lost
- *   interval sync      the same with merging that is right: each node says its sum, so saying it again changes nothing
- *   fixed share        limit / nodes each, for good; Redis is not asked
+ *   cleared on error   a delta counted here, sent with INCRBY at each interval, and dropped when a flush fails
+ *   sent again         the same, but the delta is kept and sent once more: it counts twice if only the reply was lost
+ *   interval sync      the same with a correct merge: each node sends its sum, so sending it again changes nothing
+ *   fixed share        limit / nodes for each, for good; no requests to Redis
  *   batches            so many units at a time are taken from Redis, never beyond the limit, and none is given back
- * The first three decide on the last total they were told and what they have counted since; a key that Redis has told
- * nothing of is at 0. Always true: one command is under way at a time, on one connection; one without an answer for
- * TIMEOUT_MS, or whose connection breaks, has failed. */
+ * The first three decide on the last total in a reply and on what they counted since; without a reply, a key is at
+ * 0. Always true: one command is under way at a time, on one connection. A command without a reply for TIMEOUT_MS,
+ * or whose connection breaks, has failed. */
 #include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
 
 #define TIMEOUT_MS 350
-#define BATCHES_OF_LIMIT 1000 /* a batch is so small a part of the limit */
+#define BATCHES_OF_LIMIT 1000 /* a batch is the limit divided by this */
 
 enum on_error { CLEARS, SENDS_AGAIN, SAYS_ITS_SUM };
 
 struct client {
     bool is_up;
-    bool is_waiting; /* for an answer */
+    bool is_waiting; /* for a reply */
     int64_t since_ms;
     char in[32];
     size_t in_size;
     int64_t next_ms;
-    /* of those that count */
-    int64_t total;  /* as it was last told */
+    /* schemes that count */
+    int64_t total;  /* by the last reply */
     int64_t unsent; /* counted here, in no flush */
     int64_t sent;   /* in the flush that is under way */
     int64_t sum;    /* all that was ever counted here */
-    /* of those that have units */
+    /* schemes that hold units */
     int64_t units;
     bool is_sold_out;
 };
@@ -99,7 +99,7 @@ static enum reply receive(int node, int64_t *value) {
         client->in_size += (size_t)size;
         client->in[client->in_size] = '\0';
         if (client->in[client->in_size - 1] != '\n') continue;
-        *value = strtoll(client->in + 1, NULL, 10); /* ":123\r\n": nothing else was asked for */
+        *value = strtoll(client->in + 1, NULL, 10); /* ":123\r\n": every reply is a number */
         client->in_size = 0;
         client->is_waiting = false;
         return REPLY_HERE;
@@ -107,7 +107,7 @@ static enum reply receive(int node, int64_t *value) {
     return rivals.world.now_ms - client->since_ms > TIMEOUT_MS ? REPLY_FAILED : REPLY_NONE;
 }
 
-/* ---- those that count and flush ---- */
+/* ---- schemes that count and flush -------------------------------------------------------------------------------- */
 
 static void client_open(int node) {
     clients[node] = (struct client){.next_ms = rivals.world.now_ms + node * 37 % RIVALS_INTERVAL_MS};
@@ -125,7 +125,7 @@ static void failed(int node, enum on_error on_error) {
     struct client *client = &clients[node];
     hang_up(node);
     if (on_error == CLEARS)
-        client->unsent = 0; /* what came while the flush was under way goes with it */
+        client->unsent = 0; /* what came while the flush was under way is dropped, too */
     else
         client->unsent += client->sent;
     client->sent = 0;
@@ -176,7 +176,7 @@ static bool count_is_settled(int node) {
     return !clients[node].is_waiting && clients[node].unsent == 0;
 }
 
-/* ---- those that have units ---- */
+/* ---- schemes that hold units ------------------------------------------------------------------------------------- */
 
 static bool spend(int node) {
     if (clients[node].units == 0) return false;
@@ -194,7 +194,7 @@ static void share_turn(int node, int64_t waiting) {
     (void)node, (void)waiting;
 }
 
-/* As much as is waited for, where that is more than a batch. */
+/* Draws as much as the waiting calls need, but at least a batch. */
 static void draw(int node, int64_t waiting) {
     struct client *client = &clients[node];
     int64_t batch = rivals.at->limit / BATCHES_OF_LIMIT;
@@ -217,7 +217,7 @@ static void batch_turn(int node, int64_t waiting) {
         return;
     }
     enum reply reply = receive(node, &given);
-    if (reply == REPLY_FAILED) hang_up(node); /* if it was granted, nobody has it */
+    if (reply == REPLY_FAILED) hang_up(node); /* units that were granted are lost */
     if (reply != REPLY_HERE) return;
     client->units += given;
     client->is_sold_out = given == 0;

@@ -1,6 +1,7 @@
 /* lease_reclaim.c -- tw_lease_reclaim(): frees by hand what a dead engine was granted of hard limits. No clock may do
  * this: an engine that was only paused would spend the same units again (trap L3).
  * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
+#include "engine/ask/lease_reclaim_cluster.h"
 #include "engine/ask/redis_call.h"
 
 #include <stdio.h>
@@ -12,28 +13,6 @@
 
 static bool is_instance(const char *text) {
     return text != NULL && strlen(text) == INSTANCE_DIGITS && strspn(text, "0123456789abcdef") == INSTANCE_DIGITS;
-}
-
-static size_t put_literal(char *out, const char *text, size_t size) {
-    size_t used = 0;
-    for (size_t i = 0; i < size; i++) {
-        bool any = text[i] == '\0'; /* a digit of the time stamp */
-        if (!any && strchr("*?[]\\", text[i]) != NULL) out[used++] = '\\';
-        out[used++] = any ? '?' : text[i];
-    }
-    return used;
-}
-
-/* Writes the pattern of all lease names of the family, for SCAN's MATCH. */
-static void pattern_of(const struct twi_key_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
-    size_t used = put_literal(out, template->frame, template->prefix_size);
-    memcpy(out + used, "tw:lease:", 9);
-    used += 9;
-    used +=
-        put_literal(out + used, template->frame + template->prefix_size, template->head_size - template->prefix_size);
-    out[used++] = '*';
-    used += put_literal(out + used, template->frame + template->head_size, template->tail_size);
-    out[used] = '\0';
 }
 
 struct reclaim {
@@ -58,17 +37,6 @@ static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call,
     return redis_call->request.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
-/* Reads one name of a page ("size:name"...) and advances `*at`. False: the page is malformed. */
-static bool next_name(const char *page, size_t size, size_t *at, tw_key *name) {
-    size_t length = 0;
-    for (; *at < size && page[*at] >= '0' && page[*at] <= '9' && length <= size; ++*at)
-        length = length * 10 + (size_t)(page[*at] - '0');
-    if (*at >= size || page[*at] != ':' || length > size - *at - 1) return false;
-    *name = tw_bytes(page + *at + 1, length);
-    *at += 1 + length;
-    return true;
-}
-
 /* Frees some leases of a page by one request that names each. */
 static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
     struct twi_redis_call redis_call;
@@ -77,7 +45,7 @@ static tw_status free_some(struct reclaim *reclaim, const char *page, size_t siz
     names[0] = redis_call.keys[0];
     redis_call.request.keys = names;
     while (*at < size && redis_call.request.key_count <= LEASES_MAX)
-        if (!next_name(page, size, at, &names[redis_call.request.key_count++]))
+        if (!twi_redis_call_next_text(page, size, at, &names[redis_call.request.key_count++]))
             return twi_redis_call_refuse(reclaim->engine, TWI_REQUEST_DONE);
     tw_status status = run(reclaim, &redis_call, 2);
     if (status == TW_OK) reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
@@ -105,8 +73,11 @@ tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *uni
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
-    char pattern[4 * TWI_REDIS_KEY_MAX];
-    pattern_of(&family->template, pattern);
+    int64_t ignored;
+    if (family->engine->remote.shorts != NULL)
+        return twi_lease_reclaim_cluster(family, instance, units != NULL ? units : &ignored);
+    char pattern[TWI_KEY_TEMPLATE_GLOB_MAX];
+    twi_key_template_glob(&family->template, "tw:lease:", pattern);
     struct reclaim reclaim = {.engine = family->engine, .instance = instance, .pattern = pattern, .cursor = "0"};
     (void)snprintf(reclaim.epoch, sizeof reclaim.epoch, "%stw:leases", twi_port_prefix(family->engine));
     do {

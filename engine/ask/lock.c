@@ -7,6 +7,8 @@
 
 static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
     if (ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
+    if (family->options.redis_shape != TW_REDIS_STRING) /* many keys have one name */
+        return twi_refuse(TW_ERR_MODE, "redis_shape: tw_lock() is for TW_REDIS_STRING families");
     tw_status status = twi_call_check_key(family, key);
     return status == TW_OK ? twi_redis_call_may(family->engine) : status;
 }

@@ -93,7 +93,7 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
 /* If the request wrote something in Redis, that is taken back (sync/ask/pool.h): the answer given here stays valid. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
-    switch (twi_redis_call_policy(family, outcome)) {
+    switch (twi_redis_call_policy(family, key, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: {
         struct twi_why before = twi_why_now();
         tw_status status = tw_add(family, key, 1, NULL);

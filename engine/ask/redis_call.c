@@ -3,6 +3,7 @@
 
 #include "engine/core/call_guard.h"
 #include "engine/core/report.h"
+#include "engine/core/store_map.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -59,26 +60,26 @@ void twi_redis_call_answered(tw_family *family) {
     if (twi_load_relaxed(&family->outage.silent_since_ms) != 0) twi_store_relaxed(&family->outage.silent_since_ms, 0);
 }
 
-/* How long the family has had no reply: since its first unanswered request, or since the engine's own connection
- * failed, whichever is longer. So one clock counts a whole outage, also for callers that ask rarely. A hint: one late
- * reply ends the outage for all. */
-static int64_t silent_for_ms(tw_family *family) {
+/* How long the family has had no reply: since its first unanswered request, or since the key's store has not replied to
+ * the engine's own connection, whichever is longer. So one clock counts a whole outage, also for callers that ask
+ * rarely. A hint: one late reply ends the outage for all. */
+static int64_t silent_for_ms(tw_family *family, tw_key key) {
     int64_t now_ms = twi_clock_mono_ms(&family->engine->clock),
             since_ms = twi_load_relaxed(&family->outage.silent_since_ms);
     if (since_ms == 0)
         twi_store_relaxed(&family->outage.silent_since_ms,
                           since_ms = now_ms); /* if two threads store at once, either value will do */
-    int64_t away_since_ms = twi_load_relaxed(&family->engine->peers.away_since_ms);
+    int64_t away_since_ms = twi_store_away_since_now(family, key);
     if (away_since_ms != 0 && away_since_ms < since_ms) since_ms = away_since_ms;
     return now_ms - since_ms;
 }
 
-uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome) {
+uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_outcome outcome) {
     uint32_t policy = twi_load_relaxed(&family->policy.on_outage),
              grace_ms = twi_load_relaxed(&family->policy.outage_grace_ms);
     if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, only trouble with this key */
     if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || outcome == TWI_REQUEST_DONE) return policy;
-    return silent_for_ms(family) < grace_ms ? TW_OUTAGE_LOCAL : policy;
+    return silent_for_ms(family, key) < grace_ms ? TW_OUTAGE_LOCAL : policy;
 }
 
 bool twi_redis_call_falls_back_here(tw_family *family) {
@@ -108,4 +109,14 @@ int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t
     return index < redis_call->request.value_count && redis_call->request.values[index].is_number
                ? redis_call->request.values[index].number
                : 0;
+}
+
+bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text) {
+    size_t length = 0;
+    for (; *at < size && page[*at] >= '0' && page[*at] <= '9' && length <= size; ++*at)
+        length = length * 10 + (size_t)(page[*at] - '0');
+    if (*at >= size || page[*at] != ':' || length > size - *at - 1) return false;
+    *text = tw_bytes(page + *at + 1, length);
+    *at += 1 + length;
+    return true;
 }

@@ -1,7 +1,7 @@
 /* redis_call.h -- sends a request to Redis and waits for the reply: the engine's part for strict limits, once, locks
  * and reservations.
  * Always true: the caller is in no section and in no hook, in an engine with a thread of its own. Every name in one
- * request ends in the counter's own name, so a template with {...} keeps them in one cluster slot.
+ * request belongs to one counter, so in a cluster all of them lie in one key slot (core/key_template.h).
  * Elsewhere: connections, deadlines, repeats (sync/ask/pool.c). */
 #ifndef TWI_ASK_REDIS_CALL_H
 #define TWI_ASK_REDIS_CALL_H
@@ -34,7 +34,7 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number);
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine);
 /* Which policy decides in Redis's place: on_outage; but within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays).
  * `outcome`: how the request ended. DONE: there was a reply, but it decides nothing. */
-uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome);
+uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_outcome outcome);
 /* True: local knowledge may have to decide later, so it must be kept fresh while Redis replies. */
 bool twi_redis_call_falls_back_here(tw_family *family);
 /* Redis replied to a request of that family. */
@@ -45,5 +45,7 @@ tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outc
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word);
 /* The number at `index` of the reply; 0 if there is none. */
 int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index);
+/* Reads one text of a page ("size:text"...) and advances `*at`. False: the page is malformed. */
+bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text);
 
 #endif

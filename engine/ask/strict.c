@@ -94,7 +94,7 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
 static tw_status fall_back(const struct request *request, enum twi_request_outcome outcome, int64_t *taken,
                            tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
-    switch (twi_redis_call_policy(request->family, outcome)) {
+    switch (twi_redis_call_policy(request->family, request->key, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: return admit_open(request, taken, verdict);
     case TW_OUTAGE_FAIL_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
     default: return decide_here(request, taken, verdict);
@@ -145,18 +145,14 @@ static tw_status run(const struct request *request, int64_t *taken, tw_verdict *
     return fall_back(request, outcome, taken, verdict);
 }
 
-static bool is_bad(int64_t n, int64_t limit) {
-    return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
-}
-
 static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_family *family = request->family;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     request->span = twi_calendar_span(&family->rule, request->now_ms);
     if (family->kind.evicts_idle) request->span = (struct twi_span){0, INT64_MAX};
     fill_undecided(request, verdict);
-    tw_status status =
-        is_bad(request->n, request->limit) ? twi_units_refuse(request->n) : twi_call_check_key(family, request->key);
+    tw_status status = twi_limit_is_in_range(request->n, request->limit) ? twi_call_check_key(family, request->key)
+                                                                         : twi_units_refuse(request->n);
     if (status == TW_OK) status = twi_redis_call_may(family->engine);
     return status == TW_OK ? run(request, taken, verdict) : status;
 }

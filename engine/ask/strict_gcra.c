@@ -99,7 +99,7 @@ static tw_status deny(const struct request *request, tw_verdict *verdict) {
 static tw_status fall_back(const struct request *request, enum twi_request_outcome outcome, int64_t *taken,
                            tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
-    uint32_t policy = twi_redis_call_policy(request->family, outcome);
+    uint32_t policy = twi_redis_call_policy(request->family, request->key, outcome);
     if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, verdict);
     tw_status status =
         policy == TW_OUTAGE_FAIL_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);

@@ -1,6 +1,8 @@
 /* token.c -- see token.h. */
 #include "engine/ask/token.h"
 
+#include "engine/base/key_slot.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #define SERIAL_DIGITS 16u
 #define DUE_DIGITS 12u
 #define CHECK_DIGITS 8u
+#define SLOT_DIGITS 4u
 #define LOCAL_DIGITS (TAG_DIGITS + SERIAL_DIGITS + DUE_DIGITS)
 
 _Static_assert(PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS < TW_TOKEN_SIZE, "a token and its NUL fit");
@@ -28,7 +31,8 @@ void twi_token_id(const unsigned char random[16], char out[TWI_TOKEN_ID_DIGITS +
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]) {
     int size = token->local ? snprintf(out, TW_TOKEN_SIZE, "twl-%016" PRIx64 "%016" PRIx64 "%012" PRIx64, token->tag,
                                        token->serial, (uint64_t)token->due_ms & ((UINT64_C(1) << 48) - 1))
-                            : snprintf(out, TW_TOKEN_SIZE, "twr-%s", token->id);
+               : token->has_slot ? snprintf(out, TW_TOKEN_SIZE, "twr-%s%04" PRIx32, token->id, token->slot)
+                                 : snprintf(out, TW_TOKEN_SIZE, "twr-%s", token->id);
     (void)snprintf(out + size, TW_TOKEN_SIZE - (size_t)size, "-%08" PRIx32, check_of(out, (size_t)size));
 }
 
@@ -60,12 +64,16 @@ static bool read_local(const char *text, struct twi_token *token) {
     return check_is_right(text, LOCAL_DIGITS);
 }
 
-static bool read_of_redis(const char *text, struct twi_token *token) {
-    uint64_t half;
+static bool read_of_redis(const char *text, size_t digits, struct twi_token *token) {
+    uint64_t half, slot = 0;
     const char *at = text + PREFIX_SIZE;
     if (!read_digits(at, 16, &half) || !read_digits(at + 16, 16, &half)) return false;
+    if (!read_digits(at + TWI_TOKEN_ID_DIGITS, digits - TWI_TOKEN_ID_DIGITS, &slot) || slot >= TWI_KEY_SLOTS)
+        return false;
     memcpy(token->id, at, TWI_TOKEN_ID_DIGITS);
-    return check_is_right(text, TWI_TOKEN_ID_DIGITS);
+    token->has_slot = digits > TWI_TOKEN_ID_DIGITS;
+    token->slot = (uint32_t)slot;
+    return check_is_right(text, digits);
 }
 
 bool twi_token_read(const char *text, struct twi_token *token) {
@@ -73,7 +81,8 @@ bool twi_token_read(const char *text, struct twi_token *token) {
     size_t size = text != NULL ? strnlen(text, TW_TOKEN_SIZE) : 0;
     if (size == PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS && memcmp(text, "twl-", PREFIX_SIZE) == 0)
         return read_local(text, token);
-    if (size == PREFIX_SIZE + TWI_TOKEN_ID_DIGITS + 1 + CHECK_DIGITS && memcmp(text, "twr-", PREFIX_SIZE) == 0)
-        return read_of_redis(text, token);
-    return false;
+    if (size < PREFIX_SIZE || memcmp(text, "twr-", PREFIX_SIZE) != 0) return false;
+    size_t digits = size - PREFIX_SIZE - 1 - CHECK_DIGITS; /* or far more, for a text that is too short */
+    return (digits == TWI_TOKEN_ID_DIGITS || digits == TWI_TOKEN_ID_DIGITS + SLOT_DIGITS) &&
+           read_of_redis(text, digits, token);
 }

@@ -3,10 +3,12 @@
  *
  *   twl-<tag:16><serial:16><due:12>-<check:8>    of an engine without Redis: only that engine knows it
  *   twr-<id:32>-<check:8>                        of Redis: any process with the same Redis and prefix knows it
+ *   twr-<id:32><slot:4>-<check:8>                of Redis Cluster: and the key slot in which its keys lie. Whoever
+ *                                                confirms it asks there which counter it belongs to
  *
  * All but the first letters is lower-case hexadecimal. The check detects a mistyped token. It is no secret: tag and id
  * protect a reservation, because nobody can foresee them.
- * Always true: a token that was read has one of the two forms, to the letter, and fits TW_TOKEN_SIZE with its NUL.
+ * Always true: a token that was read has one of these forms, to the letter, and fits TW_TOKEN_SIZE with its NUL.
  * Pure; any thread. */
 #ifndef TWI_ASK_TOKEN_H
 #define TWI_ASK_TOKEN_H
@@ -20,6 +22,8 @@ struct twi_token {
     uint64_t tag, serial;             /* local */
     int64_t due_ms;                   /* local: when its lease time ends, monotonic; below 2^48 */
     char id[TWI_TOKEN_ID_DIGITS + 1]; /* of Redis: digits and a NUL */
+    bool has_slot;                    /* of Redis Cluster */
+    uint32_t slot;                    /* has_slot: below TWI_KEY_SLOTS */
 };
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]);

@@ -53,12 +53,12 @@ void twi_clock_system_monotonic(struct timespec *out) {
     (void)clock_gettime(CLOCK_MONOTONIC, out);
 }
 
-int64_t twi_clock_mono_ms(struct twi_clock *clock) {
+int64_t twi_clock_mono_ms(const struct twi_clock *clock) {
     if (clock->hook != NULL) return floor_ms(clock->hook(clock->ctx, TW_CLOCK_MONOTONIC));
     return system_ms(CLOCK_MONOTONIC_COARSE);
 }
 
-int64_t twi_clock_mono_us(struct twi_clock *clock) {
+int64_t twi_clock_mono_us(const struct twi_clock *clock) {
     if (clock->hook != NULL) return clock->hook(clock->ctx, TW_CLOCK_MONOTONIC) / 1000;
     struct timespec now;
     twi_clock_system_monotonic(&now);
@@ -124,7 +124,7 @@ static void agree(struct twi_clock *clock, int64_t offset_seen_ms, int64_t offse
 }
 
 /* True: the wall was set back so far that engine time follows the line instead of waiting for the wall. */
-static bool was_set_back(struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
+static bool was_set_back(const struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
     int64_t ahead_ms = (twi_load_relaxed(&clock->word) >> 1) - wall;
     return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
 }
@@ -147,7 +147,7 @@ static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
 
 /* ---- how long engine time was held: a statistic, relaxed -------------------------------------------------------- */
 
-static int64_t held_by(struct twi_clock *clock, int64_t held_since, int64_t mono) {
+static int64_t held_by(const struct twi_clock *clock, int64_t held_since, int64_t mono) {
     int64_t held = held_since == 0 ? 0 : mono - clock->mono_origin_ms - (held_since - 1);
     return held > 0 ? held : 0;
 }
@@ -160,7 +160,7 @@ static void note_hold(struct twi_clock *clock, bool is_held, int64_t mono) {
     twi_add_relaxed(&clock->held_ms, held_by(clock, since, mono));
 }
 
-int64_t twi_clock_held_ms(struct twi_clock *clock) {
+int64_t twi_clock_held_ms(const struct twi_clock *clock) {
     int64_t since = twi_load_relaxed(&clock->held_since_ms);
     int64_t held = twi_load_relaxed(&clock->held_ms);
     return since == 0 ? held : held + held_by(clock, since, twi_clock_mono_ms(clock));
@@ -208,7 +208,7 @@ void twi_clock_direct(struct twi_clock *clock, bool on) {
     }
 }
 
-int64_t twi_clock_lag_max_ms(struct twi_clock *clock) {
+int64_t twi_clock_lag_max_ms(const struct twi_clock *clock) {
     return twi_load_relaxed(&clock->lag_max_ms);
 }
 

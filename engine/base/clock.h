@@ -78,8 +78,8 @@ TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
 }
 
 /* The monotonic clock (the hook's, or the system's coarse one), never cached. */
-int64_t twi_clock_mono_ms(struct twi_clock *clock);
-int64_t twi_clock_mono_us(struct twi_clock *clock); /* without a hook, the system's fine clock */
+int64_t twi_clock_mono_ms(const struct twi_clock *clock);
+int64_t twi_clock_mono_us(const struct twi_clock *clock); /* without a hook, the system's fine clock */
 
 /* The system's monotonic clock, whether there is a hook or not: for sleeping (event_count.c). */
 struct timespec;
@@ -93,10 +93,10 @@ void twi_clock_direct(struct twi_clock *clock, bool on);
 
 /* Sum of all times, the present one included, in which engine time stood still or ran by the monotonic clock alone,
  * because the wall clock leapt or was set back. */
-int64_t twi_clock_held_ms(struct twi_clock *clock);
+int64_t twi_clock_held_ms(const struct twi_clock *clock);
 /* Wall clock minus engine time, now. Beyond TWI_CLOCK_LEAP_MS, either way, engine time does not follow the wall. */
 int64_t twi_clock_drift_ms(struct twi_clock *clock);
 /* The longest time for which a cached word was not refreshed while callers relied on it. */
-int64_t twi_clock_lag_max_ms(struct twi_clock *clock);
+int64_t twi_clock_lag_max_ms(const struct twi_clock *clock);
 
 #endif

@@ -79,6 +79,11 @@ void twi_why_gcra(void) {
     twi_why_set(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
 }
 
+void twi_why_distinct(void) {
+    twi_why_set(TW_ERR_MODE, "kind: a TW_KIND_DISTINCT family counts distinct elements: take tw_distinct_add() and "
+                             "tw_distinct_get()");
+}
+
 void twi_why_redis(void) {
     twi_why_set(TW_ERR_REDIS, "redis_url: this engine has none");
 }

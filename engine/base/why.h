@@ -39,6 +39,7 @@ void twi_why_refund(void);
 void twi_why_hold(void);
 void twi_why_full(void);
 void twi_why_gcra(void);
+void twi_why_distinct(void);
 void twi_why_redis(void);
 void twi_why_token(void);
 
@@ -76,6 +77,10 @@ TWI_INLINE tw_status twi_full_refuse(void) { /* TW_ERR_FULL */
 }
 TWI_INLINE tw_status twi_gcra_refuse(void) { /* TW_ERR_MODE: GCRA keeps times, not counts */
     twi_why_gcra();
+    return TW_ERR_MODE;
+}
+TWI_INLINE tw_status twi_distinct_refuse(void) { /* TW_ERR_MODE: sketches are no counts */
+    twi_why_distinct();
     return TW_ERR_MODE;
 }
 TWI_INLINE tw_status twi_redis_refuse(void) { /* TW_ERR_REDIS: no Redis is configured */

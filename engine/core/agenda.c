@@ -119,8 +119,7 @@ struct tw_family *twi_agenda_take(tw_engine *engine) {
     return round;
 }
 
-void twi_agenda_enter(tw_engine *engine, struct tw_family *family) {
-    struct twi_agenda *agenda = &engine->agenda;
+void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family) {
     int64_t mono_ms = family->turn.look_mono_ms < family->turn.history.mono_ms ? family->turn.look_mono_ms
                                                                                : family->turn.history.mono_ms;
     family->agenda.in_round = false;
@@ -133,8 +132,7 @@ void twi_agenda_enter(tw_engine *engine, struct tw_family *family) {
     agenda->always = family;
 }
 
-void twi_agenda_leave(tw_engine *engine, struct tw_family *family) {
-    struct twi_agenda *agenda = &engine->agenda;
+void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family) {
     cancel(&agenda->by_time, &family->agenda.by_time);
     cancel(&agenda->by_mono, &family->agenda.by_mono);
     if (agenda->searched == family) agenda->searched = twi_load_acquire(&family->entry.next);

@@ -20,9 +20,9 @@ void twi_agenda_notify(struct tw_family *family);
 /* The families to examine now, linked by `next_due`. */
 struct tw_family *twi_agenda_take(struct tw_engine *engine);
 /* The family has been examined: enters it by its own next times. */
-void twi_agenda_enter(struct tw_engine *engine, struct tw_family *family);
+void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family);
 /* The family is about to be freed. */
-void twi_agenda_leave(struct tw_engine *engine, struct tw_family *family);
+void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family);
 /* The next family to search for unannounced windows. NULL: no more in this turn. `left` begins at 0. */
 struct tw_family *twi_agenda_search(struct tw_engine *engine, uint32_t *left);
 /* When the next family is due, monotonic. */

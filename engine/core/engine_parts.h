@@ -12,10 +12,13 @@
 #include "engine/port/services.h"
 #include "engine/memory/epoch.h"
 #include "engine/base/event_count.h"
+#include "engine/table/sketch.h"
 #include <pthread.h>
 
 struct tw_family;
 struct twi_delayed;
+struct twi_restore_stores;
+struct twi_store_map;
 struct twi_thread;
 
 struct twi_shard {
@@ -75,16 +78,20 @@ struct twi_auditor {
 /* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it. */
 struct twi_peers {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t
-        live_engines;                 /* as last reported, this one included; 0: unknown, or not known for long */
-    _Atomic uint32_t live_reported;   /* as last reported by Redis; 0: never, or it may not report */
-    _Atomic int64_t away_since_ms;    /* monotonic: Redis has not replied since; 0: it replies, or was never tried */
-    _Atomic bool is_connected;        /* Redis replies */
-    _Atomic int64_t live_meeting_ms;  /* how long after the first report others may be as late as this engine */
-    _Atomic int64_t live_repeated_ms; /* time from the first report to the last */
-    _Atomic int64_t live_since_ms;    /* monotonic: the first report, before it the opening; INT64_MIN: none may come */
+        live_engines;                  /* as last reported, this one included; 0: unknown, or not known for long */
+    _Atomic uint32_t live_reported;    /* as last reported by Redis; 0: never, or it may not report */
+    _Atomic int64_t away_since_ms;     /* monotonic: Redis, or some store, has not replied since; 0: all reply, or were
+                                         never tried */
+    _Atomic int64_t all_away_since_ms; /* the same, but 0 while any store replies */
+    struct twi_store_map *stores;      /* which slot is which store, and the clock of each; NULL: there is one store */
+    _Atomic bool is_connected;         /* Redis replies */
+    _Atomic int64_t live_meeting_ms;   /* how long after the first report others may be as late as this engine */
+    _Atomic int64_t live_repeated_ms;  /* time from the first report to the last */
+    _Atomic int64_t live_since_ms; /* monotonic: the first report, before it the opening; INT64_MIN: none may come */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
-    int64_t live_rose_ms;    /* monotonic: when live_reported last rose; owned by the turn, as the next */
-    int64_t clock_offset_ms; /* Redis's clock minus this engine's */
+    int64_t live_rose_ms;     /* monotonic: when live_reported last rose; owned by the turn, as the next */
+    int64_t clock_offset_ms;  /* Redis's clock minus this engine's */
+    int64_t closing_pause_ms; /* monotonic: no window is closed for all before this time; owned by the turn */
 };
 
 /* How keys are hashed. Set before sharing. */
@@ -111,10 +118,11 @@ struct twi_collector {
     bool running;         /* its grace period is over; it is done when one collection has reached its end */
     _Atomic bool done;
     uint64_t stamp;
-    int64_t items_out;           /* collected counters with an unsettled delta */
-    int64_t unsent_look_ms;      /* monotonic: when unsent_keys is sampled next */
-    struct twi_delayed *delayed; /* delayed.h */
-    int64_t forgot_mono_ms;      /* when Redis was last found to have lost data: totals may fall afterwards */
+    int64_t items_out;                 /* collected counters with an unsettled delta */
+    int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
+    struct twi_delayed *delayed;       /* delayed.h */
+    struct twi_restore_stores *stores; /* restore_stores.h */
+    int64_t forgot_mono_ms;            /* when Redis was last found to have lost data: totals may fall afterwards */
 };
 
 /* Unlinked pieces that wait until no section can hold them. Any thread uses `new_maps`; the turn owns the rest. */
@@ -123,6 +131,7 @@ struct twi_unlinked {
     uint32_t generations;      /* unlinked generations, by next_all */
     uint32_t maps;             /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
+    struct twi_sketch_retired sketches; /* pieces of sketches that have grown */
 };
 
 /* The counter that gets stripes next (contention.h). */
@@ -163,7 +172,9 @@ struct twi_remote {
     struct twi_sync *sync;
     const struct twi_transport *transport; /* set by a simulator */
     void *transport_ctx;
-    char id[33]; /* the engine's id in Redis (port/); a forked child gets another */
+    struct twi_tuning tuning; /* set before sharing */
+    const uint32_t *shorts;   /* of a cluster (port/driver.h). NULL: one Redis. Set before sharing */
+    char id[33];              /* the engine's id in Redis (port/); a forked child gets another */
 };
 
 /* Where random bytes come from. */

@@ -6,5 +6,7 @@
 void twi_family_free(struct tw_family *family) {
     free((void *)(uintptr_t)family->options.name);
     free((void *)(uintptr_t)family->options.redis_key);
+    free((void *)(uintptr_t)family->options.fields);
+    free(family->fields);
     free(family);
 }

@@ -11,6 +11,7 @@
 #include "engine/core/state.h"
 #include "engine/core/key_template.h"
 
+typedef tw_status twi_hot_distinct(tw_family *family, tw_key key, tw_key element, bool *changed);
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
 /* Statistics of a family's limits (limit_stats.h), of one thread, or of all threads without a line of their own. */
@@ -44,6 +45,7 @@ struct twi_family_close_state {
     int64_t kept[TWI_CLOSED_KEPT];    /* starts of the windows closed last, in case Redis loses them */
     uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones must be re-sent */
     bool kept_in_flight;
+    int64_t kept_at_ms; /* they are not re-sent before this time */
 };
 
 /* A family in a pairing heap. The heap is its earliest member; a member is no later than its children. */
@@ -70,7 +72,12 @@ struct twi_family_kind {
     bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                          /* TW_SHAPE_SLIDING */
     bool is_gcra;                         /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
+    bool is_distinct;                     /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
+    twi_hot_distinct *hot_distinct;       /* distinct_fast.h; refuses in other families */
+    bool keeps_no_counts;                 /* one of these two: calls that add to counts, or read them, are refused */
     bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
+    uint16_t item_flags;                  /* TWI_ITEM_HASH, TWI_ITEM_ZSET; 0: strings, a key is a name in Redis */
+    bool has_fields;                      /* TW_REDIS_HASH: keys are checked (twi_call_check_key()) */
 };
 
 /* What tw_family_set() changes, field by field. Any thread reads it. */
@@ -208,6 +215,7 @@ struct tw_family {
 
     /* under the lock of the roster */
     tw_family_options options; /* strings are copies */
+    struct twi_fields *fields; /* those that it declares (redis_shape.h); never changes; NULL: any */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
     struct twi_family_limit_stats_state stats;

@@ -1,10 +1,11 @@
 /* key_template.c -- see key_template.h.
  *
- * Why a fixed frame makes names one-to-one: head and tail have the same sizes in every window. So equal names mean
- * equal key sizes, hence equal keys and equal stamps. Equal stamps mean the same window, and the parser ensures this:
- * the fields %Y, %m, ... that are present without a gap from the year on name a unit of time no longer than a window.
- * Two windows never start within one unit, because starts lie at least the unit's greatest length apart. Fields after a
- * gap (%H without %d) are rendered, but the parser does not rely on them.
+ * Why a fixed frame makes names one-to-one: head and tail have the same sizes in every window. A tag has any number of
+ * digits, but it ends with the first closing brace behind the first opening one, and both have fixed places, so equal
+ * names have equal tags. So equal names mean equal key sizes, hence equal keys and equal stamps. Equal stamps mean the
+ * same window, and the parser ensures this: the fields %Y, %m, ... that are present without a gap from the year on name
+ * a unit of time no longer than a window. Two windows never start within one unit, because starts lie at least the
+ * unit's greatest length apart. Fields after a gap (%H without %d) are rendered, but the parser does not rely on them.
  *
  * Why comparing the ends shows whether two templates can meet: a key may be any bytes. So a common name exists exactly
  * if some text can begin like both heads and end like both tails. The surplus of the longer head is key in the other
@@ -12,6 +13,8 @@
 #include "engine/core/key_template.h"
 
 #include "engine/base/check.h"
+#include "engine/base/glob.h"
+#include "engine/base/key_slot.h"
 #include "engine/core/options.h"
 
 #include <stdio.h>
@@ -33,6 +36,7 @@ struct parser {
     struct twi_key_template *pattern;
     const char *family_name;
     const struct twi_window_rule *rule;
+    uint32_t tags;
     bool has_key;
     bool has_field[STAMP_FIELDS];
     char *error;
@@ -45,15 +49,20 @@ static size_t frame_size(const struct twi_key_template *pattern) {
     return (size_t)pattern->head_size + pattern->tail_size;
 }
 
+static size_t room_left(const struct twi_key_template *pattern) {
+    size_t tag = pattern->tags != NULL ? TWI_KEY_SLOT_TAG_DIGITS : 0;
+    return TWI_KEY_TEMPLATE_FRAME_BYTES_MAX - tag - frame_size(pattern);
+}
+
+static tw_status too_long(struct parser *parser) {
+    return refuse(parser, "with the prefix, longer than %d bytes without the key", TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
+}
+
 /* Appends to the head, or, after the key, to the tail. */
 static tw_status append(struct parser *parser, const char *bytes, size_t size) {
     struct twi_key_template *pattern = parser->pattern;
-    size_t used = frame_size(pattern);
-    if (size > TWI_KEY_TEMPLATE_FRAME_BYTES_MAX - used) {
-        return refuse(parser, "with the prefix, longer than %d bytes without the key",
-                      TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
-    }
-    memcpy(pattern->frame + used, bytes, size);
+    if (size > room_left(pattern)) return too_long(parser);
+    memcpy(pattern->frame + frame_size(pattern), bytes, size);
     uint16_t *part = parser->has_key ? &pattern->tail_size : &pattern->head_size;
     *part = (uint16_t)(*part + size);
     return TW_OK;
@@ -69,25 +78,50 @@ static tw_status append_stamp(struct parser *parser, char field) {
     size_t offset = frame_size(pattern);
     tw_status status = append(parser, "\0\0\0\0", stamp_width(field));
     if (status != TW_OK) return status;
+    uint8_t place = parser->has_key ? 2 : pattern->tags != NULL;
     pattern->stamps[pattern->stamp_count++] =
-        (struct twi_key_template_stamp){.offset = (uint16_t)offset, .field = field};
+        (struct twi_key_template_stamp){.offset = (uint16_t)offset, .field = field, .place = place};
     parser->has_field[strchr(stamp_fields, field) - stamp_fields] = true;
     return TW_OK;
 }
 
-static tw_status append_sequence(struct parser *parser, char letter) {
+/* The tag is the first thing in braces, before the key, which may hold braces: else Redis Cluster would see another
+ * tag, or none. */
+static tw_status append_tag(struct parser *parser, char next) {
+    struct twi_key_template *pattern = parser->pattern;
+    size_t used = frame_size(pattern);
+    if (pattern->shape.kind == TW_REDIS_ZSET)
+        return refuse(parser, "%%t, but a sorted set has all keys of a window: they cannot be dealt out");
+    if (pattern->tags != NULL) return refuse(parser, "%%t twice");
+    if (parser->has_key) return refuse(parser, "%%t behind %%k: a key may hold braces");
+    if (used == 0 || pattern->frame[used - 1] != '{' || next != '}')
+        return refuse(parser, "%%t stands in braces of its own, as {%%t}");
+    if (memchr(pattern->frame, '{', used - 1) != NULL)
+        return refuse(parser, "a { before {%%t}, perhaps in redis_prefix: Redis Cluster looks at the first one only");
+    if (TWI_KEY_SLOT_TAG_DIGITS > room_left(pattern)) return too_long(parser);
+    pattern->tag_offset = (uint16_t)used;
+    pattern->tag_count = parser->tags;
+    pattern->tags = twi_key_slot_tags(parser->tags);
+    return TW_OK;
+}
+
+static tw_status append_sequence(struct parser *parser, const char *sequence) {
+    char letter = sequence[0];
     switch (letter) {
     case 'k':
+        if (parser->pattern->shape.kind == TW_REDIS_ZSET)
+            return refuse(parser, "%%k, but a sorted set is of a window, and the keys are its members");
         if (parser->has_key) return refuse(parser, "%%k twice");
         parser->has_key = true;
         return TW_OK;
     case 'n': return append(parser, parser->family_name, strlen(parser->family_name));
+    case 't': return append_tag(parser, sequence[1]);
     case '%': return append(parser, "%", 1);
     case '\0': return refuse(parser, "%% at the end (a percent sign is %%%%)");
     default:
         if (strchr(stamp_fields, letter) != NULL) return append_stamp(parser, letter);
         if (letter < '!' || letter > '~') return refuse(parser, "%% before a byte that means nothing");
-        return refuse(parser, "%%%c means nothing; there are %%k %%n %%Y %%m %%d %%H %%M %%S %%%%", letter);
+        return refuse(parser, "%%%c means nothing; there are %%k %%n %%t %%Y %%m %%d %%H %%M %%S %%%%", letter);
     }
 }
 
@@ -98,7 +132,7 @@ static tw_status append_text(struct parser *parser, const char *text) {
         status = append(parser, text, literal);
         text += literal;
         if (status != TW_OK || *text == '\0') break;
-        status = append_sequence(parser, text[1]);
+        status = append_sequence(parser, text + 1);
         text += text[1] != '\0' ? 2 : 1;
     }
     return status;
@@ -135,12 +169,20 @@ static tw_status check_reserved(struct parser *parser) {
     if (size >= RESERVED_SIZE && memcmp(head, RESERVED, RESERVED_SIZE) == 0) {
         return refuse(parser, "begins with \"" RESERVED "\", which is reserved");
     }
-    pattern->guard_reserved = size < RESERVED_SIZE && memcmp(head, RESERVED, size) == 0;
+    pattern->guard_reserved =
+        pattern->shape.kind != TW_REDIS_ZSET && size < RESERVED_SIZE && memcmp(head, RESERVED, size) == 0;
     return TW_OK;
+}
+
+static tw_key subject_of(const struct twi_key_template *pattern, tw_key key) {
+    tw_key subject, inner;
+    (void)twi_redis_shape_split(pattern->shape, key, &subject, &inner);
+    return subject;
 }
 
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key) {
     if (!pattern->guard_reserved) return false;
+    key = subject_of(pattern, key);
     size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* the head matches the beginning of RESERVED */
     for (size_t index = 0; size < RESERVED_SIZE && index < key.size; index++, size++)
         if (((const char *)key.data)[index] != RESERVED[size]) return false;
@@ -151,27 +193,42 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
 
 /* ---- the default: as fine as the window, and readable ------------------------------------------------------------ */
 
-static const char *default_text(const struct twi_window_rule *rule) {
-    if (!twi_calendar_has_starts(rule)) return "%n:%k";
-    if (rule->window == TW_WINDOW_MONTH) return "%n:%k:%Y%m";
-    if (rule->window != TW_WINDOW_ALIGNED || rule->window_ms % TW_DAY == 0) return "%n:%k:%Y%m%d";
-    if (rule->window_ms % TW_HOUR == 0) return "%n:%k:%Y%m%d%H";
-    if (rule->window_ms % TW_MINUTE == 0) return "%n:%k:%Y%m%d%H%M";
-    return "%n:%k:%Y%m%d%H%M%S";
+static const char *default_stamp(const struct twi_window_rule *rule) {
+    if (!twi_calendar_has_starts(rule)) return "";
+    if (rule->window == TW_WINDOW_MONTH) return ":%Y%m";
+    if (rule->window != TW_WINDOW_ALIGNED || rule->window_ms % TW_DAY == 0) return ":%Y%m%d";
+    if (rule->window_ms % TW_HOUR == 0) return ":%Y%m%d%H";
+    if (rule->window_ms % TW_MINUTE == 0) return ":%Y%m%d%H%M";
+    return ":%Y%m%d%H%M%S";
+}
+
+static tw_status append_default(struct parser *parser) {
+    bool has_keys = parser->pattern->shape.kind != TW_REDIS_ZSET, is_cluster = parser->pattern->shorts != NULL;
+    tw_status status = append_text(parser, !has_keys ? "%n" : is_cluster ? "%n:{%t}:%k" : "%n:%k");
+    return status == TW_OK ? append_text(parser, default_stamp(parser->rule)) : status;
 }
 
 tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *text, const char *family_name,
-                                 const char *prefix, const struct twi_window_rule *rule, char *error,
+                                 const char *prefix, uint32_t tags, const uint32_t *shorts,
+                                 const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
                                  size_t error_size) {
-    struct parser parser = {
-        .pattern = pattern, .family_name = family_name, .rule = rule, .error = error, .error_size = error_size};
+    struct parser parser = {.pattern = pattern,
+                            .family_name = family_name,
+                            .rule = rule,
+                            .tags = tags,
+                            .error = error,
+                            .error_size = error_size};
     memset(pattern, 0, sizeof *pattern);
     pattern->utc_offset_ms = rule->utc_offset_ms;
+    pattern->shorts = shorts;
+    if (shape != NULL) pattern->shape = *shape;
     tw_status status = prefix != NULL ? append(&parser, prefix, strlen(prefix)) : TW_OK;
     pattern->prefix_size = pattern->head_size;
-    if (status == TW_OK) status = append_text(&parser, text != NULL ? text : default_text(rule));
-    if (status == TW_OK && !parser.has_key)
+    if (status == TW_OK) status = text != NULL ? append_text(&parser, text) : append_default(&parser);
+    if (status == TW_OK && !parser.has_key && pattern->shape.kind != TW_REDIS_ZSET)
         status = refuse(&parser, "%%k is missing: all keys would have the same name");
+    if (status == TW_OK && pattern->head_size == pattern->prefix_size && pattern->shape.kind == TW_REDIS_ZSET)
+        status = refuse(&parser, "empty");
     if (status == TW_OK) status = check_stamp(&parser);
     if (status == TW_OK) status = check_reserved(&parser);
     return status;
@@ -197,58 +254,119 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
     }
 }
 
-/* `shift`: where the part of the frame behind the head lies in `out`, relative to the frame. */
-static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t shift) {
+/* `tag`: how many digits were put before the frame's byte at tag_offset. `key`: the size of the key. */
+static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t tag, size_t key) {
     if (pattern->stamp_count == 0) return;
+    const size_t shifts[] = {0, tag, tag + key};
     struct twi_civil civil = twi_calendar_civil(start_ms, pattern->utc_offset_ms);
     for (size_t index = 0; index < pattern->stamp_count; index++) {
         const struct twi_key_template_stamp *stamp = &pattern->stamps[index];
-        size_t at = stamp->offset < pattern->head_size ? stamp->offset : stamp->offset + shift;
-        put_digits(out + at, field_value(&civil, stamp->field), stamp_width(stamp->field));
+        put_digits(out + stamp->offset + shifts[stamp->place], field_value(&civil, stamp->field),
+                   stamp_width(stamp->field));
     }
 }
 
 void twi_key_template_stamp(const struct twi_key_template *pattern, int64_t start_ms, char *frame) {
     memcpy(frame, pattern->frame, frame_size(pattern));
-    put_stamps(pattern, start_ms, frame, 0);
+    put_stamps(pattern, start_ms, frame, 0, 0);
+}
+
+static uint32_t group_of(const struct twi_key_template *pattern, tw_key subject) {
+    return pattern->tags != NULL ? twi_key_slot_crc16(subject.data, subject.size) & (pattern->tag_count - 1) : 0;
+}
+
+uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key key) {
+    return group_of(pattern, subject_of(pattern, key));
+}
+
+/* The head with the group's tag. Returns its size. */
+static size_t put_head(const struct twi_key_template *pattern, const char *frame, uint32_t group, char *out) {
+    size_t before = pattern->tag_offset;
+    if (pattern->tags == NULL) {
+        memcpy(out, frame, pattern->head_size);
+        return pattern->head_size;
+    }
+    memcpy(out, frame, before);
+    size_t digits = twi_key_slot_decimal(pattern->tags[group], out + before);
+    memcpy(out + before + digits, frame + before, pattern->head_size - before);
+    return pattern->head_size + digits;
+}
+
+static size_t render_subject(const struct twi_key_template *pattern, const char *frame, tw_key subject, char *out) {
+    twi_check(subject.size <= TW_KEY_SIZE_MAX);
+    size_t size = put_head(pattern, frame, group_of(pattern, subject), out);
+    if (subject.size != 0) memcpy(out + size, subject.data, subject.size);
+    memcpy(out + size + subject.size, frame + pattern->head_size, pattern->tail_size);
+    return size + subject.size + pattern->tail_size;
 }
 
 size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, const char *frame, tw_key key,
                                        char *out) {
-    twi_check(key.size <= TW_KEY_SIZE_MAX);
-    memcpy(out, frame, pattern->head_size);
-    if (key.size != 0) memcpy(out + pattern->head_size, key.data, key.size);
-    memcpy(out + pattern->head_size + key.size, frame + pattern->head_size, pattern->tail_size);
-    return frame_size(pattern) + key.size;
+    return render_subject(pattern, frame, subject_of(pattern, key), out);
 }
 
 size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key key, int64_t start_ms, char *out) {
-    size_t size = twi_key_template_render_stamped(pattern, pattern->frame, key, out);
-    put_stamps(pattern, start_ms, out, key.size);
+    tw_key subject = subject_of(pattern, key);
+    size_t size = render_subject(pattern, pattern->frame, subject, out);
+    put_stamps(pattern, start_ms, out, size - frame_size(pattern) - subject.size, subject.size);
     return size;
+}
+
+size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
+                                     char *out) {
+    size_t size = put_head(pattern, pattern->frame, group, out);
+    memcpy(out + size, pattern->frame + pattern->head_size, pattern->tail_size);
+    put_stamps(pattern, start_ms, out, size - pattern->head_size, 0);
+    return size + pattern->tail_size;
 }
 
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out) {
     size_t prefix = pattern->prefix_size;
-    char own[17]; /* callers have room for 16 bytes more */
+    char own[17]; /* callers have room for 16 bytes more, and for the brace */
     size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
     twi_check(added < sizeof own);
     memcpy(out, name, prefix);
     memcpy(out + prefix, own, added);
+    added += twi_key_slot_brace(pattern->shorts, name, size, out + prefix + added);
     memcpy(out + prefix + added, name + prefix, size - prefix);
     return size + added;
 }
 
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out) {
-    const size_t inserted = sizeof TWI_KEY_TEMPLATE_OVERFLOW - 1;
-    char frame[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX];
-    twi_key_template_stamp(pattern, start_ms, frame);
-    memcpy(out, frame, pattern->prefix_size);
-    memcpy(out + pattern->prefix_size, TWI_KEY_TEMPLATE_OVERFLOW, inserted);
-    memcpy(out + pattern->prefix_size + inserted, frame + pattern->prefix_size,
-           frame_size(pattern) - pattern->prefix_size);
-    return frame_size(pattern) + inserted;
+    const size_t inserted = sizeof TWI_KEY_TEMPLATE_OVERFLOW - 1, prefix = pattern->prefix_size;
+    char name[TWI_REDIS_KEY_MAX];
+    size_t size = twi_key_template_render(pattern, tw_bytes("", 0), start_ms, name);
+    memcpy(out, name, prefix);
+    memcpy(out + prefix, TWI_KEY_TEMPLATE_OVERFLOW, inserted);
+    memcpy(out + prefix + inserted, name + prefix, size - prefix);
+    return size + inserted;
+}
+
+/* ---- patterns ---------------------------------------------------------------------------------------------------- */
+
+static char *put_literal(char *out, const char *frame, size_t size) {
+    for (size_t index = 0; index < size; index++) {
+        if (frame[index] == '\0') { /* a digit of the time stamp */
+            *out++ = '?';
+            continue;
+        }
+        out = twi_glob_put(out, frame[index]);
+    }
+    return out;
+}
+
+void twi_key_template_glob(const struct twi_key_template *pattern, const char *word, char *out) {
+    static const char any_tag[] = "[0-9]*";
+    size_t before = pattern->tags != NULL ? pattern->tag_offset : pattern->head_size, prefix = pattern->prefix_size;
+    const char *frame = pattern->frame;
+    out = put_literal(out, frame, prefix);
+    out = stpcpy(out, word);
+    out = put_literal(out, frame + prefix, before - prefix);
+    if (pattern->tags != NULL) out = stpcpy(out, any_tag);
+    out = put_literal(out, frame + before, pattern->head_size - before);
+    if (pattern->shape.kind != TW_REDIS_ZSET) *out++ = '*';
+    *put_literal(out, frame + pattern->head_size, pattern->tail_size) = '\0';
 }
 
 /* ---- two templates ----------------------------------------------------------------------------------------------- */
@@ -260,10 +378,47 @@ static bool bytes_can_meet(char one, char other) {
     return literal == '\0' || (literal >= '0' && literal <= '9');
 }
 
+static bool is_digit(char byte) {
+    return byte == '\0' || (byte >= '0' && byte <= '9');
+}
+
+/* True: some text can begin like both heads. Where one has its tag, the other has its tag, or digits, or ends. */
+static bool heads_can_meet(const struct twi_key_template *one, const struct twi_key_template *other) {
+    size_t a = 0, b = 0;
+    bool one_tags = one->tags != NULL, other_tags = other->tags != NULL;
+    while (a < one->head_size && b < other->head_size) {
+        bool at_one = one_tags && a == one->tag_offset, at_other = other_tags && b == other->tag_offset;
+        if (at_one) one_tags = false;
+        if (at_other) other_tags = false;
+        if (at_one != at_other) {
+            const struct twi_key_template *literal = at_one ? other : one;
+            size_t *at = at_one ? &b : &a, from = *at;
+            while (*at < literal->head_size && is_digit(literal->frame[*at])) ++*at;
+            if (*at == literal->head_size) return true;
+            if (*at == from) return false;
+        }
+        if (!bytes_can_meet(one->frame[a++], other->frame[b++])) return false;
+    }
+    return true;
+}
+
+/* True: the name without a key, which begins as the other's head, can end as its tail, with a key and perhaps a tag in
+ * between. */
+static bool fixed_can_meet(const struct twi_key_template *fixed, const struct twi_key_template *other) {
+    size_t least = frame_size(other) + (other->tags != NULL) + 1;
+    if (fixed->head_size < least) return false;
+    for (size_t index = 1; index <= other->tail_size; index++)
+        if (!bytes_can_meet(fixed->frame[fixed->head_size - index], other->frame[frame_size(other) - index]))
+            return false;
+    return true;
+}
+
 bool twi_key_templates_collide(const struct twi_key_template *one, const struct twi_key_template *other) {
-    size_t heads = one->head_size < other->head_size ? one->head_size : other->head_size;
-    for (size_t index = 0; index < heads; index++)
-        if (!bytes_can_meet(one->frame[index], other->frame[index])) return false;
+    if (!heads_can_meet(one, other)) return false;
+    bool one_is_fixed = one->shape.kind == TW_REDIS_ZSET, other_is_fixed = other->shape.kind == TW_REDIS_ZSET;
+    if (one_is_fixed && other_is_fixed) return one->head_size == other->head_size;
+    if (one_is_fixed) return fixed_can_meet(one, other);
+    if (other_is_fixed) return fixed_can_meet(other, one);
     size_t tails = one->tail_size < other->tail_size ? one->tail_size : other->tail_size;
     for (size_t index = 1; index <= tails; index++)
         if (!bytes_can_meet(one->frame[frame_size(one) - index], other->frame[frame_size(other) - index])) return false;

@@ -1,8 +1,13 @@
 /* key_template.h -- turns a family's redis_key template into the names of its counters in Redis.
  *
  * A name is head + key + tail. The key occurs once, and every stamp has a fixed width. So head and tail have the same
- * sizes in every window. Always true of an accepted template:
- *   - a name identifies its key and its window (one-to-one; the stamp is as fine as the windows);
+ * sizes in every window. The head may have a hash tag of Redis Cluster, "{%t}": the key's group, by a number that puts
+ * the name into the group's slots (engine/base/key_slot.h). It is the first thing in braces, and it is closed, so it
+ * can be read from the name, though its digits are 1 to 4.
+ * With hashes, "the key" in the name is the subject alone. With sorted sets the name has no key, and all of it is head
+ * (redis_shape.h). Functions that take a key take the whole key, and split it.
+ * Always true of an accepted template:
+ *   - a name identifies its key (its subject) and its window (one-to-one; the stamp is as fine as the windows);
  *   - no name is one of the engine's own ("tw:" after the prefix: ledgers, markers, overflow counters), for any key
  *     that twi_key_template_key_is_reserved() accepts;
  *   - it fits TWI_REDIS_KEY_MAX with every key of up to TW_KEY_SIZE_MAX bytes.
@@ -11,6 +16,7 @@
 #define TWI_CORE_KEY_TEMPLATE_H
 
 #include "engine/base/calendar.h"
+#include "engine/core/redis_shape.h"
 #include "engine/port/items.h"
 
 #include <stdbool.h>
@@ -27,27 +33,44 @@ struct twi_key_template {
     uint16_t head_size;
     uint16_t tail_size;
     uint16_t stamp_count;
-    bool guard_reserved; /* some keys give a reserved name: check each by twi_key_template_key_is_reserved() */
+    struct twi_redis_shape shape;
+    bool guard_reserved;    /* some keys give a reserved name: check each by twi_key_template_key_is_reserved() */
+    uint16_t tag_offset;    /* in the frame: the key's tag comes before this byte */
+    uint32_t tag_count;     /* a power of two; 0: names have no tag */
+    const uint16_t *tags;   /* by group; NULL: names have no tag */
+    const uint32_t *shorts; /* of a cluster: twi_key_slot_brace(). NULL: one Redis */
     int64_t utc_offset_ms;
     struct twi_key_template_stamp {
         uint16_t offset; /* in the frame */
         char field;      /* 'Y' 'm' 'd' 'H' 'M' 'S' */
+        uint8_t
+            place; /* 0: before the tag, or there is none and it is in the head; 1: behind the tag; 2: in the tail */
     } stamps[TWI_KEY_TEMPLATE_STAMPS_MAX];
     char frame[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX]; /* head, then tail; zeros in place of stamps */
 };
 
-/* `text` NULL: the default ("%n:%k", and ":" and a stamp as fine as the window if windows have starts). `prefix` may be
- * NULL. Answers TW_OK; or TW_ERR_OPTIONS, with "redis_key: what is wrong" in `error` (may be NULL), and *pattern is
- * undefined. */
+/* `text` NULL: the default ("%n:%k", in a cluster "%n:{%t}:%k", with sorted sets "%n"; and ":" and a stamp as fine as
+ * the window if windows have starts). `prefix` may be NULL. `tags`: into how many groups %t deals the keys. `shorts`:
+ * of a cluster; NULL: there is one Redis. `shape` NULL: strings. Answers TW_OK; or TW_ERR_OPTIONS, with "redis_key:
+ * what is wrong" in `error` (may be NULL), and *pattern is undefined. */
 tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *text, const char *family_name,
-                                 const char *prefix, const struct twi_window_rule *rule, char *error,
+                                 const char *prefix, uint32_t tags, const uint32_t *shorts,
+                                 const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
                                  size_t error_size);
 
 /* Writes the name of `key` in the window that starts at start_ms (ignored without stamps). `out` has room for
- * TWI_REDIS_KEY_MAX bytes; it is not terminated. Returns the size. Cost: one civil date and three copies. */
+ * TWI_REDIS_KEY_MAX bytes; it is not terminated. Returns the size. Cost: one civil date and three copies; with a tag
+ * also a CRC of the key. */
 size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key key, int64_t start_ms, char *out);
 
-/* The same in two steps, for many keys of one window: head and tail are rendered once, then each key takes two copies.
+/* The key's group, from 0 on: what {%t} stands for. Without a tag there is one group. */
+uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key key);
+/* The name that an empty key would have if it were of that group: it lies in the slot of the group's counters. */
+size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
+                                     char *out);
+
+/* twi_key_template_render() in two steps, for many keys of one window: head and tail are rendered once, then each key
+ * takes two copies.
  * `frame` has room for TWI_KEY_TEMPLATE_FRAME_BYTES_MAX bytes. */
 void twi_key_template_stamp(const struct twi_key_template *pattern, int64_t start_ms, char *frame);
 size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, const char *frame, tw_key key,
@@ -56,16 +79,23 @@ size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, c
 /* The name of the window's overflow counter: prefix, "tw:overflow:", and the rest rendered with an empty key. */
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out);
 
-/* From a counter's name to the name of a key beside it: inserts "tw:", `what` and ":" behind the prefix. `out` has room
- * for 16 bytes more than the name. Returns the size. */
+/* From a counter's name to the name of a key beside it: inserts "tw:", `what` and ":" behind the prefix. In a cluster
+ * both lie in one slot: a name without a tag gets the short of its slot, behind the second colon. `out` has room for 24
+ * bytes more than the name. Returns the size. */
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
 
 /* True: this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key);
 
+/* Writes a pattern for the names that have `word` behind the prefix ("": counters), for the MATCH of SCAN; terminated.
+ * `word` is a pattern itself, of at most 32 bytes.
+ * `out` has room for TWI_KEY_TEMPLATE_GLOB_MAX bytes. Names that only look alike may match, too. */
+#define TWI_KEY_TEMPLATE_GLOB_MAX (4 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48)
+void twi_key_template_glob(const struct twi_key_template *pattern, const char *word, char *out);
+
 /* True: some key in some window of one may have the same name as some key in some window of the other. Exact, except
- * that a stamp is taken as any digits. Both templates have the same prefix. */
+ * that a stamp and a tag are taken as any digits. Both templates have the same prefix. */
 bool twi_key_templates_collide(const struct twi_key_template *one, const struct twi_key_template *other);
 
 #endif

@@ -1,6 +1,10 @@
-/* lease_table.h -- all leases of an engine: which leases are listed for the turn, and the epoch in which they are
- * valid. lease.h has a single lease.
- * Always true: any thread uses `requested` and the hints. Only the turn uses the rest. */
+/* lease_table.h -- all leases of an engine: which leases are listed for the turn, and for each store the epoch in which
+ * they are valid. lease.h has a single lease.
+ *
+ * One Redis is one store. Where keys have hash tags, a store is what lies in one key slot (store_map.h), and it has an
+ * epoch of its own: the script of a lease needs both in one slot.
+ * Always true: any thread uses `requested` and the hints. Only the turn uses the rest. A lease belongs to one store for
+ * its life, and is in at most one of the chains and once in the queue of that store. */
 #ifndef TWI_CORE_LEASE_TABLE_H
 #define TWI_CORE_LEASE_TABLE_H
 
@@ -12,25 +16,41 @@
 
 #define TWI_LEASE_REQUESTED_MAX 128u
 
-struct twi_leases {
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t requested; /* newest lease on the turn's list; any thread */
-    _Atomic bool exist;                                 /* a family has leases; any thread */
-    _Atomic int32_t awaiting_first_grant;               /* warmed leases whose first units have not come */
-    /* owned by the turn */
+/* The leases of one store, and its epoch. */
+struct twi_lease_store {
+    uint32_t index;
+    bool is_used;        /* a lease was placed here; with one Redis it plays no part */
+    uint32_t listed;     /* leases that callers have listed: a chain, by next_listed */
     uint32_t head, tail; /* leases with units in hand or a message to send: a queue, by next_active */
     uint32_t active;
     uint32_t restating; /* leases whose full statement has not been re-sent yet */
+    uint32_t holding;   /* leases of windows that are held with anything granted or returned: only they are restated */
     uint64_t serial;    /* the connection on which the epoch was requested last */
     bool known;         /* the epoch was answered on that connection: leases may send */
-    bool awaiting_epoch, leaves, left;
+    bool awaiting_epoch;
+    bool is_leaving; /* the engine goes on, and leaves this store: until this is acknowledged, no lease sends */
+    bool left;       /* the engine is being closed, and has left */
     int64_t request_at_ms, walk_at_ms;
+    int64_t unused_ms;          /* monotonic: since when nothing is held or requested here; 0: something is */
     int64_t requested_since_ms; /* by Redis's clock */
-    uint64_t incarnation;       /* rises with each incarnation that Redis reports */
+    uint64_t incarnation;       /* differs for each incarnation that Redis reports; 0: none was reported */
     struct twi_lease_epoch epoch;
     char others[TWI_LEASE_OTHERS_MAX][34]; /* named in the reply that is being read: "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
     uint64_t requested_names[TWI_LEASE_REQUESTED_MAX];
     uint32_t requested_count;
+};
+
+struct twi_leases {
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t requested; /* newest lease on the turn's list; any thread */
+    _Atomic bool exist;                                 /* a family has leases; any thread */
+    _Atomic int32_t awaiting_first_grant;               /* warmed leases whose first units have not come */
+    /* owned by the turn */
+    uint32_t unplaced;             /* leases whose store found no memory: a chain, by next_listed */
+    uint64_t incarnations;         /* how many were reported, by all stores */
+    struct twi_lease_store first;  /* of the first store, or the only one */
+    struct twi_lease_store **more; /* of those from index 1 on; NULL: the engine takes no part in leases there */
+    uint32_t room;                 /* of `more` */
 };
 
 #endif

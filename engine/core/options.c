@@ -1,7 +1,9 @@
 /* options.c -- see options.h. One function per struct, one line per field. Each refusal names its field first. */
 #include "engine/core/options.h"
 
+#include "engine/base/key_slot.h"
 #include "engine/core/metric_labels.h"
+#include "engine/core/redis_shape.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -20,6 +22,7 @@
 #define RETENTION_MS_DEFAULT TW_DAY
 #define REPLAY_MS_DEFAULT 30000
 #define IDLE_MS_DEFAULT TW_HOUR
+#define SEPARATOR_DEFAULT '|'
 #define IDLE_MS_MIN 100
 #define OPTION_TEXT_MAX 320
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
@@ -154,6 +157,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
     if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK) status = check_labels(&options);
+    if (status == TW_OK && options.redis_tls_insecure > 1)
+        status = refuse(in, "redis_tls_insecure: %u is neither 0 nor 1", options.redis_tls_insecure);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
         status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");
     if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;
@@ -294,7 +299,7 @@ static tw_status check_hook(const tw_family_options *in, const struct twi_option
 
 /* Checks each limit field alone; combinations are checked later. */
 static tw_status check_limit_values(const tw_family_options *in) {
-    if (in->kind > TW_KIND_GAUGE) return refuse(in, "kind: %u is neither TW_KIND_COUNTER nor TW_KIND_GAUGE", in->kind);
+    if (in->kind > TW_KIND_DISTINCT) return refuse(in, "kind: %u is not a TW_KIND_ value", in->kind);
     if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is not a TW_LIMIT_ value", in->limit_mode);
     if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is not a TW_SHAPE_ value", in->limit_shape);
     if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is not a TW_OUTAGE_ value", in->on_outage);
@@ -332,6 +337,24 @@ static tw_status check_gauge(const tw_family_options *in, const struct twi_optio
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_GAUGE allows only TW_SHAPE_FIXED");
     if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
         return refuse(in, "kind: with Redis, TW_KIND_GAUGE needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
+/* A distinct count has no units that a limit could share out. */
+static tw_status check_distinct(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->kind != TW_KIND_DISTINCT) return TW_OK;
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "kind: with Redis, TW_KIND_DISTINCT needs TW_MERGE_SCRIPT");
+    if (context->has_redis && in->window == TW_WINDOW_FROM_FIRST)
+        return refuse(in, "window: with Redis, TW_KIND_DISTINCT does not allow TW_WINDOW_FROM_FIRST");
+    if (context->has_redis && in->on_full == TW_ON_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: with Redis, TW_KIND_DISTINCT does not allow TW_ON_FULL_EVICT_IDLE");
+    if (context->has_redis && in->closed_by == TW_CLOSED_BY_ONE)
+        return refuse(in, "closed_by: with Redis, TW_KIND_DISTINCT does not allow TW_CLOSED_BY_ONE");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_KIND_DISTINCT has no limits");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_DISTINCT has no limits");
+    if (in->on_outage != TW_OUTAGE_LOCAL) return refuse(in, "on_outage: TW_KIND_DISTINCT has no limits");
+    if (in->shadow) return refuse(in, "shadow: TW_KIND_DISTINCT has no limits");
     return TW_OK;
 }
 
@@ -374,9 +397,50 @@ static tw_status check_limit_built(const tw_family_options *in) {
     return TW_OK;
 }
 
+bool twi_options_tags_fit(uint64_t tags) {
+    return tags <= TWI_KEY_SLOT_TAGS_MAX && (tags & (tags - 1)) == 0;
+}
+
+static tw_status check_tags(const tw_family_options *in) {
+    return twi_options_tags_fit(in->redis_tags) ? TW_OK : refuse(in, TWI_OPTIONS_TAGS_REFUSED);
+}
+
+static tw_status check_fields(const tw_family_options *in) {
+    struct twi_fields fields;
+    const char *wrong = in->fields != NULL ? twi_fields_read(in->fields, in->key_separator, &fields) : NULL;
+    return wrong == NULL ? TW_OK : refuse(in, "fields: %s", wrong);
+}
+
+/* Limits and gauges keep more in Redis than a number, beside the key's name: they stay with strings. A life that begins
+ * with a key's first write cannot be that of a hash, which has many. */
+static tw_status check_redis_shape(tw_family_options *options, const struct twi_options_context *context) {
+    const tw_family_options *in = options;
+    if (in->redis_shape > TW_REDIS_ZSET) return refuse(in, "redis_shape: %u is not a TW_REDIS_ value", in->redis_shape);
+    if (in->redis_shape != TW_REDIS_HASH) {
+        if (in->key_separator != '\0') return refuse(in, "key_separator: belongs to redis_shape = TW_REDIS_HASH");
+        if (in->fields != NULL) return refuse(in, "fields: belongs to redis_shape = TW_REDIS_HASH");
+    } else if (in->key_separator == '\0') {
+        options->key_separator = SEPARATOR_DEFAULT;
+    }
+    if (in->redis_shape == TW_REDIS_STRING) return TW_OK;
+    const char *shape = in->redis_shape == TW_REDIS_HASH ? "TW_REDIS_HASH" : "TW_REDIS_ZSET";
+    if (in->kind == TW_KIND_GAUGE) return refuse(in, "redis_shape: %s is not for gauges (TW_KIND_GAUGE)", shape);
+    if (in->kind != TW_KIND_COUNTER) return refuse(in, "redis_shape: %s belongs to TW_KIND_COUNTER", shape);
+    if (in->limit_mode != TW_LIMIT_SOFT)
+        return refuse(in, "redis_shape: %s is not for hard and strict limits (limit_mode)", shape);
+    if (in->limit_shape != TW_SHAPE_FIXED)
+        return refuse(in, "redis_shape: %s is not for limits that slide or are a rate (limit_shape)", shape);
+    if (in->window == TW_WINDOW_FROM_FIRST)
+        return refuse(in, "redis_shape: %s is not for TW_WINDOW_FROM_FIRST: it has one expiry for many keys", shape);
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "redis_shape: with Redis, %s needs TW_MERGE_SCRIPT", shape);
+    return check_fields(in);
+}
+
 static void fill_family_defaults(tw_family_options *options) {
     struct twi_window_rule rule = twi_options_rule(options);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (options->redis_tags == 0) options->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
     if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
     if (!has_starts(options)) {
         options->retention_ms = 0;
@@ -417,9 +481,12 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_limit_values(&options);
     if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_gauge(&options, context);
+    if (status == TW_OK) status = check_distinct(&options, context);
     if (status == TW_OK) status = check_strict(&options, context);
     if (status == TW_OK) status = check_shape(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
+    if (status == TW_OK) status = check_tags(&options);
+    if (status == TW_OK) status = check_redis_shape(&options, context);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);
     *out = options;

@@ -1,17 +1,12 @@
 /* peers.c -- see peers.h. */
 #include "engine/core/peers.h"
 
+#include "engine/base/amount.h"
+#include "engine/core/store_map.h"
 #include "engine/port/messages.h"
 
 #define ARRIVAL 2       /* intervals after which counts are surely sent: 5/4 at most, plus the way */
 #define RETURN_MS 12500 /* Redis is tried again within 10 s, counts are sent within 2 s (wire/breaker.c, wire/pace.c) */
-
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* ---- how many live ---- */
 
@@ -29,7 +24,7 @@ static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, 
 
 /* An engine that began together with this one needs as long as this one, or somewhat longer. */
 static int64_t meeting_ms(int64_t our_start_ms) {
-    return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
+    return twi_smaller(twi_larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
 }
 
 void twi_port_live_engines(tw_engine *engine, uint32_t count) {
@@ -51,26 +46,31 @@ void twi_port_live_engines(tw_engine *engine, uint32_t count) {
     twi_store_relaxed(&engine->peers.live_engines, grown ? count : 0);
 }
 
-bool twi_peers_have_met(const tw_engine *engine, int64_t age_ms) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t meeting_ms = twi_load_relaxed(&own->peers.live_meeting_ms); /* both are hints */
-    bool is_reported_again = twi_load_relaxed(&own->peers.live_repeated_ms) >= meeting_ms / 2;
+bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms) {
+    int64_t meeting_ms = twi_load_relaxed(&peers->live_meeting_ms); /* both are hints */
+    bool is_reported_again = twi_load_relaxed(&peers->live_repeated_ms) >= meeting_ms / 2;
     return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
 }
 
 bool twi_peers_are_known(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->peers.live_since_ms);
-    if (since_ms < 0 || twi_load_relaxed(&own->peers.live_engines) != 0) return true;
-    return twi_load_relaxed(&own->peers.live_reported) != 0 &&
-           twi_peers_have_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
+    int64_t since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
+    if (since_ms < 0 || twi_load_relaxed(&engine->peers.live_engines) != 0) return true;
+    return twi_load_relaxed(&engine->peers.live_reported) != 0 &&
+           twi_peers_have_met(&engine->peers, twi_clock_mono_ms(&engine->clock) - since_ms);
 }
 
 /* ---- whether Redis answers ---- */
 
+/* With several stores an outage of one of them shows, although others reply. */
+static void publish_connected(tw_engine *engine) {
+    bool is_connected = twi_load_relaxed(&engine->peers.is_connected);
+    if (engine->peers.stores != NULL && twi_load_relaxed(&engine->peers.away_since_ms) != 0) is_connected = false;
+    twi_stat_set(engine, offsetof(tw_stats, redis_connected), is_connected);
+}
+
 void twi_port_connected(tw_engine *engine, bool is_connected) {
     twi_store_relaxed(&engine->peers.is_connected, is_connected); /* a hint */
-    twi_stat_set(engine, offsetof(tw_stats, redis_connected), is_connected);
+    publish_connected(engine);
 }
 
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
@@ -78,7 +78,8 @@ void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
     twi_stat_set(engine, offsetof(tw_stats, redis_clock_offset_ms), offset_ms);
 }
 
-void twi_port_outage(tw_engine *engine, int64_t since_ms) {
+/* An outage with several stores begins with the first one that is away, and ends with the last one that is back. */
+static void note_outage(tw_engine *engine, int64_t since_ms) {
     bool was_away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
     int64_t ended_ms =
         twi_load_relaxed(&engine->peers.outage_ended_ms); /* only this function writes both; hints to callers */
@@ -89,17 +90,33 @@ void twi_port_outage(tw_engine *engine, int64_t since_ms) {
     twi_store_relaxed(&engine->peers.away_since_ms, since_ms); /* a hint */
 }
 
-int64_t twi_peers_away_ms(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->peers.away_since_ms); /* a hint */
-    return since_ms != 0 ? larger(twi_clock_mono_ms(&own->clock) - since_ms, 1) : 0;
+void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
+    struct twi_store_map *map = engine->peers.stores;
+    if (map == NULL) {
+        note_outage(engine, since_ms);
+        twi_store_relaxed(&engine->peers.all_away_since_ms, since_ms); /* a hint */
+        return;
+    }
+    int64_t before_ms = twi_load_relaxed(&map->away_since_ms[store]);
+    if (store >= map->count || before_ms == since_ms) return;
+    if (before_ms == 0) map->away++;
+    if (since_ms == 0) map->away--;
+    twi_store_relaxed(&map->away_since_ms[store], since_ms); /* a hint, before the two that lead to it */
+    /* While several are away, the engine's clock is that of the last one that changed: it only says that some are. */
+    int64_t any_ms = since_ms != 0 ? since_ms : twi_load_relaxed(&engine->peers.away_since_ms);
+    note_outage(engine, map->away != 0 ? any_ms : 0);
+    twi_store_relaxed(&engine->peers.all_away_since_ms, map->away == map->count ? any_ms : 0); /* a hint */
+    publish_connected(engine);
+}
+
+int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms) {
+    return since_ms != 0 ? twi_larger(twi_clock_mono_ms(&engine->clock) - since_ms, 1) : 0;
 }
 
 int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t ended_ms = twi_load_relaxed(&own->peers.outage_ended_ms);
+    int64_t ended_ms = twi_load_relaxed(&engine->peers.outage_ended_ms);
     int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
-    if (ended_ms != 0 && twi_load_relaxed(&own->peers.outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
+    if (ended_ms != 0 && twi_load_relaxed(&engine->peers.outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
         sent_ms = ended_ms + RETURN_MS;
     return sent_ms + engine->options.redis_timeout_ms;
 }

@@ -17,11 +17,10 @@
 
 /* How many engines decide on the same limits; at least 1. Any thread. */
 TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    uint32_t live = twi_load_relaxed(&own->peers.live_engines); /* three hints, as old as the last report */
+    uint32_t live = twi_load_relaxed(&engine->peers.live_engines); /* three hints, as old as the last report */
     if (live != 0) return live;
-    live = twi_load_relaxed(&own->peers.live_reported);
-    if (live < own->options.engines_expected) live = own->options.engines_expected;
+    live = twi_load_relaxed(&engine->peers.live_reported);
+    if (live < engine->options.engines_expected) live = engine->options.engines_expected;
     return live != 0 ? live : 1;
 }
 /* Nothing is known yet; also called in a forked child. */
@@ -34,8 +33,8 @@ bool twi_peers_are_known(const tw_engine *engine);
 int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms);
 /* True: engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis first
  * reported how many engines live. */
-bool twi_peers_have_met(const tw_engine *engine, int64_t age_ms);
-/* For how long Redis has failed to reply; 0: it replies. Any thread. */
-int64_t twi_peers_away_ms(const tw_engine *engine);
+bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms);
+/* For how long a store has failed to reply, by its clock (store_map.h); 0: it replies. Any thread. */
+int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms);
 
 #endif

@@ -1,11 +1,14 @@
 /* presence.h -- how often presence statements (gauges, holds) are re-sent to Redis. Redis drops a statement at the end
- * of its life (twi_presence_life_ms, port/). */
+ * of its life (struct twi_tuning).
+ * Always true: three statements are sent in one life, so two in a row may be lost. */
 #ifndef TWI_CORE_PRESENCE_H
 #define TWI_CORE_PRESENCE_H
 
-#include <stdint.h>
+#include "engine/core/state.h"
 
-/* In ms: a third of that life. Any thread. */
-int64_t twi_presence_resend_ms(void);
+/* Any thread. */
+TWI_INLINE int64_t twi_presence_resend_ms(const tw_engine *engine) {
+    return engine->remote.tuning.presence_life_ms / 3;
+}
 
 #endif

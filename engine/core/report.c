@@ -17,8 +17,10 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     struct twi_report *report = &engine->report;
     uint32_t slot = (uint32_t)event % TWI_REPORT_EVENTS;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    bool once = event == TW_EVENT_START; /* each finding is logged once, and several come together */
-    if (!once && report->logged_ms[slot] != 0 && now_ms - report->logged_ms[slot] < 1000) {
+    /* Each finding of the start is logged once, and several come together. Each audit is one line, and audits lie
+     * apart by their interval. */
+    bool is_rare = event == TW_EVENT_START || event == TW_EVENT_AUDIT;
+    if (!is_rare && report->logged_ms[slot] != 0 && now_ms - report->logged_ms[slot] < 1000) {
         report->left_out[slot]++;
         return;
     }

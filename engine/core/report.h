@@ -1,7 +1,7 @@
 /* report.h -- what an engine reports about itself: statistics, log lines, the last error of its connections. services.h
  * adds to them.
- * Always true: a statistic is one word that any thread adds to. Only the turn writes log lines, at most one per second
- * and event. */
+ * Always true: a statistic is one word that any thread adds to. Only the owner of the turn writes log lines, at most
+ * one per second and event; each finding of the start and each audit is one line. */
 #ifndef TWI_CORE_REPORT_H
 #define TWI_CORE_REPORT_H
 

@@ -65,7 +65,7 @@ void twi_roster_forget(tw_engine *engine, struct tw_family *family) {
 /* ---- the account ---- */
 
 static uint32_t families(const struct twi_roster *roster) {
-    return twi_load_relaxed(&((struct twi_roster *)roster)->count); /* relaxed: under the lock */
+    return twi_load_relaxed(&roster->count); /* relaxed: under the lock */
 }
 
 static uint32_t blocks_for(const struct twi_roster *roster) {
@@ -160,6 +160,6 @@ void twi_roster_renew(tw_engine *engine) {
     while (engine->roster.block_count < blocks_for(&engine->roster) && take_block(engine)) continue;
 }
 
-void twi_roster_free(tw_engine *engine) {
-    free(engine->roster.names);
+void twi_roster_free(struct twi_roster *roster) {
+    free(roster->names);
 }

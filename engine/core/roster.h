@@ -22,6 +22,6 @@ void twi_roster_forget(tw_engine *engine, struct tw_family *family);
 void twi_roster_remove(tw_engine *engine, struct tw_family *family);
 /* In a forked child, which has a new arena. */
 void twi_roster_renew(tw_engine *engine);
-void twi_roster_free(tw_engine *engine);
+void twi_roster_free(struct twi_roster *roster);
 
 #endif

@@ -2,6 +2,10 @@
 #include "engine/core/state.h"
 #include "engine/base/random.h"
 
+const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
+    return &engine->remote.tuning;
+}
+
 int64_t twi_port_wall_ms(tw_engine *engine) {
     return twi_clock_read(&engine->clock); /* not the turn's time: a hook may have run for long since */
 }

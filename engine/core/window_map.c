@@ -149,6 +149,7 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
         twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->kind.synced);
     if (generation == NULL) return NULL;
     generation->family = family;
+    generation->turn.distinct = family->kind.is_distinct;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
     /* An evicted part cannot be sent again after Redis lost data: the loss is counted for the window as a whole. */
@@ -266,12 +267,12 @@ void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys)
 }
 
 /* For the turn: the successor of a retired map in the list, and its size. */
-uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
-    struct map *map = twi_arena_at(&engine->arena, line);
+uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line) {
+    struct map *map = twi_arena_at(arena, line);
     return (uint32_t)twi_load_relaxed(&map->next_retired);
 }
-uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line) {
-    return map_lines(twi_arena_at(&engine->arena, line));
+uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line) {
+    return map_lines(twi_arena_at(arena, line));
 }
 void twi_window_map_give(struct tw_family *family) {
     uint64_t word = twi_load_acquire(&family->map);

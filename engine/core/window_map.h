@@ -36,8 +36,8 @@ void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct 
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
 /* For the turn: the next of a retired map, and its size in lines. */
-uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
-uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
+uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line);
+uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line);
 /* Makes a generation of that span, which nobody can reach yet. */
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 

@@ -18,4 +18,7 @@ bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key ke
 /* twi_add_slow() of a key whose hash is known; hash 0: not known. */
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 
+/* TW_ERR_MODE: the family keeps no counts, and why. */
+tw_status twi_count_refuse(const tw_family *family);
+
 #endif

@@ -1,12 +1,22 @@
 /* call.c -- see call.h. */
 #include "engine/count/call.h"
 
+static TWI_COLD tw_status check_field(const struct tw_family *family, tw_key key) {
+    tw_key subject, inner;
+    if (!twi_redis_shape_split(family->template.shape, key, &subject, &inner))
+        return twi_refuse(TW_ERR_KEY,
+                          "key: of a hash it is a subject, key_separator and a field, neither of them empty");
+    if (family->fields == NULL || twi_fields_have(family->fields, inner)) return TW_OK;
+    return twi_refuse(TW_ERR_KEY, "key: its field is not among those of the family (fields)");
+}
+
 /* Inlined into every call that counts. */
 TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
     if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
     if (twi_unlikely(family->template.guard_reserved) && family->kind.synced &&
         twi_key_template_key_is_reserved(&family->template, key))
         return twi_refuse(TW_ERR_KEY, "key: its name in Redis would begin with \"tw:\", which is reserved");
+    if (twi_unlikely(family->kind.has_fields)) return check_field(family, key);
     return TW_OK;
 }
 
@@ -35,4 +45,14 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     call->lookup = twi_lookup_key(hash, key);
     twi_section_enter(call->self);
     return TW_OK;
+}
+
+tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_key key, int64_t unix_ms) {
+    if (!family->kind.has_starts)
+        return twi_refuse(TW_ERR_MODE, "window: calls with a time are for aligned and calendar windows");
+    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    tw_status status = twi_call_begin(call, family, key);
+    call->at = true;
+    call->unix_ms = unix_ms;
+    return status;
 }

@@ -39,6 +39,8 @@ tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
 /* The same with a known hash; 0: not known. */
 tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash);
+/* For a moment that the caller gives. Also refuses families without starts, and moments that no calendar holds. */
+tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_key key, int64_t unix_ms);
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }

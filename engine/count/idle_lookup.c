@@ -99,9 +99,9 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
 
 /* ---- what the previous generation still owes ---- */
 
-struct twi_lookup_key twi_idle_lookup_key(tw_engine *engine, struct twi_cell *cell) {
+struct twi_lookup_key twi_idle_lookup_key(struct twi_hashing *hashing, struct twi_cell *cell) {
     tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
-    return twi_lookup_key(engine->hashing.fn(&engine->hashing.secret, key.data, key.size), key);
+    return twi_lookup_key(hashing->fn(&hashing->secret, key.data, key.size), key);
 }
 
 int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
@@ -109,7 +109,7 @@ int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell
     tw_engine *engine = generation->family->engine;
     struct twi_generation *before = twi_idle_before(generation->family, generation->start_ms);
     if (before == NULL) return 0; /* dropped, so it owed nothing */
-    struct twi_lookup_key lookup = twi_idle_lookup_key(engine, cell);
+    struct twi_lookup_key lookup = twi_idle_lookup_key(&engine->hashing, cell);
     struct twi_cell *frozen = twi_table_find(&engine->arena, before, &lookup);
     if (frozen == NULL || !twi_cell_is_frozen(frozen)) return 0;
     uint64_t frozen_meta = twi_load_relaxed(&frozen->meta);

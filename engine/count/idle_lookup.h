@@ -19,6 +19,6 @@ struct twi_generation *twi_idle_before(struct tw_family *family, int64_t evictio
 /* The part of the key's count that the frozen cell, which this one succeeds, has yet to send to Redis. */
 int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
 /* The lookup key for a cell's key, to find it in another generation. */
-struct twi_lookup_key twi_idle_lookup_key(tw_engine *engine, struct twi_cell *cell);
+struct twi_lookup_key twi_idle_lookup_key(struct twi_hashing *hashing, struct twi_cell *cell);
 
 #endif

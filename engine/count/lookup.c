@@ -140,6 +140,23 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
 }
 
+bool twi_may_take_interest(const struct twi_call *call) {
+    struct twi_arena *arena = &call->engine->arena;
+    uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
+    struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, true);
+    if (most != 0 && generation != NULL && twi_load_relaxed(&generation->keys) >= most - most / 4) return false;
+    return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
+}
+
+tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
+    struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
+    int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms); /* F2 */
+    int64_t until_ms =
+        twi_time_add(twi_time_add(span.end_ms, lateness_ms), twi_load_acquire(&family->policy.history_ms));
+    if (now_ms < until_ms && span.end_ms > twi_load_relaxed(&family->marks.gone_ms)) return TW_OK;
+    return twi_refuse(TW_ERR_LATE, "unix_ms: its window is over for longer than history_ms keeps it");
+}
+
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,
                              int64_t *local) {
     struct twi_counted counted;

@@ -32,8 +32,14 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
  * overflow counter can take the count. TWI_AGAIN: the clock has moved or the window was sealed, so decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
+/* True: enough memory and keys are left for reading an unknown key to make a counter (trap E41). */
+bool twi_may_take_interest(const struct twi_call *call);
+
 /* The view of the call's key in a window that is held, from its table or its packed form. Inside a section. */
 int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation);
+
+/* The window at unix_ms is not held. TW_OK: it may be empty; TW_ERR_LATE: it is over for good. */
+tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms);
 
 /* Marks the counter after an add that returned `before`. */
 TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_place *place, uint64_t before) {

@@ -14,6 +14,9 @@
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED false
 #include "engine/fast/add_fast.h"
+#define TWI_HOT_DISTINCT twi_hot_distinct_aes
+#define TWI_HOT_DISTINCT_SYNCED false
+#include "engine/fast/distinct_fast.h"
 
 #define TWI_HOT_NAME twi_hot_add_aes_synced
 #define TWI_HOT_GROUP twi_hot_group_aes_synced
@@ -21,6 +24,9 @@
 #define TWI_HOT_OWN(name) hot_synced_##name
 #define TWI_HOT_SYNCED true
 #include "engine/fast/add_fast.h"
+#define TWI_HOT_DISTINCT twi_hot_distinct_aes_synced
+#define TWI_HOT_DISTINCT_SYNCED true
+#include "engine/fast/distinct_fast.h"
 #else
 typedef int twi_hot_aes_is_empty;
 #endif

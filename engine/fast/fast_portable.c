@@ -11,6 +11,9 @@
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED false
 #include "engine/fast/add_fast.h"
+#define TWI_HOT_DISTINCT twi_hot_distinct_any
+#define TWI_HOT_DISTINCT_SYNCED false
+#include "engine/fast/distinct_fast.h"
 
 #define TWI_HOT_NAME twi_hot_add_any_synced
 #define TWI_HOT_GROUP twi_hot_group_any_synced
@@ -18,3 +21,6 @@
 #define TWI_HOT_OWN(name) hot_synced_##name
 #define TWI_HOT_SYNCED true
 #include "engine/fast/add_fast.h"
+#define TWI_HOT_DISTINCT twi_hot_distinct_any_synced
+#define TWI_HOT_DISTINCT_SYNCED true
+#include "engine/fast/distinct_fast.h"

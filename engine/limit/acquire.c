@@ -77,7 +77,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->end_ms =
             call->family->kind.from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (call->family->kind.evicts_idle) look_at_previous(&place, decision);
-        int64_t most = call->family->kind.shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
+        int64_t most = call->family->kind.shares ? twi_share_unknown(call, n, limit, decision) : limit;
         /* there is nothing to take, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);

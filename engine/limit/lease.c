@@ -9,15 +9,12 @@
  * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
 #include "engine/limit/lease.h"
 
+#include "engine/core/store_map.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/table/record.h"
 #include "engine/limit/refund.h"
 
 #define REASK_MS 1000 /* age at which "sold out" is requested again: other engines may have refunded */
-
-static bool is_bad(int64_t n, int64_t limit) {
-    return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
-}
 
 /* ---- the lease of a cell ---- */
 
@@ -74,8 +71,8 @@ struct hard {
     bool final; /* Redis says that the limit is used up */
 };
 
-static bool is_away(const struct twi_call *call) {
-    int64_t since_ms = twi_load_relaxed(&call->engine->peers.away_since_ms);
+static bool is_away(const struct twi_call *call, const struct twi_place *place) {
+    int64_t since_ms = twi_store_away_since(call->engine, place->generation, place->cell);
     if (since_ms == 0) return false;
     return twi_clock_mono_ms(&call->engine->clock) - since_ms >=
            twi_load_relaxed(&call->family->policy.outage_grace_ms);
@@ -89,15 +86,15 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
 }
 
 /* The lease has too few units: can n units still be drawn? */
-static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
-                            struct hard *hard) {
+static tw_status fall_short(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
+                            int64_t n, int64_t limit, struct hard *hard) {
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
     int64_t unsold =
         limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: `stranded` is read behind it */
     int64_t reported_ms = twi_load_relaxed(&lease->reported_ms);
     if (reported_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         request(call->engine, lease, n);
-        return is_away(call) ? TW_DENIED : TW_PENDING;
+        return is_away(call, place) ? TW_DENIED : TW_PENDING;
     }
     hard->final = unsold <= 0;
     if (twi_clock_mono_ms(&call->engine->clock) - (reported_ms >> 1) >= REASK_MS) request(call->engine, lease, n);
@@ -124,12 +121,13 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     hard->decision.view = twi_cell_view(place->cell, place->meta);
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
-    if (twi_load_relaxed(&call->family->policy.on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
+    if (twi_load_relaxed(&call->family->policy.on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call, place))
+        return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
     int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` belongs to these units */
     do {
-        if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
+        if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, place, lease, n, limit, hard);
         TWI_RACE_POINT(lease_seen_not_taken);
     } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12 where it fails */
     tw_status status = count_units(call, place, lease, n, hard);
@@ -193,7 +191,7 @@ static void fill_verdict(const tw_family *family, tw_status status, int64_t n, i
 
 tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct hard hard = {0};
-    tw_status status = is_bad(n, limit) ? twi_units_refuse(n) : acquire(family, key, n, limit, &hard);
+    tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &hard) : twi_units_refuse(n);
     if (verdict != NULL) fill_verdict(family, status, n, limit, &hard, verdict);
     return status;
 }
@@ -221,7 +219,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     twi_check(family != NULL);
     if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
-    if (is_bad(0, limit)) return twi_units_refuse(0);
+    if (!twi_limit_is_in_range(0, limit)) return twi_units_refuse(0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

@@ -14,9 +14,18 @@
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 
+/* Where the turn has a lease: in which store, and in which of its lists (lease_stores.h). */
+struct twi_lease_membership {
+    uint32_t next_active, next_listed;
+    uint32_t store;            /* the store's index, once it is placed */
+    bool is_placed;            /* its store is known */
+    bool is_active, is_listed; /* it is in the queue; in a chain of leases that callers have listed */
+    bool is_held;              /* it is counted in the store's `holding` */
+};
+
 /* What the turn knows of a lease, and nobody else reads. */
 struct twi_lease_turn {
-    uint32_t next_active;
+    struct twi_lease_membership in;
     int64_t granted, returned;           /* cumulative: from the replies; by this engine */
     int64_t acked_returned, acked_spent; /* what Redis has acknowledged */
     int64_t sent_returned;               /* in the last message, acknowledged or not */
@@ -29,7 +38,7 @@ struct twi_lease_turn {
     int64_t risk;    /* units granted beyond the limit, by Redis's account */
     uint64_t raised; /* epoch stamp: older sections may know a smaller `drawn`; 0: none do */
     uint64_t name_hash;
-    bool active, in_flight, has_unacknowledged, restate, wanted_by_others;
+    bool in_flight, has_unacknowledged, restate, wanted_by_others;
 };
 
 struct twi_lease {

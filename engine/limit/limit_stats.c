@@ -54,7 +54,7 @@ void twi_limit_stats_free(struct tw_family *family) {
 
 /* ---- reading ---- */
 
-static void add_shard(struct twi_limit_shard *shard, struct twi_limit_stats *sum) {
+static void add_shard(const struct twi_limit_shard *shard, struct twi_limit_stats *sum) {
     int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics need no order */
     sum->admitted_here += here;
     sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
@@ -64,14 +64,13 @@ static void add_shard(struct twi_limit_shard *shard, struct twi_limit_stats *sum
 }
 
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
-    struct tw_family *own = (struct tw_family *)family;
-    add_shard(&own->stats.limits_shared, sum);
-    struct twi_limit_lines *lines = twi_load_acquire(&own->limit_lines); /* S2 */
+    add_shard(&family->stats.limits_shared, sum);
+    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     for (; lines != NULL; lines = older_lines(family, lines))
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++)
-        sum->overshoots[i] += twi_load_relaxed(&own->overshoot.overshoots[i]);
-    sum->overshoot_ppm += twi_load_relaxed(&own->overshoot.overshoot_ppm);
+        sum->overshoots[i] += twi_load_relaxed(&family->overshoot.overshoots[i]);
+    sum->overshoot_ppm += twi_load_relaxed(&family->overshoot.overshoot_ppm);
 }
 
 void twi_limit_stats_read(tw_engine *engine, tw_stats *stats) {
@@ -114,18 +113,18 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
 
-static size_t count_families(tw_engine *engine) {
+static size_t count_families(struct twi_roster *roster) {
     size_t count = 0;
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         count++;
     return count;
 }
 
 /* A family that is being closed has lost its name: another family may have that name by now. */
-static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *list) {
+static size_t list_families(struct twi_roster *roster, struct twi_family_limit_stats *list) {
     size_t count = 0;
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
          family = twi_load_acquire(&family->entry.next)) {
         struct twi_family_limit_stats *totals = &list[count];
         if (twi_load_relaxed(&family->requests.close_requested)) continue;
@@ -141,8 +140,8 @@ static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *li
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
     pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
-    *list = calloc(count_families(engine) + 1, sizeof **list);
-    *count = *list != NULL ? list_families(engine, *list) : 0;
+    *list = calloc(count_families(&engine->roster) + 1, sizeof **list);
+    *count = *list != NULL ? list_families(&engine->roster, *list) : 0;
     pthread_mutex_unlock(&engine->roster.lock);
     if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);
     return *list != NULL;

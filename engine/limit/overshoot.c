@@ -1,6 +1,8 @@
 /* overshoot.c -- see overshoot.h. */
 #include "engine/limit/overshoot.h"
 
+#include "engine/core/store_map.h"
+
 #define BUSY UINT64_C(1)          /* line 0 is never a generation */
 #define SETTLED_INTERVALS 2       /* after sealing: by then the others' counts are in Redis, if they reach it at all */
 #define PATIENCE_MS INT64_C(5000) /* how long the turn waits for a total after that */
@@ -12,14 +14,15 @@ static const double bounds[TWI_OVERSHOOT_BUCKETS - 1] = {0, 0.001, 0.003, 0.01, 
 
 /* ---- callers ---- */
 
-static uint64_t name_of(const tw_engine *engine, const struct twi_generation *generation, const struct twi_cell *cell) {
-    return (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
+static uint64_t name_of(const struct twi_arena *arena, const struct twi_generation *generation,
+                        const struct twi_cell *cell) {
+    return (uint64_t)twi_arena_line(arena, generation) << 32 | twi_arena_line(arena, cell);
 }
 
 void twi_overshoot_note(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                         int64_t limit) {
     tw_engine *engine = family->engine;
-    uint64_t own = name_of(engine, generation, cell);
+    uint64_t own = name_of(&engine->arena, generation, cell);
     struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
     uint64_t of = twi_load_acquire(&note->of); /* O1, pairs with O2 */
     if (of != 0 && of != own) return;
@@ -37,11 +40,11 @@ struct looked {
     uint32_t notes, unknown, busy;
 };
 
-static struct twi_cell *cell_of(const tw_engine *engine, uint64_t of) {
-    return twi_arena_at(&engine->arena, (uint32_t)of);
+static struct twi_cell *cell_of(const struct twi_arena *arena, uint64_t of) {
+    return twi_arena_at(arena, (uint32_t)of);
 }
-static bool is_of(const tw_engine *engine, uint64_t of, const struct twi_generation *generation) {
-    return of != 0 && of >> 32 == twi_arena_line(&engine->arena, generation);
+static bool is_of(const struct twi_arena *arena, uint64_t of, const struct twi_generation *generation) {
+    return of != 0 && of >> 32 == twi_arena_line(arena, generation);
 }
 
 static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *generation) {
@@ -53,15 +56,19 @@ static bool is_known(const tw_engine *engine, const struct twi_generation *gener
     return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
-/* Examines the notes of a generation. If `requests`, it marks the totals that are not known yet for a request. */
-static struct looked look_at_notes(tw_engine *engine, const struct twi_generation *generation, bool requests) {
+/* Examines the notes of a generation. Once the totals should have come (`is_settled`), nothing is expected of a store
+ * that is away. If `requests`, it marks the totals that are not known yet for a request. */
+static struct looked look_at_notes(tw_engine *engine, struct twi_generation *generation, bool is_settled,
+                                   bool requests) {
     struct looked looked = {0};
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
-        if (!is_of(engine, of, generation)) continue;
+        if (!is_of(&engine->arena, of, generation)) continue;
         looked.notes++;
-        if (is_known(engine, generation, cell_of(engine, of))) continue;
+        struct twi_cell *cell = cell_of(&engine->arena, of);
+        if (is_known(engine, generation, cell)) continue;
+        if (is_settled && twi_store_away_since(engine, generation, cell) != 0) continue;
         looked.unknown++;
         if (requests && engine->turn.mono_ms >= note->request_again_ms) note->requests = true;
         if (note->requests) (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3 */
@@ -93,8 +100,8 @@ static void observe_all(tw_engine *engine, struct twi_generation *generation) {
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
-        if (!is_of(engine, of, generation)) continue;
-        struct twi_cell *cell = cell_of(engine, of);
+        if (!is_of(&engine->arena, of, generation)) continue;
+        struct twi_cell *cell = cell_of(&engine->arena, of);
         struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
         int64_t total = twi_saturated_sum(twi_load_relaxed(&cell->base), twi_load_relaxed(&cold->acked));
         if (is_known(engine, generation, cell)) observe(generation->family, total, twi_load_relaxed(&note->limit));
@@ -105,9 +112,8 @@ static void observe_all(tw_engine *engine, struct twi_generation *generation) {
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends) {
     if (!twi_overshoot_is_measured(generation->family)) return true;
     int64_t over_ms = engine->turn.mono_ms - settled_ms(engine, generation);
-    bool away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
-    bool gives_up = ends || (away && over_ms >= 0) || over_ms >= PATIENCE_MS;
-    struct looked looked = look_at_notes(engine, generation, over_ms >= 0 && !gives_up);
+    bool gives_up = ends || over_ms >= PATIENCE_MS;
+    struct looked looked = look_at_notes(engine, generation, over_ms >= 0, over_ms >= 0 && !gives_up);
     if (looked.notes == 0) return true;
     if (looked.unknown != 0 && !gives_up) return false;
     if (!twi_generation_is_drained(generation)) return false; /* a request is under way, or came back */
@@ -133,8 +139,9 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         note->request_again_ms = engine->turn.mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,
-                                           .cell = cell_of(engine, of),
-                                           .expiry_ms = generation->expiry_ms};
+                                           .cell = cell_of(&engine->arena, of),
+                                           .expiry_ms = generation->expiry_ms,
+                                           .flags = generation->family->kind.item_flags};
         generation->turn.outstanding++;
     }
     return count;
@@ -143,7 +150,8 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
 void twi_overshoot_forget(tw_engine *engine, const struct twi_generation *generation) {
     if (!twi_overshoot_is_measured(generation->family)) return;
     for (uint32_t i = 0; i < TWI_NOTES; i++)
-        if (is_of(engine, twi_load_acquire(&engine->notes[i].of), generation)) let_go(&engine->notes[i]); /* O1 */
+        if (is_of(&engine->arena, twi_load_acquire(&engine->notes[i].of), generation))
+            let_go(&engine->notes[i]); /* O1 */
 }
 
 void twi_overshoot_clear(tw_engine *engine) {

@@ -1,6 +1,8 @@
 /* share.c -- see share.h. */
 #include "engine/limit/share.h"
 
+#include "engine/core/store_map.h"
+
 #define SETTLED 3u     /* intervals that must be seen before the pace of the others is trusted */
 #define SMOOTH 4       /* intervals over which the pace is smoothed */
 #define NEW_QUARTERS 6 /* quarters of an interval in which a key is new: counts are sent within five */
@@ -8,23 +10,15 @@
 #define ALONE_UNITS 8
 #define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again: other engines may have refunded */
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-bool twi_outage_is_on(const tw_family *family) {
-    struct tw_family *own = (struct tw_family *)family;
-    int64_t since_ms = twi_load_relaxed(&own->engine->peers.away_since_ms); /* a hint, as old as the last turn */
+/* True: the key's store has failed to reply for longer than the family's grace, so on_outage decides. */
+static bool is_outage(const tw_family *family, int64_t since_ms) {
     if (since_ms == 0) return false;
-    return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->policy.outage_grace_ms);
+    return twi_clock_mono_ms(&family->engine->clock) - since_ms >= twi_load_relaxed(&family->policy.outage_grace_ms);
 }
 
 /* For counts and limits. A result that does not fit in 64 bits is unbounded. */
 static int64_t less(int64_t a, int64_t b) {
-    return twi_saturated_sum(a, -larger(b, -INT64_MAX));
+    return twi_saturated_sum(a, -twi_larger(b, -INT64_MAX));
 }
 static int64_t times(int64_t a, int64_t b) {
     int64_t product;
@@ -62,7 +56,7 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
         return twi_live_engines(engine) != 1 ? twi_total_state_begun(now_ms, now_ms) : twi_total_state(now_ms, 0, 0);
     int64_t first_ms = new_since_ms(engine, total_state, now_ms);
     if (first_ms >= 0) return twi_total_state_begun(now_ms, first_ms);
-    int64_t passed_ms = larger(now_ms - twi_total_state_ms(total_state), 1);
+    int64_t passed_ms = twi_larger(now_ms - twi_total_state_ms(total_state), 1);
     uint32_t seen = twi_total_state_seen(total_state), pace = twi_total_state_pace(total_state);
     bool begins = pace == 0 && others > 0; /* one total is too little to know a pace that has just begun */
     pace = pace_after(pace, seen, others, passed_ms, interval_ms);
@@ -81,6 +75,7 @@ struct share {
     uint32_t live;
     uint32_t policy; /* on_outage, if it decides */
     bool is_away;
+    int64_t away_ms;            /* for how long the key's store has not replied; 0: it replies */
     bool is_reported, is_known; /* Redis has reported the total; for sliding limits also that of the previous window */
     bool is_new;                /* others may have spent units that no total shows yet */
     bool is_young, is_early;    /* first seconds (share.h): at most a share of the limit; at most a small part of it */
@@ -88,36 +83,38 @@ struct share {
 };
 
 static void note_age(const tw_engine *engine, struct share *share) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->peers.live_since_ms);
+    int64_t since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
     if (since_ms < 0) return; /* nobody reports the number of engines */
-    int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
-    if (share->is_away || twi_peers_away_ms(engine) >= TWI_BRIEF_MS) { /* what is known of the others has to do */
+    int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
+    if (share->is_away || share->away_ms >= TWI_BRIEF_MS) { /* what is known of the others has to do */
         bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
     }
-    bool is_reported = twi_load_relaxed(&own->peers.live_reported) != 0;
+    bool is_reported = twi_load_relaxed(&engine->peers.live_reported) != 0;
     if (!is_reported && age_ms >= TWI_OPENED_MS) return;
     share->is_young = true;
-    share->is_early = !is_reported || (!twi_peers_have_met(engine, age_ms) && engine->options.engines_expected == 0);
+    share->is_early =
+        !is_reported || (!twi_peers_have_met(&engine->peers, age_ms) && engine->options.engines_expected == 0);
 }
 
 /* True: a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
-static bool is_brief(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    if (twi_peers_away_ms(engine) >= TWI_BRIEF_MS) return false;
-    bool begins = twi_load_relaxed(&own->peers.live_engines) == 0 && twi_load_relaxed(&own->peers.live_since_ms) >= 0;
+static bool is_brief(const tw_engine *engine, int64_t away_ms) {
+    if (away_ms >= TWI_BRIEF_MS) return false;
+    bool begins =
+        twi_load_relaxed(&engine->peers.live_engines) == 0 && twi_load_relaxed(&engine->peers.live_since_ms) >= 0;
     return begins || twi_live_engines(engine) > 1;
 }
 
-/* A strict limit is decided here only when Redis did not reply and local knowledge has to decide (strict.c). */
-static struct share share_in(const struct tw_family *family) {
+/* `since_ms`: the clock of the key's store (store_map.h). A strict limit is decided here only when Redis did not reply
+ * and local knowledge has to decide (strict.c). */
+static struct share share_in(const struct tw_family *family, int64_t since_ms) {
     struct share share = {.live = twi_live_engines(family->engine),
-                          .is_away = family->kind.is_strict || twi_outage_is_on(family)};
-    share.policy = twi_load_relaxed(&((struct tw_family *)family)->policy.on_outage);
+                          .is_away = family->kind.is_strict || is_outage(family, since_ms),
+                          .away_ms = twi_peers_away_ms(family->engine, since_ms)};
+    share.policy = twi_load_relaxed(&family->policy.on_outage);
     if (share.is_away && !family->kind.is_strict && share.policy == TW_OUTAGE_LOCAL)
-        share.is_away = !is_brief(family->engine);
+        share.is_away = !is_brief(family->engine, share.away_ms);
     if (!family->kind.is_strict && twi_load_relaxed(&family->engine->peers.live_engines) == 0)
         note_age(family->engine, &share);
     if (family->kind.is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
@@ -128,7 +125,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
                              const struct twi_decision *decision) {
     const struct tw_family *family = call->family;
     struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
-    struct share share = share_in(family);
+    struct share share = share_in(family, twi_store_away_since(call->engine, place->generation, place->cell));
     share.total_state = twi_load_relaxed(&cold->total_state);
     share.is_reported = family->kind.evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
     share.is_known = share.is_reported && !decision->before_unknown;
@@ -139,36 +136,38 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     if (share.is_reported) share.base = base;
     share.is_new = share.is_reported && share.live > 1 &&
                    new_since_ms(family->engine, share.total_state, twi_clock_mono_ms(&family->engine->clock)) >= 0;
-    share.is_early =
-        share.is_early || (share.is_young && !share.is_known && twi_peers_away_ms(family->engine) < TWI_BRIEF_MS);
-    share.left = larger(less(limit, share.total), 0);
+    share.is_early = share.is_early || (share.is_young && !share.is_known && share.away_ms < TWI_BRIEF_MS);
+    share.left = twi_larger(less(limit, share.total), 0);
     return share;
 }
 
 /* In the first seconds: how many units this engine may spend in all. INT64_MAX: no such bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
     if (!share->is_young) return INT64_MAX;
-    int64_t fair = larger(larger(limit / share->live, n), 1);
+    int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1);
     if (!share->is_early) return share->live == 1 ? INT64_MAX : fair;
-    return smaller(larger(larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n), share->live == 1 ? limit : fair);
+    return twi_smaller(twi_larger(twi_larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n),
+                       share->live == 1 ? limit : fair);
 }
 
 /* How much of the remainder this engine may spend before the next total. Until some intervals have shown the pace of
  * the others, a large part is halved: each total that is on its way may miss the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     if (share->live <= 1) return limit;
-    if (!share->is_known) return larger(limit / share->live, 1);
+    if (!share->is_known) return twi_larger(limit / share->live, 1);
     int64_t part = share->left / share->live;
-    if (twi_total_state_seen(share->total_state) < SETTLED) part = larger(part / 2, smaller(part, TWI_LITTLE_UNITS));
-    return larger(larger(part, n), 1);
+    if (twi_total_state_seen(share->total_state) < SETTLED)
+        part = twi_larger(part / 2, twi_smaller(part, TWI_LITTLE_UNITS));
+    return twi_larger(twi_larger(part, n), 1);
 }
 
 /* For a new key, by the view: a share of the whole limit, whatever the total leaves. If the others have hardly begun, a
  * little more with each total: of engines that begin together, only the first to get a reply sees this. */
 static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
-    int64_t fair = larger(larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
+    int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
     if (share->base > fair / 4) return most;
-    return larger(most, twi_saturated_sum(share->total, larger(larger(limit / ALONE_PART, ALONE_UNITS), n)));
+    return twi_larger(most,
+                      twi_saturated_sum(share->total, twi_larger(twi_larger(limit / ALONE_PART, ALONE_UNITS), n)));
 }
 
 /* ---- the bound ---- */
@@ -181,27 +180,26 @@ static double unevenness(int64_t others) {
 
 /* B1 of share.h. 0: no counts of others are expected. */
 static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t others) {
-    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_total_state_ms(total_state);
+    int64_t age_ms = twi_clock_mono_ms(&engine->clock) - twi_total_state_ms(total_state);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_total_state_pace(total_state);
     if (pace == 0) return 0;
-    double unheard_ms = (double)larger(age_ms, 0) + 1.25 * (double)interval_ms;
+    double unheard_ms = (double)twi_larger(age_ms, 0) + 1.25 * (double)interval_ms;
     return (int64_t)((double)pace * (1 + unevenness(others)) / TWI_PACE_ONE * unheard_ms) + 1;
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
-    bool heard =
-        twi_load_relaxed(&((tw_engine *)engine)->peers.live_engines) != 0 || engine->options.engines_expected != 0;
+    bool heard = twi_load_relaxed(&engine->peers.live_engines) != 0 || engine->options.engines_expected != 0;
     if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* the number of engines is unknown */
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
-    int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
-    if (!share->is_known || share->is_young) return twi_saturated_sum(larger(less(limit, view), 0), whole);
+    int64_t others = (int64_t)share->live - 1, whole = times(others, twi_larger(n, limit / share->live + 1));
+    if (!share->is_known || share->is_young) return twi_saturated_sum(twi_larger(less(limit, view), 0), whole);
     int64_t by_pace = pace_bound(engine, share->total_state, others);
     if (others == 0) return by_pace;
     if (twi_total_state_seen(share->total_state) < SETTLED)
-        return twi_saturated_sum(larger(less(limit, view), 0), whole);
+        return twi_saturated_sum(twi_larger(less(limit, view), 0), whole);
     if (by_pace == 0 && share->left == 0) return 0;
-    int64_t by_share = times(others, larger(n, twi_saturated_sum(share->left, by_pace) / share->live + 1));
-    return by_pace != 0 ? smaller(by_pace, by_share) : by_share;
+    int64_t by_share = times(others, twi_larger(n, twi_saturated_sum(share->left, by_pace) / share->live + 1));
+    return by_pace != 0 ? twi_smaller(by_pace, by_share) : by_share;
 }
 
 /* ---- near the limit ---- */
@@ -236,30 +234,29 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
     /* The view is `base` and what this engine has counted itself. */
-    int64_t most = smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
+    int64_t most = twi_smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
     if (share->live == 1) return most;
-    if (share->is_new) most = smaller(most, new_most_of(share, n, limit));
-    return smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
+    if (share->is_new) most = twi_smaller(most, new_most_of(share, n, limit));
+    return twi_smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 
 bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
                               int64_t n, int64_t limit, struct twi_share_estimate *estimate) {
     const tw_engine *engine = family->engine;
-    struct twi_cold *mine = (struct twi_cold *)cold;
     struct share share = {.live = twi_live_engines(engine), .is_reported = true, .is_known = true};
-    share.total_state = twi_load_relaxed(&mine->total_state);
+    share.total_state = twi_load_relaxed(&cold->total_state);
     if (share.live != 1 && twi_total_state_seen(share.total_state) < SETTLED)
         return false;                             /* the bound rests on the view in this case */
     int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() does */
-    share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
-    share.left = larger(less(limit, share.total), 0);
+    share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    share.left = twi_larger(less(limit, share.total), 0);
     estimate->most = limit;
     estimate->no_check_below = twi_limit_near(limit);
     if (share.live != 1) { /* as ceiling_of() does, for a key that is not new, by an engine that is not young */
-        int64_t part = larger(share.left / share.live, 1);
-        estimate->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
-        estimate->no_check_below = smaller(estimate->no_check_below, twi_saturated_sum(share.total, part / 4));
+        int64_t part = twi_larger(share.left / share.live, 1);
+        estimate->most = twi_smaller(limit, twi_saturated_sum(share.total, twi_larger(part, n)));
+        estimate->no_check_below = twi_smaller(estimate->no_check_below, twi_saturated_sum(share.total, part / 4));
     }
     estimate->bound = bound_of(engine, &share, n, limit, 0);
     return true;
@@ -273,11 +270,11 @@ int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *p
 }
 
 static int64_t retry_when_away_ms(const tw_engine *engine) {
-    return larger(engine->options.sync_interval_ms, 1);
+    return twi_larger(engine->options.sync_interval_ms, 1);
 }
 
 static bool is_old(const tw_engine *engine, const struct share *share) {
-    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_total_state_ms(share->total_state);
+    int64_t age_ms = twi_clock_mono_ms(&engine->clock) - twi_total_state_ms(share->total_state);
     return age_ms >= (share->left == 0 ? USED_UP_RETRY_MS : (int64_t)engine->options.sync_interval_ms);
 }
 
@@ -302,8 +299,9 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     if (asks) twi_share_request_sync(call, place);
 }
 
-int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {
-    struct share share = share_in(family);
+int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    const struct tw_family *family = call->family;
+    struct share share = share_in(family, twi_store_away_since_key(family, call->lookup.key, decision->start_ms));
     share.left = limit;
     decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
     decision->has_bound = true;

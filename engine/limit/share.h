@@ -5,8 +5,8 @@
  * A key of unknown total may be spent up to max(1, limit / live). A NEW key may not be spent further than that for an
  * interval and a half after its first total, whatever this total leaves. The reason: each total of a new key misses
  * what all other engines have spent and not sent.
- * While Redis is away, the family's policy decides (twi_outage_is_on). TW_OUTAGE_LOCAL decides TWI_BRIEF_MS later if
- * there may be other engines.
+ * While Redis is away for longer than the family's grace, the family's policy decides. TW_OUTAGE_LOCAL decides
+ * TWI_BRIEF_MS later if there may be other engines. With several stores, Redis is here the key's own store.
  * A key that is near its limit, or of unknown total, is put into a small ring. The turn empties the ring into a batch
  * at once: callers make no system call. If a slot of the ring is taken, the key is not added; it is sent at the next
  * regular sync.
@@ -48,9 +48,6 @@
 #define TWI_LITTLE_PART 128 /* a late engine may spend this part of a sold-out limit; three of four: 2.3 % */
 #define TWI_LITTLE_UNITS 64 /* but at least this many units: so few are no rush */
 
-/* True: Redis has failed to reply for longer than the family's grace, so on_outage decides. Any thread. */
-bool twi_outage_is_on(const tw_family *family);
-
 /* ---- the short way (acquire_fast.h): a known key, Redis is there ---- */
 
 struct twi_share_estimate {
@@ -84,8 +81,8 @@ int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *p
 /* Called after take(): sets the bound and the retry time, and requests the next total if it is needed. */
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        tw_status status, struct twi_decision *decision);
-/* For a key without a counter here: the greatest count that may be admitted. */
-int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision);
+/* For a key without a counter here: the greatest count that may be admitted. `decision` has the window's start. */
+int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
 /* Requests the key's total before its regular interval. */
 void twi_share_request_sync(const struct twi_call *call, const struct twi_place *place);
 

@@ -53,6 +53,60 @@ void twi_arena_unmake(struct twi_arena *arena) {
     arena->map = NULL;
 }
 
+/* ---- the reserve ---- */
+
+#define RESERVE_PART 128u
+#define RESERVE_MIN 2u /* 16 MiB */
+#define RESERVE_MAX 32u
+
+void twi_arena_set_aside(struct twi_arena *arena) {
+    uint32_t count = arena->segments_max / RESERVE_PART;
+    if (count < RESERVE_MIN) return;
+    if (count > RESERVE_MAX) count = RESERVE_MAX;
+    arena->segments_max -= count;
+    arena->segments_reserved = count;
+    twi_store_relaxed(&arena->reserve, (UINT64_C(1) << count) - 1);
+}
+
+/* The bits of `count` segments in a row, from the `first` on. */
+static uint64_t run_of(uint32_t first, uint32_t count) {
+    return ((UINT64_C(1) << count) - 1) << first;
+}
+
+static void account(struct twi_arena *arena, int64_t bytes) {
+    int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
+    int64_t high = twi_load_relaxed(&arena->bytes_high);
+    while (used > high && !twi_cas_relaxed(&arena->bytes_high, &high, used)) continue;
+}
+
+uint32_t twi_arena_take_reserved(struct twi_arena *arena, uint32_t *lines) {
+    for (uint32_t count = segments_of(*lines); count != 0; count--) {
+        for (uint32_t first = 0; first + count <= arena->segments_reserved; first++) {
+            uint64_t run = run_of(first, count), found = twi_load_relaxed(&arena->reserve);
+            while ((found & run) == run) {
+                if (!twi_cas_weak_acqrel(&arena->reserve, &found, found & ~run)) continue; /* A1, pairs with A2 */
+                *lines = count * TWI_SEGMENT_LINES;
+                account(arena, (int64_t)*lines * TWI_LINE_BYTES);
+                return (arena->segments_max + 1 + first) * TWI_SEGMENT_LINES;
+            }
+        }
+    }
+    return 0;
+}
+
+bool twi_arena_reserve_is_half_free(const struct twi_arena *arena) {
+    uint32_t free_segments = (uint32_t)__builtin_popcountll(twi_load_relaxed(&arena->reserve));
+    return free_segments != 0 && 2 * free_segments >= arena->segments_reserved;
+}
+
+/* True: the piece was of the reserve. It is zeroed. */
+static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    uint32_t segment = line / TWI_SEGMENT_LINES;
+    if (segment <= arena->segments_max) return false;
+    (void)twi_or_acqrel(&arena->reserve, run_of(segment - arena->segments_max - 1, segments_of(lines))); /* A2 */
+    return true;
+}
+
 /* ---- taking ---- */
 
 #define KEEP_LINES 64u /* lines given back that a size keeps for itself, unless others need them */
@@ -156,12 +210,6 @@ static uint32_t search(struct twi_arena *arena, uint32_t lines) {
     return line;
 }
 
-static void account(struct twi_arena *arena, int64_t bytes) {
-    int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
-    int64_t high = twi_load_relaxed(&arena->bytes_high);
-    while (used > high && !twi_cas_relaxed(&arena->bytes_high, &high, used)) continue;
-}
-
 uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
     uint32_t line = lines <= TWI_SEGMENT_LINES ? carve(arena, twi_size_number(lines)) : 0;
     if (line == 0) line = search(arena, lines);
@@ -194,6 +242,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
             -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: bytes_used never exceeds the bound */
+    if (give_reserved(arena, line, lines)) return;
     if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
 }
 
@@ -322,13 +371,25 @@ static uint64_t lines_elsewhere(const struct twi_arena *arena) {
     return lines;
 }
 
+static uint64_t lines_reserved(const struct twi_arena *arena) {
+    return (uint64_t)__builtin_popcountll(twi_load_relaxed(&arena->reserve)) * TWI_SEGMENT_LINES;
+}
+
+/* Bytes of so many lines that can be used, with the reserve in proportion: at rest it is the bound, and nothing where
+ * all but the reserve is used up. */
+static int64_t usable_bytes(const struct twi_arena *arena, uint64_t lines) {
+    uint64_t all = (uint64_t)arena->segments_max * TWI_SEGMENT_LINES;
+    return (int64_t)((lines + (all != 0 ? lines_reserved(arena) * lines / all : 0)) * TWI_LINE_BYTES);
+}
+
 struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
     struct twi_free_map_usage look = twi_free_map_usage(&arena->free_map);
     uint64_t elsewhere = lines_elsewhere(arena);
     uint64_t fresh = arena->segments_max - twi_load_relaxed(&arena->segments_taken);
     if (fresh * TWI_SEGMENT_LINES > look.longest) look.longest = fresh * TWI_SEGMENT_LINES;
-    return (struct twi_arena_usage){.free_bytes = (int64_t)((look.free + elsewhere) * TWI_LINE_BYTES),
-                                    .usable_bytes = (int64_t)((look.usable + elsewhere) * TWI_LINE_BYTES),
+    return (struct twi_arena_usage){.free_bytes =
+                                        (int64_t)((look.free + elsewhere + lines_reserved(arena)) * TWI_LINE_BYTES),
+                                    .usable_bytes = usable_bytes(arena, look.usable + elsewhere),
                                     .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
@@ -337,7 +398,7 @@ struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
 int64_t twi_arena_usable(struct twi_arena *arena) {
     twi_free_map_scan(&arena->free_map, &arena->round, ROUND_SEGMENTS);
     uint64_t whole = (uint64_t)twi_free_map_whole(&arena->free_map) * TWI_SEGMENT_LINES, usable = arena->round.usable;
-    return (int64_t)(((usable > whole ? usable : whole) + lines_elsewhere(arena)) * TWI_LINE_BYTES);
+    return usable_bytes(arena, (usable > whole ? usable : whole) + lines_elsewhere(arena));
 }
 
 uint64_t twi_arena_refused(const struct twi_arena *arena) {

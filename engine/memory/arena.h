@@ -1,6 +1,6 @@
 /* arena.h -- the only source of memory for counters: one reserved range of addresses, committed as it is used.
  *
- *   | head | segment | segment | segment ...                    | not yet touched | which lines are free (free_map.h) |
+ *   | head | segment | segment | segment ...          | not yet touched | reserve | which lines are free (free_map.h) |
  *            each is 64 KiB: 1024 lines. A small piece lies within one, a big piece takes whole adjacent ones
  *
  * The name of a piece is its LINE: its distance from the base in units of 64 bytes (32 bits: up to 256 GiB). The arena
@@ -9,6 +9,7 @@
  * beside it. A small piece comes from a hole first, the tightest that holds it. If there is no hole, its size takes a
  * whole segment, a free one before an untouched one, and carves pieces from it, one after the other. A thread that
  * finds nothing at all frees what all sizes have not carved yet, and looks again.
+ * The last segments are the reserve: they serve what counting needs when all else is used up (spill.h).
  * Always true: a piece is zeroed when it is handed out. bytes_used never exceeds the bound. While a long enough run of
  * free lines exists, no request fails, except for what other threads hold in hand at that moment: a piece or a segment
  * each.
@@ -31,7 +32,8 @@ struct twi_arena {
     uint64_t bytes_max;
     void *map; /* the mapping; the base is its first huge page */
     uint64_t map_bytes;
-    uint32_t segments_max;
+    uint32_t segments_max;      /* without the reserve */
+    uint32_t segments_reserved; /* how many segments the reserve has: the next ones */
     /* used by the turn alone */
     uint32_t segments_touched; /* segments faulted in */
     uint32_t segments_seen;    /* segments_taken at the turn's last look */
@@ -45,6 +47,7 @@ struct twi_arena {
     _Atomic int64_t bytes_high;
     _Atomic uint32_t busy;                    /* threads that may have free lines in hand */
     _Atomic uint64_t refused;                 /* requests that failed */
+    _Atomic uint64_t reserve;                 /* segments of the reserve that are free: bits */
     struct twi_arena_carve carves[TWI_SIZES]; /* one per size */
     struct twi_free_map free_map;
 };
@@ -52,9 +55,16 @@ struct twi_arena {
 /* Reserves the range. False: the system has no addresses left. */
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max);
 void twi_arena_unmake(struct twi_arena *arena);
+/* Sets segments aside for the reserve: the last ones, a 128th of all, 32 at most; none below 16 MiB. Right after
+ * twi_arena_make(). */
+void twi_arena_set_aside(struct twi_arena *arena);
 
 /* A zeroed piece of at least `lines` lines, or 0. `lines` is rounded up to its size class, see twi_arena_round(). */
 uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines);
+/* The same, of whole segments of the reserve. *lines: how many are wanted; becomes how many the piece has, fewer if so
+ * many segments are not free in a row. */
+uint32_t twi_arena_take_reserved(struct twi_arena *arena, uint32_t *lines);
+bool twi_arena_reserve_is_half_free(const struct twi_arena *arena);
 /* Gives back a piece and zeroes it. `lines` is the same as when it was taken. No thread can reach the piece any
  * more. */
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines);

@@ -46,10 +46,6 @@ void twi_epoch_set_on_fork(void (*renew)(void)) {
     pthread_mutex_unlock(&process_lock);
 }
 
-uint32_t twi_epoch_process(void) {
-    return twi_load_acquire(&process_number);
-}
-
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
     twi_thread_self = NULL;
@@ -86,7 +82,7 @@ static bool begin_process(void) {
     twi_store_relaxed(&threads, NULL);
     spares = NULL;
     twi_store_relaxed(&threads_made, 0);
-    twi_store_release(&process_number, twi_load_relaxed(&process_number) + 1);
+    twi_store_relaxed(&process_number, twi_load_relaxed(&process_number) + 1); /* has_begun() publishes it */
     return true;
 }
 

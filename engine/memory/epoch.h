@@ -10,7 +10,7 @@
  * exchange.
  *
  * The kernel wipes the memory of the records upon fork. A thread in a forked child finds a record without its mark and
- * registers anew. That is how the library notices a fork at all (twi_epoch_process() changes).
+ * registers anew. That is how the library notices a fork at all.
  * Always true: only its own thread writes a record. A record is never freed, only used again.
  *
  *                  enter/leave   reach   advance        x = the caller must prevent it
@@ -54,8 +54,6 @@ struct twi_thread *twi_thread_register(void);
 /* The function that renews the engines of a forked child, before its first call goes on. Set before the first
  * section. */
 void twi_epoch_set_on_fork(void (*renew)(void));
-/* Starts at 1, and rises by one in a child after each fork that it noticed. */
-uint32_t twi_epoch_process(void);
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
     struct twi_thread *self = twi_thread_self;

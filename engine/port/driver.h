@@ -12,9 +12,9 @@
 struct twi_sync;      /* the state of sync/, one per engine */
 struct twi_transport; /* sync/wire/socket.h: sockets, or those of a simulator */
 
-/* What an engine knows of its own ledger. */
+/* What an engine knows of one of its ledgers. */
 struct twi_audit_own {
-    char ledger[512]; /* its name; "": unknown */
+    char ledger[512]; /* its name */
     uint64_t number, plus, minus;
 };
 
@@ -23,15 +23,29 @@ struct twi_audit {
     const tw_audit_options *options; /* url and prefix are the engine's, if there is one */
     int (*password)(void *ctx, char *out, size_t size);
     void *password_ctx;
+    const char *sentinel_user; /* the login of the sentinels, where the URL names some */
+    int (*sentinel_password)(void *ctx, char *out, size_t size);
+    void *sentinel_password_ctx;
     const char *const *patterns; /* of keys that must have an expiry */
     size_t pattern_count;
-    struct twi_audit_own own;
+    const struct twi_audit_own *own; /* the ledgers of the engine's stores, as far as they are known */
+    size_t own_count;
     int64_t (*mono_ms)(void);           /* the system's clock */
     bool (*goes_on)(tw_engine *engine); /* false: the engine is being closed */
     tw_engine *engine;                  /* for goes_on only; may be NULL */
     void (*found)(void *ctx, const tw_finding *finding);
     void *ctx;
     tw_audit_report *report;
+};
+
+/* Hashes whose names match a pattern and that have a field, on all masters: what tw_lease_reclaim() looks for in a
+ * cluster. */
+struct twi_search {
+    const char *pattern; /* for the MATCH of SCAN */
+    const char *field;
+    bool (*is_wanted)(const char *value);  /* of the field. Waits for nothing */
+    bool (*found)(void *ctx, tw_key name); /* perhaps twice for a name; may wait. False: the search is over */
+    void *ctx;
 };
 
 /* ---- synchronous requests (sync/ask/pool.c): one run of a script over keys of one hash slot */
@@ -44,6 +58,7 @@ enum twi_script {
     TWI_SCRIPT_RESERVE,
     TWI_SCRIPT_HOLD,
     TWI_SCRIPT_RECLAIM,
+    TWI_SCRIPT_TOTALS,
     TWI_SCRIPTS
 };
 
@@ -92,6 +107,10 @@ struct twi_driver {
     int (*fd)(const struct twi_sync *sync, bool *wants_write); /* -1: none; any thread */
     /* The monotonic time at which turn() wants to run next, unless fd becomes ready before. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
+    /* Of a Redis Cluster: for each key slot the number that names of that slot bear (base/key_slot.h). It answers NULL
+     * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child: it outlives
+     * the driver's state. */
+    const uint32_t *(*shorts)(const struct twi_sync *sync);
     uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
@@ -99,8 +118,12 @@ struct twi_driver {
     void (*destroy)(struct twi_sync *sync);
     /* In a forked child: closes the inherited socket without sending anything, and frees without settling anything. */
     void (*abandon)(struct twi_sync *sync);
-    void (*own)(const struct twi_sync *sync, struct twi_audit_own *own); /* by the owner of the turn */
-    tw_status (*audit)(const struct twi_audit *audit);                   /* without an engine; any thread; waits */
+    /* The caller frees *own. False: no memory. By the owner of the turn. */
+    bool (*own)(const struct twi_sync *sync, struct twi_audit_own **own, size_t *count);
+    tw_status (*audit)(const struct twi_audit *audit); /* without an engine; any thread; waits */
+    /* One search after the other. Not TW_OK: not all was looked at, and tw_error_text() says what; the rest was.
+     * Of `audit`: all up to the passwords, and mono_ms, goes_on, engine. Any thread; waits. */
+    tw_status (*search)(const struct twi_audit *audit, const struct twi_search *searches, size_t count);
     enum twi_request_outcome (*request)(struct twi_sync *sync, struct twi_request *request); /* any thread; waits */
     /* from now on, every waiting caller gets its answer at once; any thread */
     void (*request_stop)(struct twi_sync *sync);
@@ -108,9 +131,13 @@ struct twi_driver {
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);
 
-/* For simulators and tests: tw_open() with another transport, and with a seed for twi_port_random() (0: the
- * system's). */
-tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
-                        uint64_t random_seed, tw_engine **out);
+/* What simulators and tests put in place of the engine's own. */
+struct twi_replacements {
+    const struct twi_transport *transport; /* NULL: sockets */
+    void *transport_ctx;
+    uint64_t random_seed;            /* for twi_port_random(); 0: the system's random bytes */
+    const struct twi_tuning *tuning; /* NULL: TWI_TUNING; copied */
+};
+tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out);
 
 #endif

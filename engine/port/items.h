@@ -19,7 +19,13 @@ enum {
     /* the key's life: expiry_ms is its end as this engine assumes it; the engine adopts the end in the reply */
     TWI_ITEM_FROM_FIRST = 2,
     TWI_ITEM_OVERFLOW = 4,
-    TWI_ITEM_GAUGE = 8 /* of a gauge (gauge.c): not for a batch. `units` is all that this engine counts */
+    TWI_ITEM_GAUGE = 8, /* of a gauge (gauge.c): not for a batch. `units` is all that this engine counts */
+    /* A counter of distinct elements (distinct_merge.c): not for a batch. delta 0: Redis has all of its registers. */
+    TWI_ITEM_DISTINCT = 16,
+    TWI_ITEM_ASKED = 32,  /* DISTINCT: the key is read here, so Redis's registers are to be merged back */
+    TWI_ITEM_SEALED = 64, /* DISTINCT: the window is over; Redis's estimate is wanted */
+    TWI_ITEM_HASH = 128,  /* a field of a hash: its name is twi_port_render(), its field twi_port_inner() */
+    TWI_ITEM_ZSET = 256   /* a member of a sorted set, in the same way. Neither: a string */
 };
 
 /* One counter's share of a batch. Plain data: may be copied freely; its values do not change until it is settled. */
@@ -29,7 +35,9 @@ struct twi_item {
     struct twi_cell *cell;
     int64_t delta;     /* 0: only the total is requested */
     int64_t expiry_ms; /* when the key expires: absolute Unix ms by Redis's clock; 0: never */
-    uint32_t flags;    /* TWI_ITEM_* */
+    uint16_t flags;    /* TWI_ITEM_* */
+    uint16_t named;    /* for whoever freezes it: where its rendered name is kept; 0: it is rendered */
+    uint32_t store;    /* where its key lies (twi_port_assign()); 0: in the first store, or the only one */
     /* With TWI_ITEM_GAUGE: all that this engine counts. Otherwise: the part of `delta` that an earlier store has and
      * this one lacks (restore_notes.h). */
     int64_t units;
@@ -56,10 +64,15 @@ bool twi_port_collect_is_done(tw_engine *engine);
 bool twi_port_is_dirty(tw_engine *engine);
 /* Renders the Redis key of an item (prefix and template), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
 size_t twi_port_render(const struct twi_item *item, char *out);
+/* What stands inside of that key: a hash's field, a sorted set's member. Empty for strings. */
+tw_key twi_port_inner(const struct twi_item *item);
+/* Both, for a line of the log: what is not printable becomes \xHH, and what finds no room is left out. Terminated. */
+void twi_port_title(const struct twi_item *item, char *out, size_t room);
 /* Renders the name of an auxiliary key that belongs to that key: behind the prefix, "tw:", `what` and ":" come before
- * the rest. `what` has at most 8 letters; `out` has room for TWI_OWN_NAME_MAX bytes. */
+ * the rest. `what` has at most 8 letters; `out` has room for TWI_OWN_NAME_MAX bytes. In a cluster both names lie in
+ * one key slot. */
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out);
-#define TWI_OWN_NAME_MAX (TWI_REDIS_KEY_MAX + 16)
+#define TWI_OWN_NAME_MAX (TWI_REDIS_KEY_MAX + 24)
 /* The user's key, and the window, for reports. */
 tw_key twi_port_key(const struct twi_item *item);
 int64_t twi_port_start_ms(const struct twi_item *item);
@@ -75,16 +88,63 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
 /* Redis has certainly not applied it: the delta returns to its counter (handed -= delta). It is collected again, after
  * at least `after_ms` (0: at the next collection). */
 void twi_port_return(const struct twi_item *item, uint32_t after_ms);
+/* Items whose store cannot take them for now. The caller keeps the list; zeroed: an empty one. */
+struct twi_parked {
+    struct twi_generation *generation;
+    struct twi_cell *cell;
+};
+struct twi_parking {
+    struct twi_parked *items;
+    uint32_t count, room;
+};
+/* The item's delta returns to its counter, which is not collected again before it is unparked. For items that were just
+ * collected; not for gauges. False: no memory, and the item is as it was. */
+bool twi_port_park(struct twi_parking *parking, const struct twi_item *item);
+/* The store can take them: up to `count_max` counters are owed again. True: some are still parked. */
+bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max);
+void twi_port_parking_free(struct twi_parking *parking); /* at the end of the engine */
 /* It will not be sent again: settled, counted, and reported to on_lost with TW_LOST_*. */
 void twi_port_give_up(const struct twi_item *item, int reason);
 
+/* ---- distinct counts (TWI_ITEM_DISTINCT) ---- */
+
+/* The registers of the item's key, as Redis keeps them (hll_bytes.h). `bytes` has room for TWI_DISTINCT_BYTES_MAX.
+ * Returns the size. */
+#define TWI_DISTINCT_BYTES_MAX 12304u
+size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes);
+/* Redis's registers of that key, or its estimate; both 0: none was asked for, or there is none. */
+struct twi_merged {
+    const void *bytes;
+    size_t size;
+    int64_t estimate;
+};
+/* Redis has the item's registers. False: `bytes` are no registers; the item is settled all the same. */
+bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged);
+/* Redis may lack registers that it had: all keys of distinct counts are sent again. Merging twice does no harm. */
+void twi_port_distinct_again(tw_engine *engine);
+
+/* ---- several stores: where names have hash tags, a store is what lies in one key slot ---- */
+
+/* The index of the store that is that slot. Slots get their indexes in the order in which they are met, from 0 on; an
+ * engine whose sync never asks has one store, which is everything. UINT32_MAX: no memory. */
+uint32_t twi_port_store(tw_engine *engine, uint32_t slot);
+/* How many stores were met, and the slot of each. The engine itself meets those of its leases. */
+uint32_t twi_port_stores(const tw_engine *engine);
+uint32_t twi_port_store_slot(const tw_engine *engine, uint32_t store);
+/* Sets item->store, before the item is put into a batch. It renders the key for that, as twi_port_render() does. False:
+ * no memory. To be called once twi_port_store() was called, and before that item can be acknowledged. */
+bool twi_port_assign(struct twi_item *item, char *name, size_t *size);
+
+/* ---- a store that forgets, or comes back ---- */
+
 /* Redis lost acknowledged writes: totals that fall are expected. */
 void twi_port_forgotten(tw_engine *engine);
-/* Redis has lost everything that it ever acknowledged to this engine. All that live counters contributed is owed again,
- * once, except what was given up. No item may be in a batch. Returns the units that no counter holds any more, though
- * their windows were live in Redis. Then the caller calls twi_port_restore_some() in each turn until it returns false
- * (nothing is left), and collects nothing before that. A second call in between starts anew. */
-uint64_t twi_port_restore(tw_engine *engine);
+/* That store has lost everything that it ever acknowledged to this engine. All that its live counters contributed is
+ * owed again, once, except what was given up. None of its items may be in a batch. Returns the units that no counter
+ * holds any more, though their windows were live in Redis. Then the caller calls twi_port_restore_some() in each turn
+ * until it returns false (nothing is left), and collects nothing before that. One walk serves all stores for which this
+ * was called before it ended; each call starts the walk anew. */
+uint64_t twi_port_restore(tw_engine *engine, uint32_t index);
 bool twi_port_restore_some(tw_engine *engine);
 /* Called before twi_port_restore(), for an item of unknown outcome: the store that was left may have it. */
 void twi_port_adrift(const struct twi_item *item);
@@ -97,6 +157,6 @@ bool twi_port_end_item(struct twi_item *item);
  * (twi_port_keep_item), and the item is given up. twi_port_keep() returns true if a restoration has begun since that
  * store was left. *uncertain becomes what the store may lack: what was newly acknowledged since. */
 void twi_port_keep_item(struct twi_item *item);
-bool twi_port_keep(tw_engine *engine, uint64_t *uncertain);
+bool twi_port_keep(tw_engine *engine, uint32_t store, uint64_t *uncertain);
 
 #endif

@@ -35,18 +35,16 @@ struct twi_sweep {
 };
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep);
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms);
-/* How long a gauge contribution lives in Redis unless it is re-sent; tests shorten it. */
-extern _Atomic int64_t twi_presence_life_ms;
 
 /* ---- hard limits: the messages about leases (engine/limit/lease.h, sync/message/lease.c) ---- */
 
 #define TWI_LEASE_OTHERS_MAX 100u
-/* An epoch is a time in which Redis has certainly forgotten no grant. It ends when another store appears, even an empty
- * one. */
+/* An epoch is a time in which a store has certainly forgotten no grant. It ends when another store appears in its
+ * place, even an empty one. Each store (twi_port_store()) has epochs of its own. */
 struct twi_lease_epoch {
     char instance[33];                     /* the id of this engine in the epoch */
     char id[33];                           /* "": none is known */
-    char run[41];                          /* the history (run id) of the store that the epoch began in; "": unknown */
+    char run[41];                          /* the history (master_replid) that the epoch began in; "": unknown */
     char resent_in[33];                    /* the epoch in which this engine has restated everything */
     char incarnation[33];                  /* this engine's incarnation, as Redis names it; "": unknown */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, as far as known */
@@ -59,12 +57,14 @@ struct twi_lease;
 /* One message. Its numbers are absolute: sending it again is harmless. */
 struct twi_lease_message {
     struct twi_lease *lease; /* NULL: a message about the epoch (leases.lua) */
+    uint32_t store;          /* its index: the message goes to that store, with the names of that store's epoch */
+    uint64_t serial;         /* epoch: of the connection that it was made for */
     struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
     int64_t risk; /* as the last reply said */
     int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: there is none, or it is unknown */
     bool look, restate;
-    bool leaves;                   /* epoch: this engine holds no units any more, and leaves */
+    bool leaves;                   /* epoch: this engine holds nothing any more, and leaves */
     bool wants_members;            /* epoch: the reply is to name the other engines, too */
     int64_t requested_since_ms;    /* epoch */
     char epoch[33], resent_in[33]; /* as they were when this message was made */
@@ -88,20 +88,25 @@ struct twi_lease_answer {
     /* of the epoch: the members named are all of them, not only the changes */
     bool whole;
 };
-/* Returns up to `count_max` messages to send on the connection with this serial number (it rises with each connection).
- * Each gets exactly one twi_port_lease_answered(), at the latest when that connection is lost. Until then its window
- * stays. */
-size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_message *messages, size_t count_max);
+/* Returns up to `count_max` messages to the store with that index, to send on its connection, which has this serial
+ * number (it rises with each connection of the store). Each gets exactly one twi_port_lease_answered(), at the latest
+ * when that connection is lost. Until then its window stays. With several stores the engine takes part in the epoch of
+ * a store only while it holds or wants a lease there: the first request meets the store (twi_port_stores()). */
+/* The first store from that index on that is to be asked for messages about leases, and when they are due; UINT32_MAX:
+ * there is none. It may be one that sync does not have yet. */
+uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from);
+size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struct twi_lease_message *messages,
+                       size_t count_max);
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
                              const struct twi_lease_answer *answer);
-/* Called before the answer about an epoch: other engines want units of the counter with this Redis key (without
- * prefix). */
-/* Another engine that takes part ('+'), or no longer does. */
-void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part);
-void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size);
-const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine);
-/* The monotonic time at which there will be a message about leases; INT64_MAX: none is expected. */
-int64_t twi_port_lease_due(tw_engine *engine);
+/* Called before the answer about the epoch of that store: another engine that takes part ('+'), or no longer does. */
+void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part);
+/* Called before that answer: other engines want units of the lease with this name in Redis. */
+void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size);
+const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store);
+/* The monotonic time at which there will be a message about leases to that store; INT64_MAX: none is expected. To be
+ * asked of stores that can be sent to. */
+int64_t twi_port_lease_due(tw_engine *engine, uint32_t index);
 
 /* ---- windows that one engine closes for all: the messages (engine/turn/closing.h, sync/message/closing.c) ---- */
 
@@ -116,7 +121,11 @@ enum twi_closing_verb {
     TWI_CLOSING_SEND_READ,
     TWI_CLOSING_SEND_PASS,
     TWI_CLOSING_SEND_PARTIAL, /* the window was reported before its time */
-    TWI_CLOSING_SEND_DONE
+    TWI_CLOSING_SEND_DONE,
+    /* Only where names lie by tag. These go to the set of names of one group, not to the election. */
+    TWI_CLOSING_SEND_ADD,
+    TWI_CLOSING_SEND_FETCH,
+    TWI_CLOSING_SEND_DROP
 };
 #define TWI_CLOSING_ENDS_MAX 16u
 #define TWI_CLOSING_NAMES_MAX 128u
@@ -133,10 +142,12 @@ struct twi_closing_message {
     bool known;    /* Redis knew this engine before */
     bool flag;     /* CLAIM: the names are listed; READ: under a claim */
     bool through;  /* LIST, CLAIM: an earlier message said that the engine does not hold the window up */
-    char scan[24]; /* READ */
+    char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
+    bool by_tag;           /* names lie by tag (engine/turn/closing_tags.h): LIST and READ are about the index */
+    uint32_t group, round; /* ADD, FETCH, DROP: of the set */
     uint32_t name_count;
-    tw_key names[TWI_CLOSING_NAMES_MAX]; /* LIST: valid during the turn's work on it */
+    tw_key names[TWI_CLOSING_NAMES_MAX]; /* LIST, ADD: valid during the turn's work on it */
 };
 enum twi_closing_kind {
     TWI_CLOSING_REPLY_OK,
@@ -153,7 +164,8 @@ enum twi_closing_kind {
 struct twi_closing_answer {
     enum twi_closing_kind kind;
     bool is_repeat;   /* YOU: the window was reported before */
-    const char *scan; /* READ: "0": all names were read */
+    const char *scan; /* READ, FETCH: "0": all names were read */
+    uint32_t round;   /* by tag; LIST, CLAIM, LAST, DONE: of the sets to which names are added now */
     int64_t every_ms; /* the interval of the heartbeat; 0: not in the reply */
 };
 /* Returns the next message. False: there is none. Each gets exactly one answer, at the latest when the connection is
@@ -163,19 +175,27 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
                                const struct twi_closing_answer *answer);
 /* Called before the answer to a JOIN: a window that was reported before its time, by its start. */
 void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
-/* Called before the answer to a READ: one name. */
+/* Called before the answer to a READ or a FETCH: one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
-/* The keys in Redis: of the family's engines, of the window, of its names. Each has room for TWI_OWN_NAME_MAX bytes. */
-void twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
+/* The keys in Redis, at most three: of the family's engines, of the window, and of its names (by tag: of the index).
+ * Of ADD, FETCH and DROP: of the set. All lie in one key slot. Each has room for TWI_OWN_NAME_MAX bytes. Returns how
+ * many there are. */
+size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
+/* By tag: a store that this engine met was empty a while ago. Other engines may owe it counts that it had, and may not
+ * know that yet. No window is closed before this time (monotonic). */
+void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
 /* The monotonic time at which there will be a message; INT64_MAX: none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
 /* ---- what is known of Redis and of other engines (engine/core/peers.h). By the owner of the turn ---- */
 
-/* Redis answers, or does so no more. */
+/* Redis answers, or does so no more. With several stores: some do. tw_stats.redis_connected is 1 only if, besides, no
+ * store is away. */
 void twi_port_connected(tw_engine *engine, bool is_connected);
-/* Since when Redis has failed to answer (monotonic ms); 0: it answers, or was never tried. */
-void twi_port_outage(tw_engine *engine, int64_t since_ms);
+/* Since when that store has failed to answer (monotonic ms); 0: it answers, or was never tried. To be called in each
+ * turn for each store; it costs a load where nothing has changed. A store that was not met (twi_port_store()) is away
+ * only while all others are. */
+void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms);
 /* Redis's clock minus engine time, in ms. */
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);
 /* The number of live engines, with this one, from the last reply. 0: unknown (decisions treat it as 1). */

@@ -21,12 +21,41 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 /* tw_stats.last_error. Any thread. */
 void twi_port_last_error(tw_engine *engine, const char *text);
 
+/* ---- what tests change ---- */
+
+/* Set before sharing; twi_open_with() takes it (driver.h). */
+struct twi_tuning {
+    int64_t presence_life_ms; /* of a gauge's or a hold's statement in Redis: three are sent in it, two may be lost */
+    int64_t closing_life_ms;  /* of a heartbeat and a claim of the close election: engines return at most 10 s after
+                                  Redis does, and a hook may take half of this */
+    int64_t closing_wait_ms;  /* how long the hook of a closed window waits for Redis */
+    int64_t closing_pause_ms; /* with several stores: how old a store's marker is before a window is closed for all.
+                                 Within 30 s each engine writes its ledgers, and so learns that a store was wiped; its
+                                 next heartbeat then says what it holds up */
+    int64_t doubt_ms;         /* how long a store that does not know this engine has to stay before it is believed: a
+                                  failover that is taken back is over by then, as a rule */
+    int64_t apart_ms;         /* how long a slot of a cluster sends its store away before the log says so: slots that
+                                 move are through by then, as a rule */
+    uint32_t near_keys;       /* in a batch, where Redis is near: some 140 us of its one thread (docs/SYNC.md) */
+    bool stores_by_tag;       /* a store for each key slot, as in a cluster, though there is one Redis */
+    uint32_t store_places;    /* of users' own tags so many stores have something to do at a time; the others wait */
+    bool tags_wait;           /* the default template's tags need a place like users' own */
+};
+#define TWI_NEAR_KEYS 64u
+#define TWI_STORE_PLACES 1024u
+#define TWI_TUNING \
+    { \
+        .presence_life_ms = 15000, .closing_life_ms = 30000, .closing_wait_ms = 60000, .closing_pause_ms = 45000, \
+        .doubt_ms = 6000, .apart_ms = 10000, .near_keys = TWI_NEAR_KEYS, .store_places = TWI_STORE_PLACES \
+    }
+const struct twi_tuning *twi_port_tuning(const tw_engine *engine);
+
 /* ---- clocks, randomness ---- */
 
 #define TWI_TICK_MS 5u /* the background thread checks the clock and runs a turn this often, also when idle */
 
-const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
-int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
+const char *twi_port_prefix(const tw_engine *engine); /* redis_prefix, or "" */
+int64_t twi_port_wall_ms(tw_engine *engine);          /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
 int64_t twi_port_mono_us(tw_engine *engine); /* the same clock in its full resolution: not the system's coarse clock */
 /* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */

@@ -29,8 +29,8 @@ struct index {
     uint32_t chains[];
 };
 
-static struct entry *entry_at(const tw_engine *engine, uint32_t line) {
-    return twi_arena_at(&engine->arena, line);
+static struct entry *entry_at(const struct twi_arena *arena, uint32_t line) {
+    return twi_arena_at(arena, line);
 }
 
 static uint32_t index_lines(uint32_t log2) {
@@ -58,15 +58,16 @@ static bool make_index(tw_engine *engine) {
     if (line == 0) return old != 0;
     book->index = line;
     book->index_log2 = log2;
-    for (uint32_t at = book->first; at != 0; at = entry_at(engine, at)->newer) link_chain(engine, entry_at(engine, at));
+    for (uint32_t at = book->first; at != 0; at = entry_at(&engine->arena, at)->newer)
+        link_chain(engine, entry_at(&engine->arena, at));
     if (old != 0) twi_arena_give(&engine->arena, old, index_lines(old_log2));
     return true;
 }
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
     struct twi_hold_book *book = engine->holds;
-    *(entry->older != 0 ? &entry_at(engine, entry->older)->newer : &book->first) = entry->newer;
-    *(entry->newer != 0 ? &entry_at(engine, entry->newer)->older : &book->last) = entry->older;
+    *(entry->older != 0 ? &entry_at(&engine->arena, entry->older)->newer : &book->first) = entry->newer;
+    *(entry->newer != 0 ? &entry_at(&engine->arena, entry->newer)->older : &book->last) = entry->older;
 }
 
 static void link_last(tw_engine *engine, struct entry *entry) {
@@ -74,7 +75,7 @@ static void link_last(tw_engine *engine, struct entry *entry) {
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = book->last;
     entry->newer = 0;
-    *(book->last != 0 ? &entry_at(engine, book->last)->newer : &book->first) = line;
+    *(book->last != 0 ? &entry_at(&engine->arena, book->last)->newer : &book->first) = line;
     book->last = line;
 }
 
@@ -83,13 +84,13 @@ static void link_first(tw_engine *engine, struct entry *entry) {
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = 0;
     entry->newer = book->first;
-    *(book->first != 0 ? &entry_at(engine, book->first)->older : &book->last) = line;
+    *(book->first != 0 ? &entry_at(&engine->arena, book->first)->older : &book->last) = line;
     book->first = line;
 }
 
 static void free_entry(tw_engine *engine, struct entry *entry) {
     uint32_t *link = chain_of(engine, entry->hash);
-    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next;
+    while (entry_at(&engine->arena, *link) != entry) link = &entry_at(&engine->arena, *link)->next;
     *link = entry->next;
     unlink_list(engine, entry);
     engine->holds->entries--;
@@ -125,7 +126,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
     pthread_mutex_lock(&engine->holds->lock);
     uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
     if (line != 0) {
-        struct entry *entry = entry_at(engine, line);
+        struct entry *entry = entry_at(&engine->arena, line);
         entry->family = family;
         entry->lines = lines;
         entry->hash = hash_of(engine, key);
@@ -148,11 +149,11 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->holds->lock);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
-    while (at != 0 && !is_of(entry_at(engine, at), family, key)) at = entry_at(engine, at)->next;
+    while (at != 0 && !is_of(entry_at(&engine->arena, at), family, key)) at = entry_at(&engine->arena, at)->next;
     if (at != 0) {
-        memcpy(member, entry_at(engine, at)->member, TWI_HOLD_MEMBER_MAX);
-        *statement = entry_at(engine, at)->statement;
-        free_entry(engine, entry_at(engine, at));
+        memcpy(member, entry_at(&engine->arena, at)->member, TWI_HOLD_MEMBER_MAX);
+        *statement = entry_at(&engine->arena, at)->statement;
+        free_entry(engine, entry_at(&engine->arena, at));
     }
     pthread_mutex_unlock(&engine->holds->lock);
     return at != 0;
@@ -170,7 +171,7 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     int64_t count = 0;
     pthread_mutex_lock(&engine->holds->lock);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
-    for (; at != 0; at = entry_at(engine, at)->next) count += is_of(entry_at(engine, at), family, key);
+    for (; at != 0; at = entry_at(&engine->arena, at)->next) count += is_of(entry_at(&engine->arena, at), family, key);
     pthread_mutex_unlock(&engine->holds->lock);
     return count;
 }
@@ -178,8 +179,8 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key) {
 void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
     pthread_mutex_lock(&engine->holds->lock);
     for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
-        next = entry_at(engine, at)->newer;
-        if (entry_at(engine, at)->family == family) free_entry(engine, entry_at(engine, at));
+        next = entry_at(&engine->arena, at)->newer;
+        if (entry_at(&engine->arena, at)->family == family) free_entry(engine, entry_at(&engine->arena, at));
     }
     pthread_mutex_unlock(&engine->holds->lock);
 }
@@ -190,9 +191,9 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
     struct twi_hold_book *book = engine->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     pthread_mutex_lock(&book->lock);
-    struct entry *entry = book->first != 0 ? entry_at(engine, book->first) : NULL;
-    bool due =
-        entry != NULL && (entry->sent_ms < book->resend_from_ms || entry->sent_ms <= now_ms - twi_presence_resend_ms());
+    struct entry *entry = book->first != 0 ? entry_at(&engine->arena, book->first) : NULL;
+    bool due = entry != NULL &&
+               (entry->sent_ms < book->resend_from_ms || entry->sent_ms <= now_ms - twi_presence_resend_ms(engine));
     if (due) {
         unlink_list(engine, entry);
         entry->sent_ms = now_ms;

@@ -16,18 +16,19 @@ static void request_about(tw_family *family, tw_key key, const char *what, int64
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_HOLD, 0);
     twi_redis_call_key(redis_call, family, "hold", key, 0);
     twi_redis_call_text(redis_call, what);
-    twi_redis_call_number(redis_call, twi_load_relaxed(&twi_presence_life_ms));
+    twi_redis_call_number(redis_call, family->engine->remote.tuning.presence_life_ms);
     twi_redis_call_number(redis_call, limit);
     twi_redis_call_text(redis_call, member);
 }
 
-static void fill_verdict(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, bool admitted) {
+static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by,
+                         bool admitted) {
     verdict->used = used;
     verdict->remaining = used < limit ? limit - used : 0;
     verdict->decided_by = by;
     verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
     verdict->allowed = admitted;
-    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_presence_life_ms);
+    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : family->engine->remote.tuning.presence_life_ms;
 }
 
 /* Redis could not be asked, or did not reply. Redis may have admitted this hold all the same. If it is admitted here,
@@ -37,7 +38,7 @@ static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum tw
     uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
     *held = twi_hold_book_count(family, key);
-    switch (twi_redis_call_policy(family, outcome)) {
+    switch (twi_redis_call_policy(family, key, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: return true;
     case TW_OUTAGE_FAIL_CLOSED: return false;
     case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
@@ -54,7 +55,7 @@ static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, cons
     int64_t held;
     bool admitted = admits_without(family, key, limit, outcome, &held);
     if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
-    fill_verdict(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
+    fill_verdict(family, verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
 
@@ -82,7 +83,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
         (void)twi_redis_call_run(&redis_call, engine);
         return refuse_full();
     }
-    fill_verdict(verdict, limit, twi_redis_call_number_at(&redis_call, 1), TW_BY_REDIS, admitted);
+    fill_verdict(family, verdict, limit, twi_redis_call_number_at(&redis_call, 1), TW_BY_REDIS, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
 

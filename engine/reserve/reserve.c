@@ -17,6 +17,7 @@ static tw_status check_family(const tw_family *family) {
         why = "limit_mode: tw_reserve() is not for TW_LIMIT_HARD families; soft and strict ones are as exact";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_reserve() is for TW_SHAPE_FIXED families";
     if (options->shadow) why = "shadow: tw_reserve() is not for families in shadow mode";
+    if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_reserve() is for TW_REDIS_STRING families";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 
@@ -58,16 +59,21 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     return status;
 }
 
+/* A token of this engine's kind of store: without Redis, of one Redis, or of a cluster. */
+static bool fits(const tw_engine *engine, const struct twi_token *token) {
+    return token->local != engine->life.has_redis && token->has_slot == (engine->remote.shorts != NULL);
+}
+
 tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->life.has_redis) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_token_refuse();
     return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
 }
 
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->life.has_redis) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_token_refuse();
     return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }

@@ -35,8 +35,8 @@ struct index {
     uint32_t chains[]; /* chains by serial, then as many chains by buyer */
 };
 
-static struct entry *entry_at(const tw_engine *engine, uint32_t line) {
-    return twi_arena_at(&engine->arena, line);
+static struct entry *entry_at(const struct twi_arena *arena, uint32_t line) {
+    return twi_arena_at(arena, line);
 }
 
 static tw_key key_of(const struct entry *entry) {
@@ -51,20 +51,21 @@ static tw_key buyer_of(const struct entry *entry) {
 
 static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
     if (a == 0 || b == 0) return a != 0 ? a : b;
-    if (entry_at(engine, b)->wake_ms < entry_at(engine, a)->wake_ms) {
+    if (entry_at(&engine->arena, b)->wake_ms < entry_at(&engine->arena, a)->wake_ms) {
         uint32_t c = a;
         a = b;
         b = c;
     }
-    entry_at(engine, b)->sibling = entry_at(engine, a)->child;
-    entry_at(engine, a)->child = b;
+    entry_at(&engine->arena, b)->sibling = entry_at(&engine->arena, a)->child;
+    entry_at(&engine->arena, a)->child = b;
     return a;
 }
 
 static void note_next(struct tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
-    twi_store_relaxed(&reservations->next_ms, reservations->due != 0 ? entry_at(engine, reservations->due)->wake_ms
-                                                                     : INT64_MAX); /* a hint for the turn */
+    twi_store_relaxed(&reservations->next_ms, reservations->due != 0
+                                                  ? entry_at(&engine->arena, reservations->due)->wake_ms
+                                                  : INT64_MAX); /* a hint for the turn */
 }
 
 static void push(tw_engine *engine, struct entry *entry) {
@@ -75,21 +76,21 @@ static void push(tw_engine *engine, struct entry *entry) {
 
 /* The children of the old root are melded in pairs, and then all pairs from the last to the first. */
 static struct entry *pop(tw_engine *engine) {
-    struct entry *root = entry_at(engine, engine->reservations->due);
+    struct entry *root = entry_at(&engine->arena, engine->reservations->due);
     uint32_t pairs = 0;
     for (uint32_t a = root->child; a != 0;) {
-        uint32_t b = entry_at(engine, a)->sibling, rest = b != 0 ? entry_at(engine, b)->sibling : 0;
-        entry_at(engine, a)->sibling = 0;
-        if (b != 0) entry_at(engine, b)->sibling = 0;
+        uint32_t b = entry_at(&engine->arena, a)->sibling, rest = b != 0 ? entry_at(&engine->arena, b)->sibling : 0;
+        entry_at(&engine->arena, a)->sibling = 0;
+        if (b != 0) entry_at(&engine->arena, b)->sibling = 0;
         uint32_t pair = meld(engine, a, b);
-        entry_at(engine, pair)->sibling = pairs;
+        entry_at(&engine->arena, pair)->sibling = pairs;
         pairs = pair;
         a = rest;
     }
     uint32_t whole = 0;
     while (pairs != 0) {
-        uint32_t next = entry_at(engine, pairs)->sibling;
-        entry_at(engine, pairs)->sibling = 0;
+        uint32_t next = entry_at(&engine->arena, pairs)->sibling;
+        entry_at(&engine->arena, pairs)->sibling = 0;
         whole = meld(engine, whole, pairs);
         pairs = next;
     }
@@ -123,7 +124,7 @@ static void link_entry(tw_engine *engine, struct entry *entry) {
 
 static void unlink_serial(tw_engine *engine, const struct entry *entry) {
     uint32_t *link = chain_of(engine, entry->serial, false);
-    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next_by_serial;
+    while (entry_at(&engine->arena, *link) != entry) link = &entry_at(&engine->arena, *link)->next_by_serial;
     *link = entry->next_by_serial;
 }
 
@@ -131,7 +132,7 @@ static void unlink_serial(tw_engine *engine, const struct entry *entry) {
 static void unlink_buyer(tw_engine *engine, struct entry *entry) {
     if (entry->buyer_size == 0) return;
     uint32_t *link = chain_of(engine, entry->buyer_hash, true);
-    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next_by_buyer;
+    while (entry_at(&engine->arena, *link) != entry) link = &entry_at(&engine->arena, *link)->next_by_buyer;
     *link = entry->next_by_buyer;
     entry->buyer_size = 0;
 }
@@ -165,8 +166,8 @@ static bool make_index(tw_engine *engine) {
     const struct index *before = twi_arena_at(&engine->arena, old);
     for (uint32_t chain = 0; chain < UINT32_C(1) << old_log2; chain++)
         for (uint32_t at = before->chains[chain], next; at != 0; at = next) {
-            next = entry_at(engine, at)->next_by_serial;
-            link_entry(engine, entry_at(engine, at));
+            next = entry_at(&engine->arena, at)->next_by_serial;
+            link_entry(engine, entry_at(&engine->arena, at));
         }
     give_piece(engine, old, index_lines(old_log2));
     return true;
@@ -175,8 +176,8 @@ static bool make_index(tw_engine *engine) {
 static struct entry *find_serial(tw_engine *engine, uint64_t serial) {
     if (engine->reservations->index == 0) return NULL;
     uint32_t at = *chain_of(engine, serial, false);
-    while (at != 0 && entry_at(engine, at)->serial != serial) at = entry_at(engine, at)->next_by_serial;
-    return at != 0 ? entry_at(engine, at) : NULL;
+    while (at != 0 && entry_at(&engine->arena, at)->serial != serial) at = entry_at(&engine->arena, at)->next_by_serial;
+    return at != 0 ? entry_at(&engine->arena, at) : NULL;
 }
 
 static bool same_bytes(tw_key a, tw_key b) {
@@ -193,8 +194,8 @@ static struct entry *find_buyer(const struct twi_reserve_request *request, int64
     tw_engine *engine = request->family->engine;
     if (request->buyer.size == 0 || engine->reservations->index == 0) return NULL;
     for (uint32_t at = *chain_of(engine, hash_buyer(request), true); at != 0;
-         at = entry_at(engine, at)->next_by_buyer) {
-        struct entry *entry = entry_at(engine, at);
+         at = entry_at(&engine->arena, at)->next_by_buyer) {
+        struct entry *entry = entry_at(&engine->arena, at);
         if (entry->family == request->family && entry->start_ms == start_ms &&
             same_bytes(key_of(entry), request->key) && same_bytes(buyer_of(entry), request->buyer))
             return entry;
@@ -251,7 +252,7 @@ static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
 static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
     struct twi_reserve_local *reservations = engine->reservations;
     for (uint32_t count = 0; count < count_max; count++) {
-        if (reservations->due == 0 || entry_at(engine, reservations->due)->wake_ms > mono_ms) return false;
+        if (reservations->due == 0 || entry_at(&engine->arena, reservations->due)->wake_ms > mono_ms) return false;
         wake(engine, pop(engine), mono_ms);
     }
     return true;
@@ -265,7 +266,7 @@ static struct entry *make_entry(const struct twi_reserve_request *request) {
     uint32_t lines = (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
     uint32_t line = make_index(engine) ? take_piece(engine, lines) : 0;
     if (line == 0) return NULL;
-    struct entry *entry = entry_at(engine, line);
+    struct entry *entry = entry_at(&engine->arena, line);
     entry->lines = lines;
     entry->family = request->family;
     entry->n = request->n;
@@ -288,7 +289,7 @@ static void fill_held(const struct entry *has, int64_t mono_ms, tw_verdict *verd
 static void fill_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
     uint32_t due = engine->reservations->due;
     if (due == 0 || verdict->retry_after_ms < 0) return;
-    int64_t left_ms = entry_at(engine, due)->wake_ms - mono_ms;
+    int64_t left_ms = entry_at(&engine->arena, due)->wake_ms - mono_ms;
     if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
 }
 
@@ -402,8 +403,8 @@ static bool is_awaited(const struct twi_reserve_request *request, int64_t start_
     tw_engine *engine = request->family->engine;
     if (engine->reservations->index == 0) return false;
     for (uint32_t at = *chain_of(engine, hash_buyer(request), true); at != 0;
-         at = entry_at(engine, at)->next_by_buyer) {
-        struct entry *entry = entry_at(engine, at);
+         at = entry_at(&engine->arena, at)->next_by_buyer) {
+        struct entry *entry = entry_at(&engine->arena, at);
         if (entry->family == request->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
             same_bytes(key_of(entry), request->key))
             return true;
@@ -435,7 +436,7 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     if (twi_load_relaxed(&reservations->next_ms) > mono_ms) return false;
     pthread_mutex_lock(&reservations->lock);
-    bool due = reservations->due != 0 && entry_at(engine, reservations->due)->wake_ms <= mono_ms;
+    bool due = reservations->due != 0 && entry_at(&engine->arena, reservations->due)->wake_ms <= mono_ms;
     if (due) {
         struct entry *entry = pop(engine);
         const struct twi_key_template *template = &entry->family->template;
@@ -506,7 +507,7 @@ void twi_reserve_local_forget(tw_engine *engine, const tw_family *family) {
     for (uint32_t chain = 0; reservations->index != 0 && chain < UINT32_C(1) << reservations->index_log2; chain++) {
         const struct index *index = twi_arena_at(&engine->arena, reservations->index);
         for (uint32_t at = index->chains[chain], next; at != 0; at = next) {
-            struct entry *entry = entry_at(engine, at);
+            struct entry *entry = entry_at(&engine->arena, at);
             next = entry->next_by_serial;
             if (entry->family != family && entry->wake_ms != INT64_MAX)
                 push(engine,

@@ -5,18 +5,22 @@
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"
+#include "engine/base/key_slot.h"
 #include "engine/reserve/reserve_local.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TOKEN_NAME "tw:token:"
 
-/* The name of a token's key in Redis. */
+/* The name of a token's key in Redis. In a cluster it lies in the slot of the token's counter. */
 static tw_key name_token(const tw_engine *engine, const struct twi_token *token, char out[TWI_REDIS_CALL_NAME_MAX]) {
+    char brace[16] = "";
+    if (token->has_slot) (void)snprintf(brace, sizeof brace, "{%" PRIu32 "}", engine->remote.shorts[token->slot]);
     int size =
-        snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%s" TOKEN_NAME "%s", twi_port_prefix((tw_engine *)engine), token->id);
+        snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%s" TOKEN_NAME "%s%s", twi_port_prefix(engine), brace, token->id);
     return tw_bytes(out, (size_t)size);
 }
 
@@ -71,9 +75,14 @@ static tw_status read_answer(const struct twi_reserve_request *request, const st
     return status;
 }
 
-static void make_token(tw_engine *engine, struct twi_token *token) {
+static void make_token(const struct twi_reserve_request *request, int64_t start_ms, struct twi_token *token) {
+    const tw_family *family = request->family;
+    tw_engine *engine = family->engine;
     unsigned char random[16];
-    *token = (struct twi_token){.local = false};
+    char name[TWI_REDIS_KEY_MAX];
+    *token = (struct twi_token){.has_slot = engine->remote.shorts != NULL};
+    if (token->has_slot)
+        token->slot = twi_key_slot_of(name, twi_key_template_render(&family->template, request->key, start_ms, name));
     twi_port_random(engine, random, sizeof random);
     twi_token_id(random, token->id);
 }
@@ -89,7 +98,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
         span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms)) : 0;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
-    make_token(engine, token);
+    make_token(request, span.start_ms, token);
     twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
     write_order(request, token, span.start_ms, expiry_ms, token_name, &redis_call);
     do { /* one call clears a portion of the expired reservations; several may be needed */
@@ -136,14 +145,18 @@ static tw_status find_counter(tw_engine *engine, const struct twi_token *token, 
     return status;
 }
 
-static void put_key(struct twi_redis_call *redis_call, const char *prefix, const char *what, tw_key counter) {
+/* As twi_key_template_own() does it: the counter's family may not be open here. */
+static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, const char *what, tw_key counter) {
+    const char *prefix = twi_port_prefix(engine);
     size_t prefix_size = strlen(prefix);
     const char *rest = (const char *)counter.data + prefix_size;
-    int size = snprintf(redis_call->text + redis_call->used, TWI_REDIS_CALL_NAME_MAX, "%stw:%s:", prefix, what);
     char *name = redis_call->text + redis_call->used;
+    size_t size = (size_t)snprintf(name, TWI_REDIS_CALL_NAME_MAX, "%stw:%s:", prefix, what);
+    size += twi_key_slot_brace(engine->remote.shorts, counter.data, counter.size, name + size);
     memcpy(name + size, rest, counter.size - prefix_size);
-    redis_call->keys[redis_call->request.key_count++] = tw_bytes(name, (size_t)size + counter.size - prefix_size);
-    redis_call->used += (size_t)size + counter.size - prefix_size;
+    size += counter.size - prefix_size;
+    redis_call->keys[redis_call->request.key_count++] = tw_bytes(name, size);
+    redis_call->used += size;
 }
 
 static tw_status settle_at(tw_engine *engine, const struct twi_token *token, const char *what, tw_key counter,
@@ -159,8 +172,8 @@ static tw_status settle_at(tw_engine *engine, const struct twi_token *token, con
     twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
     redis_call.request.deadline_ms = deadline_ms; /* both requests share one deadline */
     redis_call.keys[redis_call.request.key_count++] = counter;
-    put_key(&redis_call, prefix, "stock", counter);
-    put_key(&redis_call, prefix, "due", counter);
+    put_key(&redis_call, engine, "stock", counter);
+    put_key(&redis_call, engine, "due", counter);
     redis_call.keys[redis_call.request.key_count++] = name_token(engine, token, token_name);
     return run(&redis_call, engine, what, token);
 }

@@ -30,6 +30,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "engine/base/amount.h"
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/table/stripe_words.h"
@@ -39,8 +40,8 @@
 #define TWI_COUNT_SHIFT 2
 #define TWI_KEY_INLINE 32u
 
-/* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its
- * chunk */
+/* meta: 0..15 key size | 16.. flags | 24..29 kind (record class, cold or not) | 30 PARKED | 31 UNTOLD | 32..63 index in
+ * its chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
 /* in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
 #define TWI_META_PUBLISHED (UINT64_C(1) << 16)
@@ -53,6 +54,7 @@
 #define TWI_META_USED (UINT64_C(1) << 22)      /* idle eviction: used since its generation is the previous one */
 #define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: took over from a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
+#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot take it now: it is not collected (parked.c) */
 #define TWI_META_UNTOLD \
     (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore_notes.h) */
 #define TWI_META_INDEX_SHIFT 32
@@ -63,6 +65,7 @@ struct twi_cell {
     union {
         _Atomic int64_t end_ms;  /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
         _Atomic int64_t stripes; /* others: distance in lines to the stripes; 0: none (stripe.h) */
+        _Atomic int64_t asked;   /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
@@ -123,7 +126,7 @@ TWI_INLINE uint32_t twi_cell_index(uint64_t meta) {
     return (uint32_t)(meta >> TWI_META_INDEX_SHIFT);
 }
 TWI_INLINE uint32_t twi_cell_kind(uint64_t meta) {
-    return (uint32_t)(meta >> TWI_META_KIND_SHIFT) & 0x7f;
+    return (uint32_t)(meta >> TWI_META_KIND_SHIFT) & 0x3f;
 }
 
 TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) {
@@ -150,12 +153,6 @@ TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {
     if (twi_likely((word & TWI_FROZEN) == 0)) return twi_word_value(word);
     int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
     return (meta & TWI_META_STRIPED) != 0 ? final + twi_stripes_count(cell) : final;
-}
-
-TWI_INLINE int64_t twi_saturated_sum(int64_t a, int64_t b) {
-    int64_t sum;
-    if (twi_unlikely(__builtin_add_overflow(a, b, &sum))) return a < 0 ? INT64_MIN : INT64_MAX;
-    return sum;
 }
 
 TWI_INLINE int64_t twi_view_of(struct twi_cell *cell, uint64_t meta, int64_t local) {

@@ -82,6 +82,7 @@ struct twi_quota {
     _Atomic int64_t bytes;
     _Atomic int64_t bytes_max; /* 0: none */
     _Atomic uint64_t keys_max; /* per generation; 0: none */
+    _Atomic bool overflows;    /* what finds no room is counted in the overflow counter */
 };
 
 /* Where a generation's tag groups are. `directory`: bytes from the arena's base; 0: it has none. */
@@ -112,12 +113,13 @@ struct twi_generation_marks {
 
 /* For a Redis that has lost everything (restore_notes.h). */
 struct twi_generation_restore {
-    uint32_t next;     /* next generation being restored */
-    bool listed;       /* restoring must walk it */
-    bool has_given_up; /* something was given up of one of its counters, and that is noted */
-    bool over;         /* by Redis's clock */
-    bool has_negative; /* a negative delta was counted: its totals may fall */
-    bool unrestorable; /* it is no longer possible to say how much of it Redis had */
+    uint32_t next;         /* next generation being restored */
+    uint32_t row;          /* what each store has acknowledged of it (restore_stores.h); 0: there is one store */
+    bool listed : 1;       /* restoring must walk it */
+    bool has_given_up : 1; /* something was given up of one of its counters, and that is noted */
+    bool over : 1;         /* by Redis's clock */
+    bool has_negative : 1; /* a negative delta was counted: its totals may fall */
+    bool unrestorable : 1; /* it is no longer possible to say how much of it Redis had */
 };
 
 /* For packing it once it is over (history.c). */
@@ -146,6 +148,7 @@ struct twi_generation_turn {
     bool
         /* counted elsewhere and announced early: this engine closes it, whether counts come or not (closing.h) */
         is_adopted;
+    bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     uint64_t retired;      /* epoch stamp of its unlinking */
     int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
@@ -157,7 +160,13 @@ struct twi_generation_turn {
     struct twi_generation_history history;
 };
 
-/* Running tw_each() calls. */
+/* Lines of pieces that no key is found through. */
+struct twi_generation_aside {
+    _Atomic uint32_t spares; /* records that lost a race to be published, linked by `end_ms`: for later inserts */
+    _Atomic uint32_t spill;  /* the sketch of what overflowed (spill.h); 0: nothing has */
+};
+
+/* Running tw_each() and tw_top() calls. */
 struct twi_generation_readers {
     _Atomic uint32_t all;      /* the generation is not dropped meanwhile */
     _Atomic uint32_t of_table; /* the table is not given back meanwhile */
@@ -175,7 +184,7 @@ struct twi_generation {
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
     _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
-    _Atomic uint32_t spares;     /* records that lost a race to be published, linked by `end_ms`: for later inserts */
+    struct twi_generation_aside aside;
     _Atomic uint64_t pieces;     /* entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: keys that went on in the next generation */
 

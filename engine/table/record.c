@@ -3,29 +3,77 @@
 
 /* ---- pieces ---- */
 
+#define SHARE_SPLIT (INT64_C(64) << 10) /* a smaller share has nothing for sketches alone */
+#define SKETCHES_MAX (INT64_C(128) << 10)
+
+/* What a share has for all but sketches. 0: no bound. */
+static int64_t most_without_sketches(const struct twi_quota *quota) {
+    int64_t most = twi_load_relaxed(&quota->bytes_max);
+    if (most < SHARE_SPLIT) return most;
+    return most - (most / 8 < SKETCHES_MAX ? most / 8 : SKETCHES_MAX);
+}
+
+/* False: the share has no room for it. `most` 0: no bound. */
+static bool charge(struct twi_generation *generation, int64_t bytes, int64_t most) {
+    int64_t used = twi_add_relaxed(&generation->quota->bytes, bytes) + bytes;
+    if (most != 0 && used > most) {
+        (void)twi_sub_relaxed(&generation->quota->bytes, bytes);
+        return false;
+    }
+    (void)twi_add_relaxed(&generation->bytes, bytes);
+    return true;
+}
+
+static void discharge(struct twi_generation *generation, int64_t bytes) {
+    (void)twi_sub_relaxed(&generation->quota->bytes, bytes);
+    (void)twi_sub_relaxed(&generation->bytes, bytes);
+}
+
+static int64_t bytes_of(uint32_t lines) {
+    return (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+}
+
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {
-    struct twi_quota *quota = generation->quota;
-    int64_t bytes = (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
-    int64_t bound = twi_load_relaxed(&quota->bytes_max);
-    int64_t used = twi_add_relaxed(&quota->bytes, bytes) + bytes;
-    uint32_t line = bound != 0 && used > bound ? 0 : twi_arena_take(arena, lines);
-    if (line == 0)
-        (void)twi_sub_relaxed(&quota->bytes, bytes);
-    else
-        (void)twi_add_relaxed(&generation->bytes, bytes);
+    if (!charge(generation, bytes_of(lines), most_without_sketches(generation->quota))) return 0;
+    uint32_t line = twi_arena_take(arena, lines);
+    if (line == 0) discharge(generation, bytes_of(lines));
     return line;
 }
 
+void twi_piece_disown(struct twi_generation *generation, uint32_t lines) {
+    discharge(generation, bytes_of(lines));
+}
+
 void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines) {
-    int64_t bytes = (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
-    (void)twi_sub_relaxed(&generation->quota->bytes, bytes);
-    (void)twi_sub_relaxed(&generation->bytes, bytes);
+    discharge(generation, bytes_of(lines));
     twi_arena_give(arena, line, lines);
+}
+
+static uint32_t take_reserved(struct twi_arena *arena, struct twi_generation *generation, uint32_t *lines) {
+    uint32_t line = twi_arena_take_reserved(arena, lines);
+    if (line == 0 || charge(generation, bytes_of(*lines), twi_load_relaxed(&generation->quota->bytes_max))) return line;
+    twi_arena_give(arena, line, *lines);
+    return 0;
+}
+
+uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation *generation, uint32_t *lines,
+                                  uint32_t least) {
+    for (uint32_t tried = *lines; tried >= least; tried -= tried / 4) {
+        uint32_t line = 0;
+        *lines = twi_arena_round(tried);
+        if (charge(generation, bytes_of(*lines), twi_load_relaxed(&generation->quota->bytes_max))) {
+            line = twi_arena_take(arena, *lines);
+            if (line == 0) discharge(generation, bytes_of(*lines));
+        }
+        if (line == 0) line = take_reserved(arena, generation, lines);
+        if (line != 0) return line;
+    }
+    return 0;
 }
 
 int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {
     int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
-    int64_t most = twi_load_relaxed(&quota->bytes_max), share = most - twi_load_relaxed(&quota->bytes);
+    int64_t most = most_without_sketches(quota), share = most - twi_load_relaxed(&quota->bytes);
     return most != 0 && share < left ? share : left;
 }
 

@@ -5,9 +5,16 @@
 
 #include "engine/table/layout.h"
 
-/* Memory for a generation, within its family's share. 0: none. */
+/* Memory for a generation, within its family's share, but for what the share keeps for sketches. 0: none. */
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines);
 void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines);
+/* The piece does not belong to the generation any more, though it is still in use. Its memory is given back by
+ * twi_arena_give() alone. */
+void twi_piece_disown(struct twi_generation *generation, uint32_t lines);
+/* The same for a sketch, from what shares and the arena keep for sketches (of a share of 64 KiB or more an eighth, 128
+ * KiB at most). *lines: how many are wanted; becomes how many the piece has, which may be more, or `least` at least. */
+uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation *generation, uint32_t *lines,
+                                  uint32_t least);
 /* How much is left for a family, of the arena and of its share. */
 int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota);
 /* Fills in the head of a chunk of so many lines. The caller sets `older` and adds the chunk to its list. */

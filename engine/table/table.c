@@ -8,6 +8,8 @@
 
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
+#include "engine/table/sketch.h"
+#include "engine/table/spill.h"
 #include "engine/table/stripe.h"
 
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
@@ -72,16 +74,16 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
 /* ---- records that lost a race to be published: the generation keeps them for later inserts ---- */
 
 static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
-    uint32_t head = twi_load_relaxed(&insert->generation->spares), line = twi_arena_line(insert->arena, first);
+    uint32_t head = twi_load_relaxed(&insert->generation->aside.spares), line = twi_arena_line(insert->arena, first);
     do {
         twi_store_relaxed(&last->end_ms, head);
-    } while (!twi_cas_weak_acqrel(&insert->generation->spares, &head, line)); /* D7 */
+    } while (!twi_cas_weak_acqrel(&insert->generation->aside.spares, &head, line)); /* D7 */
 }
 
 /* Takes the whole list, so that no other thread can change a link meanwhile, and puts back what it does not need. */
 static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
     struct twi_cell *found = NULL, *first = NULL, *last = NULL;
-    uint32_t line = twi_swap_acqrel(&insert->generation->spares, 0); /* D8 */
+    uint32_t line = twi_swap_acqrel(&insert->generation->aside.spares, 0); /* D8 */
     while (line != 0) {
         struct twi_cell *cell = twi_arena_at(insert->arena, line);
         line = (uint32_t)twi_load_relaxed(&cell->end_ms);
@@ -109,7 +111,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
     if (in_group && (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
         /* most keys of a window with a forecast come here */
-    } else if (twi_unlikely(twi_load_relaxed(&insert->generation->spares) != 0) &&
+    } else if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {
         meta = twi_load_relaxed(&cell->meta) &
                ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
@@ -178,6 +180,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             if (grown == TWI_INDEX_SEALED) break;
             answer = TWI_NO_ROOM;
             if (grown == TWI_INDEX_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
+            twi_spill_prepare(arena, generation, insert->lookup.key.size);
             may_grow = grown == TWI_INDEX_GREW; /* no memory for a copy: fill the rest of this leaf */
             continue;
         }
@@ -256,6 +259,14 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
 
 #define SEAL_WORK 7u /* work for a counter: mostly a cache miss */
 
+/* Freezes a counter, whatever it counts with, and returns its final count. *lines: of a sketch that was closed now. */
+static int64_t freeze_counter(struct twi_arena *arena, struct twi_generation *generation, struct twi_cell *cell,
+                              uint64_t meta, uint32_t *lines) {
+    if (generation->turn.distinct) return twi_sketch_freeze(arena, cell, meta, lines);
+    int64_t shared = (meta & TWI_META_STRIPED) != 0 ? twi_stripes_freeze(cell) : 0;
+    return shared + twi_cell_freeze(cell, meta);
+}
+
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
     while (*work > 0) {
@@ -272,9 +283,13 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
             if (slot <= TWI_SLOT_CLOSED) continue;
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
             uint64_t meta = twi_cell_publish(cell);
-            int64_t shared = (meta & TWI_META_STRIPED) != 0 ? twi_stripes_freeze(cell) : 0;
-            frozen(ctx, cell, meta, shared + twi_cell_freeze(cell, meta));
-            cost += SEAL_WORK;
+            uint32_t lines = 0;
+            frozen(ctx, cell, meta, freeze_counter(arena, generation, cell, meta, &lines));
+            cost += SEAL_WORK + lines;
+            if (lines != 0 && cost >= *work) { /* sketches are large: the next call looks at this leaf once more */
+                *work = 0;
+                return false;
+            }
         }
         *work = *work > cost ? *work - cost : 0;
         uint32_t step = leaf->depth == 0 ? 0 : UINT32_C(1) << (TWI_TAG_BITS - leaf->depth);
@@ -296,7 +311,8 @@ static bool give_chunks(struct twi_arena *arena, struct twi_generation *generati
             struct twi_chunk *chunk = twi_arena_at(arena, line);
             uint32_t older = chunk->older, lines = chunk->lines;
             if (*work < lines) return false;
-            *work -= lines;
+            if (generation->turn.distinct && !twi_sketch_give(arena, generation, chunk, work)) return false;
+            *work = *work > lines ? *work - lines : 0;
             twi_store_relaxed(&generation->chunks[kind], older);
             twi_piece_give(arena, generation, line, lines);
             line = older;
@@ -349,7 +365,8 @@ static bool give_attached(struct twi_arena *arena, struct twi_generation *genera
 }
 
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (!give_attached(arena, generation, work) || !twi_table_shed(arena, generation, work)) return false;
+    if (!give_attached(arena, generation, work) || !twi_spill_give(arena, generation, work)) return false;
+    if (!twi_table_shed(arena, generation, work)) return false;
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     twi_arena_give(arena, twi_arena_line(arena, generation), lines);

@@ -4,6 +4,7 @@
  * has moved on does nothing. */
 #include "engine/turn/closing.h"
 
+#include "engine/turn/closing_tags.h"
 #include "engine/count/dirty.h"
 #include "engine/core/window_map.h"
 
@@ -19,14 +20,10 @@
 #define PASSED_MS 5000 /* how long the other engines have the first choice */
 #define FLOOR_ALL (INT64_C(1) << 52)
 
-_Atomic int64_t twi_closing_life_ms =
-    30000; /* engines return at most 10 s after Redis does; a hook may take half of this */
-_Atomic int64_t twi_closing_wait_ms = 60000;
-
 static bool is_ending(const struct tw_family *family) {
     return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
 }
-/* ---- a closer's life ---- */
+/* ---- the life of an election ---- */
 
 static bool has_hook(struct tw_family *family) {
     pthread_mutex_lock(&family->engine->roster.lock);
@@ -45,6 +42,10 @@ static struct twi_close_election *make_election(tw_engine *engine, struct twi_ge
     struct tw_family *family = generation->family;
     struct twi_close_election *election = calloc(1, sizeof *election);
     if (election == NULL) return NULL;
+    if (twi_closing_tags_are_used(family) && (election->tags = twi_closing_tags_create()) == NULL) {
+        free(election);
+        return NULL;
+    }
     election->generation = generation;
     twi_closing_keys_begin(&election->foreign, generation);
     election->start_ms = generation->start_ms;
@@ -66,6 +67,11 @@ struct twi_close_election *twi_close_election_of(const struct twi_generation *ge
     return election;
 }
 
+static void free_election(struct twi_close_election *election) {
+    twi_closing_tags_free(election->tags);
+    free(election);
+}
+
 /* If an answer is still in flight, that answer finds the election OVER and frees it. */
 static void end(struct twi_close_election *election) {
     struct twi_close_election **link = &election->generation->family->turn.closing.elections;
@@ -73,7 +79,7 @@ static void end(struct twi_close_election *election) {
     *link = election->next;
     twi_closing_keys_end(&election->foreign);
     election->state = TWI_ELECTION_OVER;
-    if (!election->in_flight) free(election);
+    if (!election->in_flight) free_election(election);
 }
 
 static void keep(struct tw_family *family, int64_t start_ms) {
@@ -89,6 +95,7 @@ static void end_closed(struct twi_close_election *election) {
 
 static void begin_again(struct twi_close_election *election) {
     election->listed = election->through = false;
+    if (election->tags != NULL) twi_closing_tags_reset(election->tags);
     enter(election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
           election->at_ms);
 }
@@ -96,9 +103,17 @@ static void begin_again(struct twi_close_election *election) {
 void twi_closing_restart(struct twi_generation *generation) {
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election == NULL || election->state == TWI_ELECTION_DONE || election->state == TWI_ELECTION_PARTIAL ||
-        election->state == TWI_ELECTION_UNSENT)
+        election->state == TWI_ELECTION_UNSENT ||
+        (election->state == TWI_ELECTION_DROP && election->generation->turn.hook_done))
         return;
+    bool claims = election->tags != NULL && !election->partial && election->state >= TWI_ELECTION_READ &&
+                  election->state <= TWI_ELECTION_CALL_HOOK;
     begin_again(election);
+    if (!claims) return;
+    /* The others may have lost something there, too. While the claim lasts, Redis does not look at what they hold up.
+     */
+    election->tags->pause_ms = generation->family->engine->turn.mono_ms;
+    enter(election, TWI_ELECTION_PASS, election->tags->pause_ms);
 }
 
 bool twi_closing_is_repeat(const struct twi_generation *generation) {
@@ -150,7 +165,7 @@ void twi_closing_free(struct tw_family *family) {
         struct twi_close_election *election = family->turn.closing.elections;
         family->turn.closing.elections = election->next;
         twi_closing_keys_end(&election->foreign);
-        free(election);
+        free_election(election);
     }
 }
 
@@ -158,8 +173,13 @@ void twi_closing_free(struct tw_family *family) {
 
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name) {
     struct twi_close_election *election = message->election;
-    if (election == NULL || election->state != TWI_ELECTION_READ || name.size == 0 || name.size > TW_KEY_SIZE_MAX)
+    bool indexed = election != NULL && election->tags != NULL;
+    if (election == NULL || election->state != (indexed ? TWI_ELECTION_FETCH : TWI_ELECTION_READ) || name.size == 0 ||
+        name.size > TW_KEY_SIZE_MAX) {
+        if (indexed && election->state == TWI_ELECTION_READ)
+            twi_closing_tags_note(election->tags, election->generation->family, name);
         return;
+    }
     if (twi_closing_keys_add(engine, &election->foreign, name) || election->is_short) return;
     election->is_short = true;
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_MEMORY,
@@ -181,19 +201,19 @@ void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_messag
     (void)engine; /* its turn */
 }
 
-/* ---- the window's steps ---- */
+/* ---- the steps of a window ---- */
 
 /* True if Redis has answered nothing about this family for the closing wait, while the window waits. */
 static bool is_away(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
     return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
-           twi_load_relaxed(&twi_closing_wait_ms);
+           engine->remote.tuning.closing_wait_ms;
 }
 
 /* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
  * counts. */
 static bool had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t wait_ms = twi_load_relaxed(&twi_closing_wait_ms), now_ms = engine->turn.mono_ms;
+    int64_t wait_ms = engine->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
     return !is_away(engine, generation) && now_ms - generation->turn.sealed_mono_ms >= wait_ms &&
            now_ms - generation->family->turn.closing.since_ms >= wait_ms;
 }
@@ -209,13 +229,13 @@ static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
 }
 
 /* True when every total was requested and has come. */
-static bool has_totals(tw_engine *engine, struct twi_close_election *election, bool drained, uint32_t *work) {
+static bool has_totals(struct twi_arena *arena, struct twi_close_election *election, bool drained, uint32_t *work) {
     struct twi_generation *generation = election->generation;
     if (election->cursor.done) return drained;
     if (*work == 0) return false;
     twi_store_relaxed(&generation->turn.wants_totals, true);
     election->cursor.looks = *work;
-    twi_table_walk(&engine->arena, generation, &election->cursor, request_total_of, generation);
+    twi_table_walk(arena, generation, &election->cursor, request_total_of, generation);
     *work = election->cursor.looks;
     if (election->cursor.done)
         (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
@@ -224,14 +244,20 @@ static bool has_totals(tw_engine *engine, struct twi_close_election *election, b
 
 static enum twi_closing call_hook(const tw_engine *engine, const struct twi_close_election *election) {
     int64_t left_ms = election->claim_ms - engine->turn.mono_ms;
-    if (!election->partial && left_ms < twi_load_relaxed(&twi_closing_life_ms) / 2) return TWI_CLOSING_WAIT;
+    if (!election->partial && left_ms < engine->remote.tuning.closing_life_ms / 2) return TWI_CLOSING_WAIT;
     return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
 }
 
 static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
                                      uint32_t *work) {
-    bool late = engine->turn.mono_ms - election->totals_ms >= twi_load_relaxed(&twi_closing_wait_ms);
-    if (!has_totals(engine, election, drained, work) && !late) return TWI_CLOSING_WAIT;
+    bool late = engine->turn.mono_ms - election->totals_ms >= engine->remote.tuning.closing_wait_ms;
+    if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
+    if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
+        election->tags->pause_ms =
+            engine->peers.closing_pause_ms; /* by then the others hold up what they owe that store */
+        enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
+        return TWI_CLOSING_WAIT;
+    }
     election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms: the claim is renewed as before */
     election->is_short = election->is_short || !drained;
     return call_hook(engine, election);
@@ -268,7 +294,7 @@ void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generat
             enter(election, claimed ? TWI_ELECTION_DONE : TWI_ELECTION_PARTIAL, engine->turn.mono_ms);
         else
             end(election);
-    } else if (claimed && engine->turn.mono_ms - election->chosen_ms >= twi_load_relaxed(&twi_closing_wait_ms)) {
+    } else if (claimed && engine->turn.mono_ms - election->chosen_ms >= engine->remote.tuning.closing_wait_ms) {
         enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
     }
 }
@@ -284,9 +310,22 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
     end(election);
 }
 
+/* When a window may be claimed: not while a store that was empty a while ago makes a claim useless. */
+static int64_t claim_at_ms(const struct twi_generation *generation) {
+    const tw_engine *engine = generation->family->engine;
+    bool waits = engine->peers.closing_pause_ms > engine->turn.mono_ms;
+    return waits ? engine->peers.closing_pause_ms : engine->turn.mono_ms;
+}
+
 /* This engine no longer claims the window. */
 static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
     struct twi_generation *generation = election->generation;
+    if (election->tags != NULL && election->tags->pause_ms != 0) {
+        bool listed = election->listed; /* if not, the others need the names meanwhile */
+        enter(election, listed ? TWI_ELECTION_CLAIM : TWI_ELECTION_LIST, listed ? claim_at_ms(generation) : now_ms);
+        election->tags->pause_ms = 0;
+        return;
+    }
     enter(election, TWI_ELECTION_CLAIM, now_ms + PASSED_MS);
     if (!twi_load_relaxed(&generation->family->requests.close_requested)) return;
     twi_closing_note_unreported(
@@ -295,7 +334,7 @@ static void take_pass_answer(struct twi_close_election *election, int64_t now_ms
     end(election);
 }
 
-/* ---- what is said ---- */
+/* ---- messages to Redis ---- */
 
 static bool holds_up(struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
@@ -347,7 +386,7 @@ static void fill_heartbeat(struct tw_family *family, struct twi_closing_message 
     message->end_count = ends.count;
     message->family = family;
     message->known = family->turn.closing.known;
-    message->life_ms = twi_load_relaxed(&twi_closing_life_ms);
+    message->life_ms = engine->remote.tuning.closing_life_ms;
     message->sent_ms = engine->turn.mono_ms;
 }
 
@@ -375,7 +414,7 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
 static void end_list(struct twi_close_election *election) {
     election->listed = election->through = true;
     if (!election->lists_only) {
-        enter(election, TWI_ELECTION_CLAIM, election->generation->family->engine->turn.mono_ms);
+        enter(election, TWI_ELECTION_CLAIM, claim_at_ms(election->generation));
         return;
     }
     election->generation->turn.hook_done = true;
@@ -386,19 +425,24 @@ static void end_list(struct twi_close_election *election) {
 }
 
 /* Returns false if there is no page to send now. */
-static bool fill_page(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+static bool fill_page(struct twi_arena *arena, struct twi_close_election *election,
+                      struct twi_closing_message *message) {
     struct page page = {message, &election->cursor, 0};
     election->page = election->cursor;
     election->cursor.looks = TWI_WORK_TURN;
-    if (!election->cursor.done)
-        twi_table_walk(&engine->arena, election->generation, &election->cursor, list_name, &page);
+    if (!election->cursor.done) twi_table_walk(arena, election->generation, &election->cursor, list_name, &page);
     if (message->name_count == 0 && election->cursor.done) end_list(election);
     return message->name_count != 0;
 }
 
 static enum twi_closing_verb verb_of(const struct twi_close_election *election) {
+    if (election->tags != NULL && election->tags->renews) return TWI_CLOSING_SEND_CLAIM;
     switch (election->state) {
-    case TWI_ELECTION_LIST: return TWI_CLOSING_SEND_LIST;
+    case TWI_ELECTION_LIST:
+    case TWI_ELECTION_CONFIRM: return TWI_CLOSING_SEND_LIST;
+    case TWI_ELECTION_ADD: return TWI_CLOSING_SEND_ADD;
+    case TWI_ELECTION_FETCH: return TWI_CLOSING_SEND_FETCH;
+    case TWI_ELECTION_DROP: return TWI_CLOSING_SEND_DROP;
     case TWI_ELECTION_READ: return TWI_CLOSING_SEND_READ;
     case TWI_ELECTION_PASS: return TWI_CLOSING_SEND_PASS;
     case TWI_ELECTION_PARTIAL: return TWI_CLOSING_SEND_PARTIAL;
@@ -413,15 +457,41 @@ static bool is_silent(const struct twi_close_election *election) {
     return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
 }
 
-static bool is_due(const tw_engine *engine, const struct twi_close_election *election) {
-    return !election->in_flight && election->at_ms <= engine->turn.mono_ms && !is_silent(election);
+static bool is_due(const struct twi_turn_state *turn, const struct twi_close_election *election) {
+    return !election->in_flight && election->at_ms <= turn->mono_ms && !is_silent(election);
+}
+
+/* Where names lie by tag, reading them does not renew the claim: they lie in other stores. */
+static bool must_renew(const struct twi_turn_state *turn, const struct twi_close_election *election) {
+    bool reads = election->state == TWI_ELECTION_READ || election->state == TWI_ELECTION_FETCH;
+    return reads && !election->partial && turn->mono_ms >= election->tags->renew_ms;
+}
+
+/* Puts into the message what it says of names. Returns false if it cannot be sent now. */
+static bool fill(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    struct twi_closing_tags *tags = election->tags;
+    if (tags == NULL) return message->verb != TWI_CLOSING_SEND_LIST || fill_page(&engine->arena, election, message);
+    message->round = tags->round;
+    message->group = tags->group;
+    if (election->state == TWI_ELECTION_ADD) {
+        if (twi_closing_tags_fill(tags, election->generation, &election->cursor, message)) return true;
+        if (!election->cursor.done) return false;
+        twi_closing_tags_confirm(tags);
+        enter(election, TWI_ELECTION_CONFIRM, election->at_ms);
+        message->verb = verb_of(election);
+    }
+    if (election->state != TWI_ELECTION_CONFIRM || twi_closing_tags_fill_index(tags, message)) return true;
+    end_list(election); /* this engine counted no key */
+    return false;
 }
 
 static bool message_of(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
     const struct twi_generation *generation = election->generation;
     message->name_count = 0;
+    if (election->tags != NULL) election->tags->renews = must_renew(&engine->turn, election);
     message->verb = verb_of(election);
-    if (message->verb == TWI_CLOSING_SEND_LIST && !fill_page(engine, election, message)) return false;
+    message->by_tag = election->tags != NULL;
+    if (!fill(engine, election, message)) return false;
     message->election = election;
     message->start_ms = generation->start_ms;
     message->end_ms = generation->end_ms;
@@ -438,7 +508,9 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
 static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
     struct twi_family_close_state *closing = &family->turn.closing;
     if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
+    if (family->engine->turn.mono_ms < closing->kept_at_ms) return false;
     message->verb = TWI_CLOSING_SEND_DONE;
+    message->by_tag = twi_closing_tags_are_used(family);
     message->election = NULL;
     message->start_ms = closing->kept[(closing->kept_count - closing->kept_repeat) % TWI_CLOSED_KEPT];
     message->end_ms = message->start_ms;
@@ -451,7 +523,7 @@ static bool send_kept(struct tw_family *family, struct twi_closing_message *mess
 static bool all_is_over(const struct tw_family *family) {
     for (uint32_t line = family->turn.generations; line != 0;) {
         const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
-        if (twi_load_relaxed(&((struct twi_generation *)generation)->phase) < TWI_HISTORY) return false;
+        if (twi_load_relaxed(&generation->phase) < TWI_HISTORY) return false;
         line = generation->turn.next_all;
     }
     return true;
@@ -464,6 +536,7 @@ static bool send_heartbeat(struct tw_family *family, struct twi_closing_message 
     if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
     bool comes = !closing->came && !is_ending(family);
     message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : comes ? TWI_CLOSING_SEND_JOIN : TWI_CLOSING_SEND_HEARTBEAT;
+    message->by_tag = twi_closing_tags_are_used(family);
     message->election = NULL;
     message->start_ms = message->end_ms = message->expiry_ms = 0;
     fill_heartbeat(family, message);
@@ -475,7 +548,7 @@ static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_
     for (struct twi_close_election *election = family->turn.closing.elections, *next; election != NULL;
          election = next) {
         next = election->next;
-        if (is_due(engine, election) && message_of(engine, election, message)) return true;
+        if (is_due(&engine->turn, election) && message_of(engine, election, message)) return true;
     }
     return send_kept(family, message) || send_heartbeat(family, message);
 }
@@ -487,14 +560,30 @@ bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     return false;
 }
 
-void twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
-    static const char *const what[] = {"closers", "closed", "names"};
+/* ADD, FETCH and DROP: sent to the set of names of one group, not to the election. */
+static bool is_of_names(enum twi_closing_verb verb) {
+    return verb >= TWI_CLOSING_SEND_ADD;
+}
+
+size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+    const char *const what[] = {"closers", "closed", message->by_tag ? "groups" : "names"};
     const struct twi_key_template *template = &message->family->template;
-    char name[TWI_REDIS_KEY_MAX];
+    char name[TWI_REDIS_KEY_MAX], set[16] = "names";
+    if (is_of_names(message->verb)) {
+        if (message->round != 0) (void)snprintf(set, sizeof set, "names%u", message->round % TWI_CLOSING_TAGS_ROUNDS);
+        size_t size = twi_key_template_render_group(template, message->group, message->start_ms, name);
+        sizes[0] = twi_key_template_own(template, set, name, size, keys[0]);
+        return 1;
+    }
     for (int i = 0; i < 3; i++) {
         size_t size = twi_key_template_render(template, tw_bytes("", 0), i == 0 ? 0 : message->start_ms, name);
         sizes[i] = twi_key_template_own(template, what[i], name, size, keys[i]);
     }
+    return 3;
+}
+
+void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
+    if (engine->peers.closing_pause_ms < until_ms) engine->peers.closing_pause_ms = until_ms;
 }
 
 int64_t twi_port_closing_due(tw_engine *engine) {
@@ -511,7 +600,7 @@ int64_t twi_port_closing_due(tw_engine *engine) {
     return due_ms;
 }
 
-/* ---- what is answered ---- */
+/* ---- replies of Redis ---- */
 
 /* With many engines, Redis asks for longer intervals. */
 static int64_t heartbeat_ms(const struct tw_family *family) {
@@ -542,6 +631,7 @@ static void take_family_answer(struct tw_family *family, const struct twi_closin
     if (message->verb == TWI_CLOSING_SEND_DONE) {
         closing->kept_in_flight = false;
         if (answered && closing->kept_repeat != 0) closing->kept_repeat--;
+        if (!answered) closing->kept_at_ms = now_ms + AGAIN_MS;
         return;
     }
     closing->in_flight = false;
@@ -553,16 +643,33 @@ static void take_family_answer(struct tw_family *family, const struct twi_closin
     }
 }
 
+static bool is_reading(const struct twi_close_election *election) {
+    return election->state == TWI_ELECTION_READ || election->state == TWI_ELECTION_FETCH;
+}
+
+static void begin_reading(struct twi_close_election *election, int64_t now_ms) {
+    enter(election, TWI_ELECTION_READ, now_ms);
+    (void)snprintf(election->scan, sizeof election->scan, "0");
+    if (election->tags != NULL) election->tags->found = (struct twi_closing_groups){{0}};
+}
+
 static void chosen(struct twi_close_election *election, const struct twi_closing_message *message, int64_t now_ms) {
     election->claim_ms = message->sent_ms + message->life_ms;
+    int64_t renew_ms = now_ms + message->life_ms / 3;
+    if (election->tags != NULL) election->tags->renew_ms = renew_ms;
     if (election->state != TWI_ELECTION_CLAIM) { /* renewed */
-        election->at_ms = now_ms + message->life_ms / 3;
+        election->at_ms = is_reading(election) ? now_ms : renew_ms;
         return;
     }
     election->chosen_ms = now_ms;
     election->through = true;
-    enter(election, TWI_ELECTION_READ, now_ms);
-    (void)snprintf(election->scan, sizeof election->scan, "0");
+    begin_reading(election, now_ms);
+}
+
+/* Where names lie by tag, they take more than one message: until all are there, the window is held up. */
+static void begin_list(struct twi_close_election *election, int64_t now_ms) {
+    if (election->tags != NULL) election->through = false;
+    enter(election, TWI_ELECTION_LIST, now_ms);
 }
 
 static void take_claim_answer(struct twi_close_election *election, const struct twi_closing_message *message,
@@ -571,7 +678,7 @@ static void take_claim_answer(struct twi_close_election *election, const struct 
     if (kind == TWI_CLOSING_REPLY_YOU)
         chosen(election, message, now_ms);
     else if (kind == TWI_CLOSING_REPLY_LIST)
-        enter(election, TWI_ELECTION_LIST, now_ms);
+        begin_list(election, now_ms);
     else
         enter(election, TWI_ELECTION_CLAIM,
               now_ms + in_a_crowd(election->generation->family, kind == TWI_CLOSING_REPLY_OTHER ? OTHER_MS : AGAIN_MS));
@@ -579,24 +686,57 @@ static void take_claim_answer(struct twi_close_election *election, const struct 
 
 static void take_last_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
     if (kind == TWI_CLOSING_REPLY_YOU) {
-        enter(election, TWI_ELECTION_READ, now_ms);
-        (void)snprintf(election->scan, sizeof election->scan, "0");
+        begin_reading(election, now_ms);
     } else {
         election->generation->turn.hook_done = true; /* other engines continue with the window */
         end(election);
     }
 }
 
+static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
+    election->totals_ms = now_ms;
+    enter(election, TWI_ELECTION_TOTALS, now_ms);
+}
+
+/* The names of the next group are read, from the beginning; or all are. */
+static void fetch_next(struct twi_close_election *election, int64_t now_ms) {
+    if (!twi_closing_tags_next(election->tags)) {
+        begin_totals(election, now_ms);
+        return;
+    }
+    enter(election, TWI_ELECTION_FETCH, now_ms);
+    (void)snprintf(election->scan, sizeof election->scan, "0");
+}
+
 static void take_read_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                              int64_t now_ms) {
+    bool fetches = election->state == TWI_ELECTION_FETCH;
     if (answer->kind != TWI_CLOSING_REPLY_YOU) {
         enter(election, TWI_ELECTION_CLAIM, now_ms);
     } else if (strcmp(answer->scan, "0") != 0) {
         (void)snprintf(election->scan, sizeof election->scan, "%s", answer->scan);
         election->at_ms = now_ms;
+    } else if (election->tags == NULL) {
+        begin_totals(election, now_ms);
     } else {
-        election->totals_ms = now_ms;
-        enter(election, TWI_ELECTION_TOTALS, now_ms);
+        if (fetches) twi_closing_tags_done(election->tags);
+        if (!fetches) twi_closing_tags_do_found(election->tags);
+        fetch_next(election, now_ms);
+    }
+}
+
+/* The sets of the next group are removed; or all are. */
+static void drop_next(struct twi_close_election *election, int64_t now_ms) {
+    struct twi_closing_tags *tags = election->tags;
+    if (twi_closing_tags_next(tags)) {
+        enter(election, TWI_ELECTION_DROP, now_ms);
+    } else if (tags->relists) {
+        twi_closing_tags_reset(tags);
+        enter(election, TWI_ELECTION_LIST, now_ms);
+    } else if (election->generation->turn.hook_done) {
+        end(election);
+    } else {
+        enter(election, TWI_ELECTION_CLAIM, now_ms);
     }
 }
 
@@ -606,40 +746,110 @@ static bool has_sent(const struct twi_close_election *election, const struct twi
 }
 
 /* Redis has recorded that the window is closed. If counts came meanwhile (LATE), the window is closed again, by the
- * engine that wins the next claim. */
-static void take_done_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
-    if (kind != TWI_CLOSING_REPLY_LATE) {
-        end_closed(election);
-        return;
+ * engine that wins the next claim. By tag: the sets go if names are added to the next round's from now on. */
+static void take_done_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
+                             int64_t now_ms) {
+    struct twi_generation *generation = election->generation;
+    bool late = answer->kind == TWI_CLOSING_REPLY_LATE;
+    generation->turn.hook_done = !late;
+    if (!late) keep(generation->family, election->start_ms);
+    if (election->tags != NULL && answer->round > election->tags->round) {
+        twi_closing_tags_do_found(election->tags);
+        drop_next(election, now_ms);
+    } else if (late) {
+        enter(election, TWI_ELECTION_CLAIM, now_ms);
+    } else {
+        end(election);
     }
-    election->generation->turn.hook_done = false;
-    enter(election, TWI_ELECTION_CLAIM, now_ms);
 }
 
-static void take_list_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
+static void take_index_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
+                              int64_t now_ms) {
+    struct twi_closing_tags *tags = election->tags;
+    election->at_ms = now_ms;
+    if (election->state == TWI_ELECTION_LIST) {
+        twi_closing_tags_reset(tags);
+        tags->round = answer->round;
+        enter(election, TWI_ELECTION_ADD, now_ms);
+    } else if (answer->round != tags->round) { /* it was closed meanwhile: these names come too late for it */
+        twi_closing_tags_do_own(tags);
+        tags->relists = true;
+        drop_next(election, now_ms);
+    } else {
+        twi_closing_tags_confirmed(tags);
+        if (!twi_closing_tags_next(tags)) end_list(election);
+    }
+}
+
+static void take_list_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
+                             int64_t now_ms) {
     election->at_ms = now_ms; /* send the next page now */
-    if (kind == TWI_CLOSING_REPLY_LATE && election->lists_only) note_late(election);
-    if (election->cursor.done) end_list(election);
+    if (answer->kind == TWI_CLOSING_REPLY_LATE && election->lists_only) note_late(election);
+    if (election->tags != NULL)
+        take_index_answer(election, answer, now_ms);
+    else if (election->cursor.done)
+        end_list(election);
+}
+
+/* A set of names has done what was asked. */
+static void take_set_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
+                            int64_t now_ms) {
+    struct twi_closing_tags *tags = election->tags;
+    tags->failing_ms = 0;
+    election->at_ms = now_ms;
+    if (election->state == TWI_ELECTION_FETCH) {
+        take_read_answer(election, answer, now_ms);
+    } else if (election->state == TWI_ELECTION_DROP) {
+        twi_closing_tags_done(tags);
+        drop_next(election, now_ms);
+    } else {
+        twi_closing_tags_added(tags);
+    }
+}
+
+/* A set of names does not answer. After the closing wait the election goes on without it. */
+static void take_set_failure(tw_engine *engine, struct twi_close_election *election) {
+    struct twi_closing_tags *tags = election->tags;
+    int64_t now_ms = engine->turn.mono_ms;
+    if (tags->failing_ms == 0) tags->failing_ms = now_ms != 0 ? now_ms : 1;
+    if (now_ms - tags->failing_ms < engine->remote.tuning.closing_wait_ms) return;
+    if (election->state == TWI_ELECTION_FETCH) {
+        election->is_short = true;
+        twi_closing_tags_done(tags);
+        fetch_next(election, now_ms);
+    } else if (election->state == TWI_ELECTION_DROP) {
+        twi_closing_tags_done(tags);
+        drop_next(election, now_ms);
+    } else {
+        twi_closing_tags_skip(tags);
+        twi_closing_note_unreported(election->generation, "a store did not take the names of some of its keys");
+    }
 }
 
 static void take_closer_answer(struct twi_close_election *election, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer, int64_t now_ms) {
     if (!has_sent(election, message) || answer->kind == TWI_CLOSING_REPLY_NEW) return;
     if (message->verb == TWI_CLOSING_SEND_DONE) {
-        take_done_answer(election, answer->kind, now_ms);
+        take_done_answer(election, answer, now_ms);
+        return;
+    }
+    if (is_of_names(message->verb)) {
+        take_set_answer(election, answer, now_ms);
         return;
     }
     if (answer->kind == TWI_CLOSING_REPLY_DONE) {
         end_by_others(election);
         return;
     }
-    if (answer->kind == TWI_CLOSING_REPLY_YOU && message->verb != TWI_CLOSING_SEND_READ)
+    if (answer->kind == TWI_CLOSING_REPLY_YOU && message->verb != TWI_CLOSING_SEND_READ) {
         election->is_repeat = answer->is_repeat;
+        if (election->tags != NULL) election->tags->round = answer->round;
+    }
     switch (message->verb) {
     case TWI_CLOSING_SEND_CLAIM: take_claim_answer(election, message, answer->kind, now_ms); break;
     case TWI_CLOSING_SEND_LAST: take_last_answer(election, answer->kind, now_ms); break;
     case TWI_CLOSING_SEND_READ: take_read_answer(election, answer, now_ms); break;
-    case TWI_CLOSING_SEND_LIST: take_list_answer(election, answer->kind, now_ms); break;
+    case TWI_CLOSING_SEND_LIST: take_list_answer(election, answer, now_ms); break;
     case TWI_CLOSING_SEND_PARTIAL: end(election); break;
     case TWI_CLOSING_SEND_PASS: take_pass_answer(election, now_ms); break;
     default: break;
@@ -651,12 +861,13 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
     struct twi_close_election *election = message->election;
     bool answered = answer->kind != TWI_CLOSING_REPLY_RESEND && answer->kind != TWI_CLOSING_REPLY_REFUSED;
     int64_t now_ms = engine->turn.mono_ms;
+    bool of_names = is_of_names(message->verb);
     if (election != NULL) election->in_flight = false;
     if (election != NULL && election->state == TWI_ELECTION_OVER) {
-        free(election);
+        free_election(election);
         election = NULL;
     }
-    if (answered) take_reply_time(message->family, answer);
+    if (answered && !of_names) take_reply_time(message->family, answer);
     if (message->election == NULL) {
         take_family_answer(message->family, message, answered);
     } else if (election != NULL && answered) {
@@ -665,11 +876,13 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         election->at_ms = now_ms + (answer->kind == TWI_CLOSING_REPLY_REFUSED ? REFUSED_MS : AGAIN_MS);
         if (message->verb == TWI_CLOSING_SEND_LIST && election->state == TWI_ELECTION_LIST)
             election->cursor = election->page;
+        if (of_names && has_sent(election, message)) take_set_failure(engine, election);
     }
-    if (answer->kind == TWI_CLOSING_REPLY_REFUSED) message->family->turn.closing.at_ms = now_ms + REFUSED_MS;
+    if (answer->kind == TWI_CLOSING_REPLY_REFUSED && !of_names)
+        message->family->turn.closing.at_ms = now_ms + REFUSED_MS;
 }
 
-/* ---- the end ---- */
+/* ---- leaving ---- */
 
 bool twi_closing_is_busy(const struct tw_family *family) {
     const struct twi_family_close_state *closing = &family->turn.closing;

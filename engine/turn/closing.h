@@ -9,7 +9,7 @@
  *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
  *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
  *   closed, but this engine owes counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
- * The script is sync/script/close_election.lua.
+ * The script is sync/script/close_election.lua. Where keys lie in several stores, their names do, too: closing_tags.h.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it holds up. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
@@ -29,13 +29,17 @@
 
 enum twi_close_election_state {
     TWI_ELECTION_CLAIM,
-    TWI_ELECTION_LIST,
-    TWI_ELECTION_READ,
+    TWI_ELECTION_LIST,    /* by tag: announce that names will be added */
+    TWI_ELECTION_ADD,     /* by tag: add the names, group by group */
+    TWI_ELECTION_CONFIRM, /* by tag: list the groups */
+    TWI_ELECTION_READ,    /* by tag: read the groups */
+    TWI_ELECTION_FETCH,   /* by tag: read the names, group by group */
     TWI_ELECTION_TOTALS,
     TWI_ELECTION_CALL_HOOK,
-    TWI_ELECTION_PASS,    /* the hook returned false for a minute: let another engine's hook try */
+    TWI_ELECTION_PASS, /* give the claim up: the hook returned false for a minute, or a store was empty a while ago */
     TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
     TWI_ELECTION_DONE,
+    TWI_ELECTION_DROP,   /* by tag: remove the sets of names */
     TWI_ELECTION_UNSENT, /* others closed the window without counts that this engine still owes */
     TWI_ELECTION_OVER
 };
@@ -62,13 +66,11 @@ struct twi_close_election {
     int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
     uint64_t acked_units;            /* UNSENT: what Redis had acknowledged when the window was closed */
     struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
+    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL: in one set */
 };
 
 /* The election of this window. NULL: it has not begun, or it has ended. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
-
-/* The lifetime of a heartbeat and of a claim; how long the hook waits for Redis. Tests shorten them. */
-extern _Atomic int64_t twi_closing_life_ms, twi_closing_wait_ms;
 
 enum twi_closing {
     TWI_CLOSING_WAIT,
@@ -88,7 +90,8 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
 /* True if a window that is sealed and still owes has held the others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
-/* Redis has lost its data: nothing that was sent about the window counts any more. */
+/* Redis has lost its data, or one of its stores has, with counts of the window: nothing that was sent about the window
+ * counts any more. */
 void twi_closing_restart(struct twi_generation *generation);
 
 /* True while a message about the family has no answer yet. */

@@ -12,6 +12,7 @@
 #include "engine/turn/gauge.h"
 #include "engine/limit/overshoot.h"
 #include "engine/turn/restore_notes.h"
+#include "engine/table/sketch.h"
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
@@ -55,6 +56,24 @@ static void sort_pending(tw_engine *engine) {
     engine->collector.pending_new = 0;
 }
 
+/* The item of a counter of distinct elements. Its `delta` says only whether there is something new. */
+static bool make_distinct(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                          struct twi_item *item) {
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, as in make_item() */
+    struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
+    bool asked = twi_load_relaxed(&cell->asked) != 0, sealed = (word & TWI_FROZEN) != 0;
+    int64_t sum = twi_sketch_sum(&engine->arena, cell), delta = sum - twi_load_relaxed(&cold->handed);
+    if (delta == 0 && !asked && !sealed) return false;
+    if (asked) twi_store_relaxed(&cell->asked, 0);
+    twi_store_relaxed(&cold->handed, sum);
+    *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
+    item->expiry_ms = generation->expiry_ms;
+    item->flags = (uint16_t)(TWI_ITEM_DISTINCT | (sealed ? TWI_ITEM_SEALED : asked ? TWI_ITEM_ASKED : 0));
+    generation->turn.outstanding++;
+    engine->collector.items_out += delta != 0;
+    return true;
+}
+
 /* Makes one counter's item. Returns false if there is nothing to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
@@ -62,6 +81,9 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if (twi_unlikely(engine->collector.delayed->count != 0) && twi_delayed_holds(engine->collector.delayed, cell))
         return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (twi_unlikely((meta & TWI_META_PARKED) != 0)) return false; /* as above */
+    if (generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0)
+        return make_distinct(engine, generation, cell, item);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: reads and clears in one operation */
     bool sealed = (word & TWI_FROZEN) != 0;
@@ -87,7 +109,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
         item->flags |= TWI_ITEM_FROM_FIRST;
     }
     if (twi_load_relaxed(&cold->total_state) == 0) item->flags |= TWI_ITEM_FIRST;
-    if ((meta & TWI_META_OVERFLOW) != 0) item->flags |= TWI_ITEM_OVERFLOW;
+    item->flags |= (meta & TWI_META_OVERFLOW) != 0 ? TWI_ITEM_OVERFLOW : generation->family->kind.item_flags;
     if (part) {
         item->flags |= TWI_ITEM_GAUGE;
         item->units = value;

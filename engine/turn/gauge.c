@@ -48,7 +48,7 @@ void twi_gauge_turn(tw_engine *engine) {
     for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
          family = twi_load_acquire(&family->entry.next_special)) {
         if (!family->kind.gauge || twi_gauge_leaves(family)) continue;
-        int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms();
+        int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms(family->engine);
         if (!family->turn.gauge.runs && engine->turn.mono_ms < next_ms) continue;
         struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
         if (generation == NULL) continue;

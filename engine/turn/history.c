@@ -21,10 +21,10 @@
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
 #define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
 
-static void push(tw_engine *engine, struct twi_generation *generation) {
+static void push(struct twi_arena *arena, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     generation->turn.history.next = family->turn.history.waiting;
-    family->turn.history.waiting = twi_arena_line(&engine->arena, generation);
+    family->turn.history.waiting = twi_arena_line(arena, generation);
 }
 
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
@@ -36,7 +36,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     if (generation->turn.history.in_hand) return;
     generation->turn.history.in_hand = true;
     generation->turn.pack_after_ms = 0;
-    push(engine, generation);
+    push(&engine->arena, generation);
     family->turn.history.mono_ms = engine->turn.mono_ms;
 }
 
@@ -80,7 +80,7 @@ static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32
     if (!twi_packed_unmake(&engine->arena, generation, &generation->turn.history.packing, work)) return false;
     generation->turn.history.unpacking = false;
     generation->turn.history.in_hand = generation->turn.pack_after_ms != INT64_MAX && is_over(generation);
-    if (generation->turn.history.in_hand) push(engine, generation);
+    if (generation->turn.history.in_hand) push(&engine->arena, generation);
     return true;
 }
 
@@ -113,9 +113,9 @@ static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
     generation->turn.taken = generation->turn.owed = 0;
 }
 
-bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
-    struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
-    if (!twi_table_shed(&engine->arena, generation, work)) return false;
+bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    struct twi_packed *packed = twi_arena_at(arena, twi_load_relaxed(&generation->packed));
+    if (!twi_table_shed(arena, generation, work)) return false;
     packed->table = TWI_TABLE_GONE;
     packed->revived = (struct twi_packed_cursor){0};
     return true;
@@ -134,7 +134,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
         forget_marks(engine, generation);
         twi_restore_note_shed(generation);
     }
-    if (!twi_history_shed(engine, generation, work)) return false;
+    if (!twi_history_shed(&engine->arena, generation, work)) return false;
     generation->turn.history.in_hand = false;
     return true;
 }
@@ -159,12 +159,12 @@ void twi_history_turn(tw_engine *engine, struct tw_family *family) {
     } while (work != before);
 }
 
-void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family) {
+void twi_history_forget_dropped(struct twi_arena *arena, struct tw_family *family) {
     if (family->turn.history.packing != 0 &&
-        twi_load_relaxed(&twi_generation_at(&engine->arena, family->turn.history.packing)->phase) == TWI_DROPPED)
+        twi_load_relaxed(&twi_generation_at(arena, family->turn.history.packing)->phase) == TWI_DROPPED)
         family->turn.history.packing = 0;
     for (uint32_t *link = &family->turn.history.waiting; *link != 0;) {
-        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        struct twi_generation *generation = twi_generation_at(arena, *link);
         if (twi_load_relaxed(&generation->phase) == TWI_DROPPED)
             *link = generation->turn.history.next;
         else
@@ -172,10 +172,10 @@ void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family) {
     }
 }
 
-bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+bool twi_history_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     uint32_t packed = twi_load_relaxed(&generation->packed);
-    if (!twi_packed_unmake(&engine->arena, generation, &generation->turn.history.packing, work)) return false;
-    bool gone = twi_packed_unmake(&engine->arena, generation, &packed, work);
+    if (!twi_packed_unmake(arena, generation, &generation->turn.history.packing, work)) return false;
+    bool gone = twi_packed_unmake(arena, generation, &packed, work);
     twi_store_relaxed(&generation->packed, packed);
     return gone;
 }

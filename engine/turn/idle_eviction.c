@@ -59,7 +59,7 @@ void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, in
     if (!twi_cell_is_frozen(item->cell)) return;
     struct twi_generation *next = twi_window_find(family, item->generation->start_ms + 1);
     if (next == NULL) return;
-    struct twi_lookup_key lookup = twi_idle_lookup_key(engine, item->cell);
+    struct twi_lookup_key lookup = twi_idle_lookup_key(&engine->hashing, item->cell);
     struct twi_cell *successor = twi_table_find(&engine->arena, next, &lookup);
     if (successor != NULL && (twi_load_relaxed(&successor->meta) & TWI_META_SUCCESSOR) != 0)
         set_base(engine, next, successor, total);
@@ -102,7 +102,7 @@ void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *g
     twi_section_enter(self);
     struct twi_generation *current = twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0);
     struct twi_cell *successor = NULL;
-    if (current != NULL && twi_idle_insert(current, self, twi_idle_lookup_key(engine, cell), generation, cell,
+    if (current != NULL && twi_idle_insert(current, self, twi_idle_lookup_key(&engine->hashing, cell), generation, cell,
                                            &successor) == TWI_INSERTED) {
         uint64_t meta = twi_cell_publish(successor);
         if (!twi_cell_is_known(successor, meta))

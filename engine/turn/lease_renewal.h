@@ -5,14 +5,15 @@
 #include "tallywheel.h"
 
 struct twi_generation;
+struct twi_leases;
 
 /* Begins as a fresh instance; also in a forked child. */
-void twi_leases_begin(tw_engine *engine);
+void twi_leases_begin(struct twi_leases *leases);
+void twi_leases_free(struct twi_leases *leases);
 /* No thread can reach this generation any more: its leases leave all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
-/* While closing: true if every unit in hand was returned and Redis has acknowledged that. */
-bool twi_leases_are_returned(tw_engine *engine);
-/* True if, in addition, Redis knows that this engine takes no part in leases any more, or if it never did. */
+/* While closing: true if every unit in hand was returned, and every store knows that this engine takes no part in
+ * leases any more, or if it never did. */
 bool twi_leases_are_over(tw_engine *engine);
 /* The window has ended: its stranded units are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);

@@ -37,6 +37,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
     if (generation->family->kind.gauge) return true; /* a gauge contribution expires by itself */
+    if (generation->turn.distinct) return true;      /* registers are no units */
     twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
                     twi_generation_start_ms(generation), delta,
                     twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);

@@ -19,6 +19,7 @@
 
 struct begin {
     tw_engine *engine;
+    uint32_t store;
     int64_t now_ms;
     uint64_t lost;
 };
@@ -39,30 +40,54 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {
     struct begin *begin = ctx;
-    if (!generation->synced) return;
+    struct twi_restore_stores *stores = begin->engine->restore->stores;
+    if (!generation->synced || generation->turn.distinct) return;
+    uint64_t acked = twi_restore_acked(stores, generation, begin->store);
+    if (acked == 0 && stores->map != NULL) return; /* nothing of it is in that store */
     /* there, each key has an end of its own */
     bool ends = generation->expiry_ms != 0 && !generation->family->kind.from_first;
     bool over = generation->turn.restore.over || (ends && generation->expiry_ms <= begin->now_ms);
-    if (generation->turn.restore.unrestorable && !over) begin->lost += generation->turn.acked_units;
+    if (generation->turn.restore.unrestorable && !over) begin->lost += acked;
     twi_closing_restart(generation);
-    if (over || generation->turn.restore.unrestorable) generation->turn.acked_units = 0;
-    begin->engine->restore->untold += generation->turn.acked_units;
-    if (generation->turn.acked_units != 0 && !generation->turn.restore.listed)
-        list_generation(begin->engine, generation);
+    if (over || generation->turn.restore.unrestorable) {
+        twi_restore_acked_less(stores, generation, begin->store, acked);
+        return;
+    }
+    twi_restore_store_at(stores, begin->store)->untold += acked;
+    if (acked != 0 && !generation->turn.restore.listed) list_generation(begin->engine, generation);
+}
+
+/* Of a packed window only estimates are left. */
+static void list_distinct(void *ctx, struct twi_generation *generation) {
+    tw_engine *engine = ctx;
+    bool over = generation->expiry_ms != 0 && generation->expiry_ms <= twi_restore_redis_now_ms(engine);
+    if (!over && !twi_generation_is_packed(generation) && !generation->turn.restore.listed)
+        list_generation(engine, generation);
+}
+
+void twi_port_distinct_again(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
+        if (!family->kind.is_distinct || !family->kind.synced) continue;
+        twi_window_visit(family, list_distinct, engine);
+        engine->restore->cursor = (struct twi_cursor){0}; /* another generation is the first of the list now */
+    }
 }
 
 void twi_port_forgotten(tw_engine *engine) {
     engine->collector.forgot_mono_ms = engine->turn.mono_ms;
+    twi_port_distinct_again(engine);
 }
 
-uint64_t twi_port_restore(tw_engine *engine) {
-    struct begin begin = {engine, twi_restore_redis_now_ms(engine), 0};
-    begin.lost = twi_restore_take_dropped(engine->restore, begin.now_ms);
+uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
+    struct begin begin = {engine, index, twi_restore_redis_now_ms(engine), 0};
+    struct twi_restore_store *store = twi_restore_store_at(engine->restore->stores, index);
+    begin.lost = twi_restore_take_dropped(engine->restore, index, begin.now_ms);
     engine->restore->cursor = (struct twi_cursor){0}; /* the generation that is being walked is walked from its start */
-    engine->restore->keeps = false;
-    if (engine->restore->begun++ == 0 && !engine->restore->was_back) engine->restore->away = 0;
-    if (engine->restore->lacked < engine->restore->untold) engine->restore->lacked = engine->restore->untold;
-    engine->restore->untold = 0;
+    store->walk = TWI_WALK_RESTORES;
+    if (store->begun++ == 0 && !store->was_back) store->away = 0;
+    if (store->lacked < store->untold) store->lacked = store->untold;
+    store->untold = 0;
     twi_port_forgotten(engine);
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
@@ -78,12 +103,30 @@ struct walk {
     int64_t now_ms;
 };
 
+static enum twi_restore_walk walk_of(tw_engine *engine, uint32_t store) {
+    return store == TWI_STORE_NONE ? TWI_WALK_PASSES : twi_restore_store_at(engine->restore->stores, store)->walk;
+}
+
+/* Of a counter of distinct elements nothing counts as acknowledged any more. What is in flight still does: its reply
+ * comes later. */
+static bool owe_again(const struct walk *walk, struct twi_cell *cell, uint64_t meta) {
+    if ((meta & TWI_META_OVERFLOW) != 0) return true;
+    struct twi_cold *cold = twi_cell_cold(cell, meta);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - twi_load_relaxed(&cold->acked));
+    twi_store_relaxed(&cold->acked, 0);
+    twi_dirty_owe(walk->engine, walk->generation, cell, meta);
+    return true;
+}
+
 static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
+    if (walk->generation->turn.distinct) return owe_again(walk, cell, meta);
+    enum twi_restore_walk what = walk_of(engine, twi_restore_store_of(engine, walk->generation, cell));
     bool is_overflow = (meta & TWI_META_OVERFLOW) != 0;
     struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
-    if (engine->restore->keeps) {
+    if (what == TWI_WALK_PASSES) return true;
+    if (what == TWI_WALK_KEEPS) {
         (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
         return true;
     }
@@ -98,7 +141,8 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* A packed counter gets a record again, outside of the index: readers use the packed form. */
+/* A packed counter gets a record again, outside of the index: readers use the packed form. So do those of the other
+ * stores, for a packed window is walked once. */
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
@@ -109,38 +153,53 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     }
     cursor->looks -= REVIVE_WORK;
     if (final.local == 0) return true;
+    bool restores = walk_of(engine, twi_restore_store_of_key(engine, walk->generation, key)) == TWI_WALK_RESTORES;
     struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
-    if (cell == NULL) {
+    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true; /* should its store forget it */
+    if (cell == NULL && restores)
         twi_lost_report(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
                         TW_LOST_ROLLBACK);
-        return true;
-    }
+    if (cell == NULL) return true;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cold->handed, final.local);
     twi_store_relaxed(&cold->acked, final.local);
+    if (!restores) return true;
     (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD);
     twi_dirty_owe(engine, walk->generation, cell, meta);
     twi_port_count(engine, restored, (int64_t)twi_restore_magnitude(final.local));
     return true;
 }
 
-/* Returns true when every counter of the generation owes all that it holds. If the walk ends a restoration (`keeps`),
- * no counter is UNTOLD any more. */
+static bool any_restores(tw_engine *engine) {
+    struct twi_restore_stores *stores = engine->restore->stores;
+    for (uint32_t i = 0; i < twi_restore_store_count(stores); i++)
+        if (twi_restore_store_at(stores, i)->walk == TWI_WALK_RESTORES) return true;
+    return false;
+}
+
+/* Returns true when every counter of the generation that is to be restored owes all that it holds, and no counter of a
+ * store that is kept is UNTOLD any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
     struct twi_cursor *cursor = &engine->restore->cursor;
     struct walk walk = {engine, generation, engine->turn.now_ms};
     uint32_t line = twi_load_relaxed(&generation->packed);
     struct twi_packed *packed = twi_arena_at(&engine->arena, line);
-    if (line != 0 && packed->table == TWI_TABLE_GOING && !twi_history_shed(engine, generation, &cursor->looks)) {
+    if (line != 0 && packed->table == TWI_TABLE_GOING &&
+        !twi_history_shed(&engine->arena, generation, &cursor->looks)) {
         cursor->looks = 0;
         return false;
     }
     if (!cursor->done) twi_table_walk(&engine->arena, generation, cursor, restore_cell, &walk);
-    if (!cursor->done || line == 0 || packed->table == TWI_TABLE_WHOLE || engine->restore->keeps) return cursor->done;
+    if (!cursor->done || line == 0 || packed->table == TWI_TABLE_WHOLE || !any_restores(engine)) return cursor->done;
     if (cursor->looks == 0) return false;
     twi_packed_walk(&engine->arena, line, &packed->revived, revive_entry, &walk);
     return packed->revived.done;
+}
+
+static void end_walk(struct twi_restore_stores *stores) {
+    for (uint32_t i = 0; i < twi_restore_store_count(stores); i++)
+        twi_restore_store_at(stores, i)->walk = TWI_WALK_PASSES;
 }
 
 bool twi_port_restore_some(tw_engine *engine) {
@@ -157,18 +216,18 @@ bool twi_port_restore_some(tw_engine *engine) {
         generation->turn.outstanding--;
         restore->cursor = (struct twi_cursor){.looks = restore->cursor.looks};
     }
-    if (restore->listed == 0) restore->keeps = false;
+    if (restore->listed == 0) end_walk(restore->stores);
     return restore->listed != 0;
 }
 
-/* ---- a store that was left is back ---- */
+/* ---- an earlier store is back ---- */
 
 void twi_port_adrift(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     int64_t fresh = item->delta - item->units;
     if ((item->flags & TWI_ITEM_GAUGE) != 0 || fresh == 0) return;
     if (!twi_notes_add(&restore->adrift, item->cell, item->generation, fresh))
-        restore->twice += twi_restore_magnitude(fresh);
+        twi_restore_store_at(restore->stores, item->store)->twice += twi_restore_magnitude(fresh);
 }
 
 void twi_port_keep_item(struct twi_item *item) {
@@ -201,7 +260,7 @@ static void give_up_adrift(struct twi_generation *generation, struct twi_cell *c
 bool twi_port_end_item(struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     if ((item->flags & TWI_ITEM_GAUGE) != 0) return false;
-    twi_restore_less_untold(restore, twi_restore_magnitude(item->units));
+    twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
     twi_port_keep_item(item);
     struct twi_noted *noted = restore->adrift.count != 0 ? twi_notes_find(&restore->adrift, item->cell) : NULL;
     int64_t adrift = noted != NULL ? part_of(noted, item->delta) : 0;
@@ -223,32 +282,55 @@ static void keep_adrift(const struct twi_noted *noted) {
     give_up_adrift(noted->generation, cell, adrift);
 }
 
+struct keep {
+    tw_engine *engine;
+    uint32_t store;
+};
+
 static void keep_generation(void *ctx, struct twi_generation *generation) {
-    tw_engine *engine = ctx;
-    if (generation->synced && generation->turn.acked_units != 0 && !generation->turn.restore.listed)
-        list_generation(engine, generation);
+    const struct keep *keep = ctx;
+    const struct twi_restore_stores *stores = keep->engine->restore->stores;
+    if (generation->synced && !generation->turn.restore.listed &&
+        twi_restore_acked(stores, generation, keep->store) != 0)
+        list_generation(keep->engine, generation);
+}
+
+/* Gives up what is adrift of that store. */
+static void keep_all_adrift(tw_engine *engine, uint32_t store) {
+    struct twi_notes *notes = &engine->restore->adrift;
+    uint32_t others = 0;
+    twi_notes_sort(notes);
+    for (uint32_t i = 0; i < notes->count; i++) {
+        const struct twi_noted *noted = &notes->items[i];
+        if (twi_restore_store_of(engine, noted->generation, noted->cell) == store)
+            keep_adrift(noted);
+        else
+            notes->items[others++] = *noted;
+    }
+    notes->count = others;
 }
 
 /* If there was more than one earlier store, nobody knows which one is back. It may be a store that was left in the
  * middle of a restoration, or one that lacks what the others acknowledged since. So the uncertain amount is an upper
  * bound. */
-bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
+bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     struct twi_restore *restore = engine->restore;
-    bool was_left = restore->begun != 0;
-    twi_notes_sort(&restore->adrift);
-    for (uint32_t i = 0; i < restore->adrift.count; i++) keep_adrift(&restore->adrift.items[i]);
-    restore->adrift.count = 0;
-    *uncertain = restore->lacked + (was_left ? restore->away + restore->twice : 0);
-    restore->lacked = restore->untold; /* by the store that is left now */
-    restore->was_back = true;
-    if (restore->untold != 0) {
-        restore->keeps = true;
+    struct twi_restore_store *store = twi_restore_store_at(restore->stores, index);
+    bool was_left = store->begun != 0;
+    keep_all_adrift(engine, index);
+    twi_port_distinct_again(engine);
+    *uncertain = store->lacked + (was_left ? store->away + store->twice : 0);
+    store->lacked = store->untold; /* by the store that is left now */
+    store->was_back = true;
+    if (store->untold != 0) {
+        struct keep keep = {engine, index};
+        store->walk = TWI_WALK_KEEPS;
         restore->cursor = (struct twi_cursor){0};
         for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
              family = twi_load_acquire(&family->entry.next))
-            if (family->kind.synced) twi_window_visit(family, keep_generation, engine);
+            if (family->kind.synced) twi_window_visit(family, keep_generation, &keep);
     }
-    restore->begun = 0;
-    restore->away = restore->twice = restore->untold = 0;
+    store->begun = 0;
+    store->away = store->twice = store->untold = 0;
     return was_left;
 }

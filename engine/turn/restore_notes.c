@@ -76,7 +76,7 @@ static void notes_forget(struct twi_notes *notes, const struct twi_generation *g
     notes->count = kept;
 }
 
-/* ---- what was given up ---- */
+/* ---- units that were given up ---- */
 
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
     if (twi_notes_add(&engine->restore->given_up, cell, generation, delta))
@@ -90,15 +90,17 @@ int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct 
     return noted_of(&generation->family->engine->restore->given_up, cell);
 }
 
-void twi_restore_less_untold(struct twi_restore *restore, uint64_t units) {
-    restore->untold -= units < restore->untold ? units : restore->untold;
+void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units) {
+    uint64_t *untold = &twi_restore_store_at(restore->stores, store)->untold;
+    *untold -= units < *untold ? units : *untold;
 }
 
 /* Also records that Redis does not have these units. */
 static void forget_units(const struct twi_item *item) {
-    uint64_t units = twi_restore_magnitude(item->units), *acked = &item->generation->turn.acked_units;
-    twi_restore_less_untold(item->family->engine->restore, units);
-    *acked -= units < *acked ? units : *acked;
+    struct twi_restore *restore = item->family->engine->restore;
+    uint64_t units = twi_restore_magnitude(item->units);
+    twi_restore_less_untold(restore, item->store, units);
+    twi_restore_acked_less(restore->stores, item->generation, item->store, units);
 }
 
 /* A window that is over by Redis's clock is neither restored nor missed. In a live window, the part that was given up
@@ -117,28 +119,31 @@ void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, i
 
 void twi_restore_note_shed(struct twi_generation *generation) {
     if (generation->turn.restore.has_given_up) generation->turn.restore.unrestorable = true;
-    notes_forget(&generation->family->engine->restore->adrift, generation); /* everything of it was re-sent since */
+    notes_forget(&generation->family->engine->restore->adrift, generation); /* all of it was re-sent since then */
 }
 
 /* ---- windows that are no longer held ---- */
 
 static void forget_what_ended(struct twi_restore *restore, int64_t now_ms) {
     uint32_t ended = 0;
-    while (ended < restore->dropped_count && restore->dropped[ended].expiry_ms <= now_ms) ended++;
+    for (; ended < restore->dropped_count && restore->dropped[ended].expiry_ms <= now_ms; ended++)
+        twi_restore_row_free(restore->stores, restore->dropped[ended].row);
     if (ended == 0) return;
     restore->dropped_count -= ended;
     memmove(restore->dropped, restore->dropped + ended, restore->dropped_count * sizeof *restore->dropped);
 }
 
-static void merge_into(struct twi_dropped_window *into, const struct twi_dropped_window *from) {
+static void merge_into(struct twi_restore *restore, struct twi_dropped_window *into,
+                       const struct twi_dropped_window *from) {
     into->units += from->units;
+    into->row = twi_restore_rows_merge(restore->stores, into->row, from->row);
     if (from->expiry_ms > into->expiry_ms) into->expiry_ms = from->expiry_ms;
 }
 
 static bool make_room(struct twi_restore *restore) {
     if (restore->dropped_count < restore->dropped_room) return true;
     if (restore->dropped_room == TWI_DROPPED_MAX) {
-        merge_into(&restore->dropped[1], &restore->dropped[0]);
+        merge_into(restore, &restore->dropped[1], &restore->dropped[0]);
         memmove(restore->dropped, restore->dropped + 1, --restore->dropped_count * sizeof *restore->dropped);
         return true;
     }
@@ -156,14 +161,17 @@ void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generati
     notes_forget(&restore->adrift, generation);
     int64_t now_ms = twi_restore_redis_now_ms(engine);
     struct twi_dropped_window window = {generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX,
-                                        generation->turn.acked_units};
+                                        generation->turn.acked_units, generation->turn.restore.row};
+    generation->turn.restore.row = 0;
     /* In a TW_WINDOW_FROM_FIRST family, a generation is dropped when the life of its last key is over. */
     if (window.units == 0 || generation->turn.restore.over || generation->family->kind.from_first ||
-        window.expiry_ms <= now_ms)
+        window.expiry_ms <= now_ms) {
+        twi_restore_row_free(restore->stores, window.row);
         return;
+    }
     forget_what_ended(restore, now_ms);
     if (!make_room(restore)) {
-        merge_into(&restore->dropped_rest, &window);
+        merge_into(restore, &restore->dropped_rest, &window);
         return;
     }
     uint32_t at = restore->dropped_count++;
@@ -172,16 +180,29 @@ void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generati
     restore->dropped[at] = window;
 }
 
-uint64_t twi_restore_take_dropped(struct twi_restore *restore, int64_t now_ms) {
-    uint64_t units = restore->dropped_rest.expiry_ms > now_ms ? restore->dropped_rest.units : 0;
-    for (uint32_t i = 0; i < restore->dropped_count; i++)
-        if (restore->dropped[i].expiry_ms > now_ms) units += restore->dropped[i].units;
-    restore->dropped_count = 0;
-    restore->dropped_rest = (struct twi_dropped_window){0};
+static uint64_t take_of(struct twi_restore *restore, struct twi_dropped_window *window, uint32_t store,
+                        int64_t now_ms) {
+    uint64_t units =
+        restore->stores->map != NULL ? twi_restore_row_take(restore->stores, window->row, store) : window->units;
+    window->units -= units;
+    return window->expiry_ms > now_ms ? units : 0;
+}
+
+uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms) {
+    uint64_t units = take_of(restore, &restore->dropped_rest, store, now_ms);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < restore->dropped_count; i++) {
+        units += take_of(restore, &restore->dropped[i], store, now_ms);
+        if (restore->dropped[i].units != 0) /* of other stores */
+            restore->dropped[kept++] = restore->dropped[i];
+        else
+            twi_restore_row_free(restore->stores, restore->dropped[i].row);
+    }
+    restore->dropped_count = kept;
     return units;
 }
 
-/* ---- what of a counter an earlier store has ---- */
+/* ---- the part of a counter that an earlier store has ---- */
 
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(generation, cell);
@@ -193,9 +214,10 @@ int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cel
 void twi_restore_note_told(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t fresh = twi_restore_magnitude(item->delta - item->units);
-    item->generation->turn.acked_units += fresh; /* the earlier store had the remainder, which is already counted */
-    twi_restore_less_untold(restore, twi_restore_magnitude(item->units));
-    restore->away += fresh;
+    /* the earlier store had the remainder, which is already counted */
+    twi_restore_acked_add(restore->stores, item->generation, item->store, fresh);
+    twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
+    twi_restore_store_at(restore->stores, item->store)->away += fresh;
 }
 
 /* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
@@ -206,7 +228,8 @@ void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     struct twi_cold *cold = twi_restore_cold_of(generation, cell);
     int64_t handed = twi_load_relaxed(&cold->handed), acked = twi_load_relaxed(&cold->acked);
     if (!whole && (handed != acked || generation->turn.restore.has_negative)) {
-        item->family->engine->restore->twice += twi_restore_magnitude(item->units);
+        twi_restore_store_at(item->family->engine->restore->stores, item->store)->twice +=
+            twi_restore_magnitude(item->units);
         forget_units(item);
         return;
     }
@@ -215,15 +238,13 @@ void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD);
 }
 
-/* ---- the end ---- */
+/* ---- forgetting ---- */
 
 void twi_restore_forget(struct twi_restore *restore) {
     restore->listed = 0;
     restore->cursor = (struct twi_cursor){0};
-    restore->keeps = restore->was_back = false;
     restore->given_up.count = restore->adrift.count = restore->dropped_count = 0;
-    restore->begun = 0;
-    restore->away = restore->twice = restore->lacked = restore->untold = 0;
+    twi_restore_stores_free(restore->stores);
     restore->dropped_rest = (struct twi_dropped_window){0};
 }
 
@@ -231,4 +252,5 @@ void twi_restore_free(struct twi_restore *restore) {
     free(restore->given_up.items);
     free(restore->adrift.items);
     free(restore->dropped);
+    twi_restore_stores_free(restore->stores);
 }

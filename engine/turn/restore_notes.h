@@ -1,10 +1,11 @@
 /* restore_notes.h -- the notes from which restore.c restores: how much of single counters and of windows Redis
  * acknowledged, was given up, or may have arrived.
  *
- * A STORE is one data set of Redis. Redis may lose it, and a failover or a backup may bring an earlier store back. A
- * live counter knows what Redis acknowledged of it (`acked`), which is the whole contribution of this engine to its
- * key. If the new store holds nothing, the counter becomes UNTOLD: `acked` stays, as what the earlier store has, and
- * all of it is owed again, except what was given up. The item that re-sends this part carries it separately (`units`):
+ * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose it, and a
+ * failover or a backup may bring an earlier store back. A live counter knows what Redis acknowledged of it (`acked`),
+ * which is the whole contribution of this engine to its key. If the new store holds nothing, the counter becomes
+ * UNTOLD: `acked` stays, as what the earlier store has, and all of it is owed again, except what was given up. The item
+ * that re-sends this part carries it separately (`units`):
  *
  *              restore            collected                   acknowledged
  *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent
@@ -21,11 +22,12 @@
 #include "engine/core/family.h"
 #include "engine/port/items.h"
 #include "engine/table/table.h"
+#include "engine/turn/restore_stores.h"
 
 /* 65,536 x 24 bytes: sixteen lost ledgers, each with a full pipeline. Beyond that, windows become unrestorable; and
  * what is adrift may be sent twice, and counts as uncertain. */
 #define TWI_NOTED_MAX 65536u
-/* 4096 x 16 bytes: three days of one-minute windows. Beyond that, adjacent windows count as one, until the later one's
+/* 4096 x 24 bytes: three days of one-minute windows. Beyond that, adjacent windows count as one, until the later one's
  *      end. */
 #define TWI_DROPPED_MAX 4096u
 
@@ -45,22 +47,15 @@ struct twi_notes {
 struct twi_dropped_window {
     int64_t expiry_ms; /* by Redis's clock; INT64_MAX: never */
     uint64_t units;
+    uint32_t row; /* the same by store (restore_stores.h); 0: there is one store */
 };
 
 struct twi_restore {
     uint32_t listed;          /* generations still to be walked, by next_restore */
     struct twi_cursor cursor; /* in the first of them */
-    bool keeps;               /* the walk ends a restoration: the store that is back already has what is UNTOLD */
     struct twi_notes given_up;
     struct twi_notes adrift; /* was in flight to a store that was left, and may have arrived there */
-    bool was_back;           /* a store that was left has come back before */
-    /* The next five count from the last time that a known store was left or came back. */
-    uint32_t begun;  /* restorations */
-    uint64_t untold; /* units of counters that are, or will be, UNTOLD; an upper bound */
-    uint64_t away;   /* units that other stores acknowledged, and that the known store lacks */
-    /* units that were UNTOLD and were refused, so that the known store may get them twice */
-    uint64_t twice;
-    uint64_t lacked;                    /* units that a store lacked when it was left: the maximum over these stores */
+    struct twi_restore_stores *stores;
     struct twi_dropped_window *dropped; /* sorted by their ends */
     uint32_t dropped_count, dropped_room;
     struct twi_dropped_window dropped_rest; /* windows for which there was no memory */
@@ -95,9 +90,9 @@ void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_ge
 /* How much of a counter was given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
 /* Fewer units are to be re-sent: they were sent, or are over, or count as something else from here on. */
-void twi_restore_less_untold(struct twi_restore *restore, uint64_t units);
-/* Returns the units of windows that are no longer held and still live in Redis, and forgets these windows. */
-uint64_t twi_restore_take_dropped(struct twi_restore *restore, int64_t now_ms);
+void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
+/* Returns the units of that store in windows that are no longer held and still live in Redis, and forgets them. */
+uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);
 
 TWI_INLINE uint64_t twi_restore_magnitude(int64_t delta) {
     return delta < 0 ? -(uint64_t)delta : (uint64_t)delta;

@@ -18,6 +18,7 @@
 #include "engine/limit/limit_stats.h"
 #include "engine/turn/gauge.h"
 #include "engine/table/record.h"
+#include "engine/table/sketch.h"
 #include "engine/turn/history.h"
 #include "engine/limit/lease.h"
 #include "engine/turn/lease_renewal.h"
@@ -89,7 +90,11 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;
-    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(rollover->engine, generation, cell, meta);
+    /* Of a window that is over, Redis's estimate is wanted, too, whatever this engine owes (distinct_merge.c). */
+    bool is_sketch = generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0;
+    if (is_sketch) final = twi_sketch_sum(&rollover->engine->arena, cell);
+    if (twi_load_relaxed(&cold->handed) != final || (is_sketch && !is_ending(rollover)))
+        twi_dirty_owe(rollover->engine, generation, cell, meta);
     if (rollover->family->kind.evicts_idle && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(rollover))
         twi_idle_eviction_frozen(rollover->family, generation, cell, &rollover->work);
 }
@@ -135,7 +140,8 @@ static bool call_hook(struct rollover *rollover, struct twi_generation *generati
 static bool is_refused_for_good(const struct rollover *rollover) {
     const struct tw_family *family = rollover->family;
     return twi_load_relaxed(&family->requests.close_requested) &&
-           rollover->engine->turn.mono_ms - family->turn.close_mono_ms >= twi_load_relaxed(&twi_closing_wait_ms);
+           rollover->engine->turn.mono_ms - family->turn.close_mono_ms >=
+               rollover->engine->remote.tuning.closing_wait_ms;
 }
 
 static void get_to_know(void *ctx, struct twi_generation *generation);
@@ -210,7 +216,7 @@ static void drain(struct rollover *rollover, struct twi_generation *generation) 
         return;
     }
     int64_t waited_ms = rollover->engine->turn.mono_ms - generation->turn.sealed_mono_ms;
-    bool away = waited_ms >= twi_load_relaxed(&twi_closing_wait_ms) || rollover->engine->turn.hooks_partial;
+    bool away = waited_ms >= rollover->engine->remote.tuning.closing_wait_ms || rollover->engine->turn.hooks_partial;
     if (rollover->family->kind.closes_once) {
         if (rollover->engine->turn.hooks_partial || twi_closing_gives_up(rollover->engine, generation))
             (void)close_by_one(rollover, generation);
@@ -235,12 +241,12 @@ static void finish(struct rollover *rollover, struct twi_generation *generation)
 
 static void drop(struct rollover *rollover, struct twi_generation *generation) {
     int64_t at_ms = drop_at_ms(rollover->family, generation);
-    if (rollover->engine->turn.closing) return; /* the whole arena goes */
+    if (rollover->engine->turn.closing) return; /* the whole arena is freed */
     if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
         if (rollover->family->kind.evicts_idle && !is_ending(rollover))
             twi_idle_eviction_dropped(rollover->family, generation);
-        if (generation->end_ms <=
-            twi_load_relaxed(&rollover->family->marks.watermark_ms)) /* it may be dropped before its time */
+        /* A reader whose clock is a moment old, or was set back, must not take the window for an empty one. */
+        if (rollover->family->kind.has_starts)
             (void)twi_family_raise(&rollover->family->marks.gone_ms, generation->end_ms);
         enter_phase(generation, TWI_DROPPED);
         twi_restore_note_dropped(rollover->engine, generation);
@@ -327,15 +333,15 @@ static bool find_unannounced(struct rollover *rollover) {
     return family->turn.held != held;
 }
 
-/* ---- in order of time ---- */
+/* ---- generations in order of time ---- */
 
-static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
+static uint32_t merge(struct twi_arena *arena, uint32_t a, uint32_t b) {
     uint32_t first = 0, *link = &first;
     while (a != 0 && b != 0) {
-        bool takes_b = twi_generation_at(&engine->arena, b)->start_ms < twi_generation_at(&engine->arena, a)->start_ms;
+        bool takes_b = twi_generation_at(arena, b)->start_ms < twi_generation_at(arena, a)->start_ms;
         uint32_t line = takes_b ? b : a;
         *link = line;
-        link = &twi_generation_at(&engine->arena, line)->turn.next_all;
+        link = &twi_generation_at(arena, line)->turn.next_all;
         if (takes_b)
             b = *link;
         else
@@ -354,14 +360,14 @@ static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
         return line;
     }
     uint32_t half = sorted(engine, rest, count / 2);
-    return merge(engine, half, sorted(engine, rest, count - count / 2));
+    return merge(&engine->arena, half, sorted(engine, rest, count - count / 2));
 }
 
 static void put_in_order(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (family->turn.unsorted == 0) return;
     uint32_t rest = family->turn.generations, newer = sorted(rollover->engine, &rest, family->turn.unsorted);
-    family->turn.generations = merge(rollover->engine, rest, newer);
+    family->turn.generations = merge(&rollover->engine->arena, rest, newer);
     family->turn.unsorted = 0;
 }
 
@@ -381,7 +387,7 @@ static void retire_dropped(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     tw_engine *engine = rollover->engine;
     twi_window_unlink_dropped(family);
-    twi_history_forget_dropped(engine, family);
+    twi_history_forget_dropped(&engine->arena, family);
     uint64_t stamp = twi_epoch_stamp();
     uint32_t *link = &family->turn.generations, unsorted = family->turn.unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
@@ -567,7 +573,7 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     bool is_news = twi_load_acquire(&family->agenda.is_news);
     if (!is_news) {
         twi_limit_stats_keep(family);
-        twi_agenda_leave(engine, family);
+        twi_agenda_leave(&engine->agenda, family);
         twi_roster_remove(engine, family);
     }
     pthread_mutex_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
@@ -586,7 +592,7 @@ static void look_at(tw_engine *engine, struct tw_family *family) {
     bool is_over = twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
                    twi_load_relaxed(&family->arrivals) == 0 && !engine->turn.closing &&
                    !(family->kind.closes_once && twi_closing_is_busy(family));
-    if (!is_over || !free_family(engine, family)) twi_agenda_enter(engine, family);
+    if (!is_over || !free_family(engine, family)) twi_agenda_enter(&engine->agenda, family);
 }
 
 static void note_unannounced(void *ctx, struct twi_generation *generation) {
@@ -630,7 +636,7 @@ bool twi_rollover_is_sealed(tw_engine *engine) {
     return all_have_reached(engine, TWI_SEALED);
 }
 
-/* ---- memory that nobody can reach any more ---- */
+/* ---- giving memory back ---- */
 
 /* A thread that looked a window up may have made it `current` after it was unlinked. Then `current` is cleared, and the
  * generation waits for one more grace period. */
@@ -647,7 +653,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
         twi_dirty_forget(engine, generation);
-    if (!twi_history_unmake(engine, generation, work)) return false;
+    if (!twi_history_unmake(&engine->arena, generation, work)) return false;
     twi_contention_forget(engine, generation);
     twi_leases_forget(engine, generation);
     twi_share_forget(engine, generation);
@@ -660,8 +666,8 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
 static void reclaim_maps(tw_engine *engine, uint64_t reached) {
     if (engine->unlinked.maps != 0 && engine->unlinked.maps_stamp < reached) {
         for (uint32_t line = engine->unlinked.maps; line != 0;) {
-            uint32_t next = twi_window_map_next(engine, line);
-            twi_arena_give(&engine->arena, line, twi_window_map_lines(engine, line));
+            uint32_t next = twi_window_map_next(&engine->arena, line);
+            twi_arena_give(&engine->arena, line, twi_window_map_lines(&engine->arena, line));
             line = next;
         }
         engine->unlinked.maps = 0;

@@ -27,12 +27,8 @@ static void check_regression(const struct twi_item *item, struct twi_cold *cold,
         return;
     if (item->family->kind.from_first || twi_total_state_ms(total_state) <= engine->collector.forgot_mono_ms) return;
     twi_port_count(engine, regressions, 1);
-    char name[TWI_REDIS_KEY_MAX];
-    size_t size = twi_port_render(item, name), used = 0;
     char text[120];
-    for (size_t i = 0; i < size && used + 1 < sizeof text; i++)
-        text[used++] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
-    text[used] = '\0';
+    twi_port_title(item, text, sizeof text);
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_REGRESSION,
                  "the key %s in Redis is at %lld, though it has acknowledged %lld to this engine", text,
                  (long long)total, (long long)acked);
@@ -76,6 +72,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     tw_engine *engine = item->family->engine;
     struct twi_cold *cold = cold_of(item);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
+    if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&item->cell->asked, 1);
     if ((item->flags & TWI_ITEM_GAUGE) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
     enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
     if (after_ms != 0) delayed = twi_delayed_put(engine->collector.delayed, item, engine->turn.mono_ms + after_ms);

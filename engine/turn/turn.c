@@ -99,7 +99,9 @@ static void plan_next(tw_engine *engine) {
     if (family_ms < next_ms) next_ms = family_ms;
     /* Memory waits for a thread that is still in a section: checking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn.mono_ms + (engine->turn.reclaimed ? 0 : TWI_TICK_MS);
-    if ((engine->unlinked.generations != 0 || engine->unlinked.maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
+    bool waits =
+        engine->unlinked.generations != 0 || engine->unlinked.maps != 0 || engine->unlinked.sketches.waiting != 0;
+    if (waits && reclaim_ms < next_ms) next_ms = reclaim_ms;
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
     if (reservations_ms < next_ms) next_ms = reservations_ms;
     if (engine->remote.sync != NULL) {
@@ -121,6 +123,7 @@ void twi_turn_run(tw_engine *engine) {
     if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
     twi_rollover_reclaim(engine);
+    twi_sketch_reclaim(&engine->arena, &engine->unlinked.sketches);
     uint32_t work = TWI_WORK_AHEAD;
     twi_arena_keep_ahead(&engine->arena, &work);
     check_sections(engine);

@@ -1,14 +1,18 @@
-/* pool.c -- the pool: who asks over which connection, how often, and when Redis is left alone. See pool.h.
+/* pool.c -- the pool: which call uses which line and which connection, how often it tries, and when Redis is left
+ * alone. See pool.h.
  *
- *   free --taken by a caller--> [debt settled] --> asked --> answered --> free
- *                                                   |  no answer: closed, dialled anew, asked again under the same
- * number
- *                                                   '--> time is up: its number becomes a debt of the connection -->
- * free The first try may use half of the time that is left, so does each one after it: a lost answer leaves time to ask
- * again. The breaker opens when a call ends without an answer, for a time that grows; meanwhile calls are told "away"
- * at once, and one of them tries when it is over.
- * Always true: `lock` guards who has which connection and the breaker, and is held for a few instructions; everything
- * else of a connection belongs to the caller that has taken it. */
+ *   free --a caller takes it--> [debt settled] --> request sent --> reply --> free
+ *                                                   | no reply: closed, dialled anew, sent again under the same number
+ *                                                   '--> the time is over: the number becomes a debt --> free
+ *
+ * Each try may use half of the time that is left, so a lost reply leaves time to repeat the request. The breaker opens
+ * when a call ends without a reply, for a time that grows. While it is open, calls return UNSENT at once. When that
+ * time is over, one call tries.
+ * A line is a name, a serial number, and debts. With one Redis each line has a connection of its own. In a cluster a
+ * line takes, for each try, a connection to whoever has the slot: one that is up there, else the one that was used
+ * longest ago. A call that was redirected waits without a line, unless it may have been executed.
+ * Always true: `lock` guards `taken` of lines and connections and the places, and is held for a few instructions. The
+ * rest of a line or connection belongs to the caller that has taken it. */
 #include "sync/ask/pool.h"
 
 #include <errno.h>
@@ -20,88 +24,120 @@
 #include <unistd.h>
 
 #include "engine/base/atomic.h"
+#include "engine/base/key_slot.h"
 #include "engine/port/services.h"
-#include "sync/batch/reply.h"
-#include "sync/wire/breaker.h"
+#include "sync/ask/call_text.h"
 #include "sync/ask/connection.h"
+#include "sync/ask/places.h"
+#include "sync/batch/reply.h"
+#include "sync/wire/cluster_directory.h"
+#include "sync/wire/tls.h"
 
-#include "hold.lua.h"
-#include "hold.lua.sha1.h"
-#include "lock.lua.h"
-#include "lock.lua.sha1.h"
-#include "once.lua.h"
-#include "once.lua.sha1.h"
-#include "gcra.lua.h"
-#include "gcra.lua.sha1.h"
-#include "reclaim.lua.h"
-#include "reclaim.lua.sha1.h"
-#include "reserve.lua.h"
-#include "reserve.lua.sha1.h"
-#include "strict.lua.h"
-#include "strict.lua.sha1.h"
+#define PAUSE_MS 5        /* between two tries of one call; it doubles each time */
+#define ATTEMPT_MS_MIN 10 /* a try that would be shorter gets all the time that is left */
+#define DEBTS_MAX 4u      /* of one line, in a cluster: each of another slot */
 
-#define PAUSE_MS 5 /* between two tries of one call, doubled each time */
-#define ATTEMPT_MS_MIN 10
-
-static const struct twi_script_source scripts[TWI_SCRIPTS] = {
-    [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},
-    [TWI_SCRIPT_GCRA] = {twi_script_gcra, twi_script_gcra_sha1},
-    [TWI_SCRIPT_ONCE] = {twi_script_once, twi_script_once_sha1},
-    [TWI_SCRIPT_LOCK] = {twi_script_lock, twi_script_lock_sha1},
-    [TWI_SCRIPT_RESERVE] = {twi_script_reserve, twi_script_reserve_sha1},
-    [TWI_SCRIPT_HOLD] = {twi_script_hold, twi_script_hold_sha1},
-    [TWI_SCRIPT_RECLAIM] = {twi_script_reclaim, twi_script_reclaim_sha1},
+/* A cancel that goes out before any other call of its slot. */
+struct debt {
+    struct twi_bytes body;
+    enum twi_script script;
+    size_t words;
+    char serial[24];
+    uint32_t slot;
 };
 
-enum verb { CANCEL_CALL, ASK, RETRY_CALL };
+/* A connection, and who has it. */
+struct plug {
+    struct twi_pool_connection connection;
+    bool taken;    /* in a cluster. Under the pool's lock */
+    uint64_t used; /* when, as a number that rises. Under the pool's lock */
+};
 
 struct line {
-    struct twi_pool_connection connection;
     bool taken; /* under the pool's lock */
     uint64_t serial;
+    struct plug *plug; /* with one Redis always the same; in a cluster that of the last try, or NULL */
     struct twi_bytes out, body;
-    /* what is to be said before anything else, if any */
-    struct twi_bytes debt;
-    enum twi_script debt_script;
-    size_t cancel_words; /* 0: nothing is owed */
-    char debt_serial[24];
+    struct debt debts[DEBTS_MAX];
+    uint32_t debt_count; /* with one Redis: at most 1 */
 };
 
 struct twi_pool {
     struct twi_pool_connection_rules rules;
-    char name[17]; /* in Redis */
+    struct twi_directory *directory; /* NULL: one Redis */
+    char name[17];                   /* in ARGV[1] of each call */
     pthread_mutex_t lock;
-    struct line lines[TWI_POOL_MAX]; /* `taken`: under lock; the rest: whoever has taken it */
-    struct twi_breaker breaker;      /* under lock */
-    bool trying;                     /* somebody has been let through an open breaker. Under lock */
-    uint32_t waiting;                /* for a connection. Under lock */
-    int freed_fd;                    /* one up for each connection that was freed while somebody waited */
+    struct line lines[TWI_POOL_MAX]; /* `taken`: under lock; the rest: the caller that has taken it */
+    struct plug plugs[TWI_POOL_MAX]; /* the same */
+    uint64_t uses;                   /* of plugs. Under lock */
+    struct twi_places places;        /* under lock */
+    uint32_t waiting;                /* calls that wait for a line. Under lock */
+    int freed_fd;                    /* an eventfd: plus one for each line that was freed while a call waited */
     _Atomic bool stopped;
 };
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-struct twi_pool *twi_pool_create(tw_engine *engine, const struct twi_url *url, const tw_options *options) {
+static int ask_alone(void *ctx, char *password, size_t size) {
+    const struct twi_pool_secret *secret = ctx;
+    pthread_mutex_lock(secret->lock);
+    int length = secret->ask(secret->ctx, password, size);
+    pthread_mutex_unlock(secret->lock);
+    return length;
+}
+
+static void set_logins(struct twi_pool_connection_rules *rules, const tw_options *options) {
+    rules->password = (struct twi_pool_secret){
+        .ask = options->redis_password, .ctx = options->redis_password_ctx, .lock = &rules->password_lock};
+    rules->sentinel_password = (struct twi_pool_secret){
+        .ask = options->sentinel_password, .ctx = options->sentinel_password_ctx, .lock = &rules->password_lock};
+    rules->login = (struct twi_login){.user = rules->url.user,
+                                      .password = rules->url.password,
+                                      .ask = rules->password.ask ? ask_alone : NULL,
+                                      .ask_ctx = &rules->password};
+    rules->sentinel_login = (struct twi_login){.user = options->sentinel_user,
+                                               .ask = rules->sentinel_password.ask ? ask_alone : NULL,
+                                               .ask_ctx = &rules->sentinel_password};
+}
+
+struct twi_pool *twi_pool_create(tw_engine *engine, const struct twi_url *url, struct twi_tls *tls,
+                                 const tw_options *options) {
     struct twi_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return NULL;
     pool->rules = (struct twi_pool_connection_rules){
         .engine = engine,
+        .transport = twi_transport_of(tls),
+        .tls = tls,
         .url = *url,
-        .password = options->redis_password,
-        .password_ctx = options->redis_password_ctx,
         .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
         .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    pool->breaker.retry_max_ms = options->retry_max_ms;
+    pool->places.retry_max_ms = options->retry_max_ms;
     pool->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+    set_logins(&pool->rules, options);
     pthread_mutex_init(&pool->rules.password_lock, NULL);
     pthread_mutex_init(&pool->lock, NULL);
-    for (uint32_t i = 0; i < TWI_POOL_MAX; i++) pool->lines[i].connection.rules = &pool->rules;
+    for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
+        pool->plugs[i].connection.rules = &pool->rules;
+        pool->lines[i].plug = &pool->plugs[i];
+    }
     uint64_t random;
     twi_port_random(engine, &random, sizeof random);
     snprintf(pool->name, sizeof pool->name, "%016" PRIx64, random);
     if (pool->freed_fd >= 0 && pool->rules.stop_fd >= 0) return pool;
     twi_pool_destroy(pool);
     return NULL;
+}
+
+void twi_pool_follow(struct twi_pool *pool, struct twi_directory *directory) {
+    pool->directory = directory;
+    pool->rules.is_cluster = true;
+    for (uint32_t i = 0; i < TWI_POOL_MAX; i++) pool->lines[i].plug = NULL;
+}
+
+static void free_line(struct line *line) {
+    twi_bytes_free(&line->out);
+    twi_bytes_free(&line->body);
+    for (uint32_t i = 0; i < DEBTS_MAX; i++) twi_bytes_free(&line->debts[i].body);
 }
 
 static void free_pool(struct twi_pool *pool) {
@@ -114,11 +150,8 @@ static void free_pool(struct twi_pool *pool) {
 void twi_pool_destroy(struct twi_pool *pool) {
     if (pool == NULL) return;
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
-        struct line *line = &pool->lines[i];
-        twi_pool_connection_free(&line->connection);
-        twi_bytes_free(&line->out);
-        twi_bytes_free(&line->body);
-        twi_bytes_free(&line->debt);
+        twi_pool_connection_free(&pool->plugs[i].connection);
+        free_line(&pool->lines[i]);
     }
     pthread_mutex_destroy(&pool->lock);
     pthread_mutex_destroy(&pool->rules.password_lock);
@@ -128,259 +161,409 @@ void twi_pool_destroy(struct twi_pool *pool) {
 void twi_pool_abandon(struct twi_pool *pool) {
     if (pool == NULL) return;
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
-        struct line *line = &pool->lines[i];
-        twi_pool_connection_abandon(&line->connection, line->taken);
-        if (line->taken) continue;
-        twi_bytes_free(&line->out);
-        twi_bytes_free(&line->body);
-        twi_bytes_free(&line->debt);
+        bool is_used = pool->directory != NULL ? pool->plugs[i].taken : pool->lines[i].taken;
+        twi_pool_connection_abandon(&pool->plugs[i].connection, is_used);
+        if (!pool->lines[i].taken) free_line(&pool->lines[i]);
     }
     free_pool(pool);
 }
 
+void twi_pool_leave(struct twi_pool *pool) {
+    (void)twi_add_relaxed(&pool->rules.moves, 1); /* a hint: who reads it late is told by the server, or next time */
+}
+
 void twi_pool_stop(struct twi_pool *pool) {
     uint64_t one = 1;
-    twi_store_relaxed(&pool->stopped, true); /* who does not see it yet meets the descriptor */
+    twi_store_relaxed(&pool->stopped, true); /* a thread that does not see it yet is woken by the descriptor */
     (void)!write(pool->rules.stop_fd, &one, sizeof one);
 }
 
-/* ---- who may ask, and over which connection ---------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* Under the lock: may this call go out? One at a time while the breaker is not closed. */
-static bool breaker_lets(struct twi_pool *pool, bool *tries) {
-    *tries = false;
-    if (pool->breaker.state == TWI_BREAKER_CLOSED) return true;
-    if (pool->trying || !twi_breaker_may_try(&pool->breaker, twi_port_mono_ms(pool->rules.engine))) return false;
-    return *tries = pool->trying = true;
+struct call {
+    struct twi_pool *pool;
+    struct twi_request *request;
+    struct twi_wait wait;
+    struct line *line; /* NULL: none is held now */
+    bool has_begun;    /* it has had a line */
+    bool perhaps;      /* Redis may have executed it */
+    bool is_away;      /* the breaker is open, or no line was free in time */
+    bool in_time;      /* the last try ended within its time */
+
+    /* the place of the last try, for its breaker */
+    bool is_there, tries;
+    uint64_t place;
+    enum twi_place_result result;
+
+    /* in a cluster */
+    uint32_t slot;
+    struct twi_endpoint where; /* of the next try */
+    bool is_asking;            /* the next try goes to `where` behind ASKING; else to the slot's owner */
+    struct twi_detour detour;
+};
+
+static bool is_cluster(const struct call *call) {
+    return call->pool->directory != NULL;
 }
 
-/* Under the lock: a free connection, those with debts first, then those that stand. */
-static struct line *choose(struct twi_pool *pool) {
+static uint64_t random_of(const struct call *call) {
+    uint64_t random;
+    twi_port_random(call->pool->rules.engine, &random, sizeof random);
+    return random;
+}
+
+/* ---- which call may go out, over which line and connection ------------------------------------------------------- */
+
+static bool is_owner(struct twi_pool *pool, uint32_t slot, const struct twi_endpoint *endpoint) {
+    struct twi_endpoint owner;
+    return twi_directory_find(pool->directory, slot, &owner) && twi_endpoint_equals(&owner, endpoint);
+}
+
+/* With one Redis, those with a debt come first, then those that are up. In a cluster, those with a debt that can be
+ * paid on this way; then those without debts. -1: the line has no room for another debt. */
+static int rank_of(const struct call *call, const struct line *line) {
+    if (!is_cluster(call)) return line->debt_count != 0 ? 2 : line->plug->connection.up ? 1 : 0;
+    for (uint32_t i = 0; i < line->debt_count; i++)
+        if (line->debts[i].slot == call->slot || is_owner(call->pool, line->debts[i].slot, &call->where)) return 2;
+    return line->debt_count == 0 ? 1 : line->debt_count < DEBTS_MAX ? 0 : -1;
+}
+
+/* Under the lock: returns a free line. */
+static struct line *choose_line(const struct call *call) {
     struct line *best = NULL;
     int best_rank = -1;
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
-        struct line *line = &pool->lines[i];
+        struct line *line = &call->pool->lines[i];
         if (line->taken) continue;
-        int rank = line->cancel_words != 0 ? 2 : line->connection.up ? 1 : 0;
+        int rank = rank_of(call, line);
         if (rank > best_rank) best = line, best_rank = rank;
     }
     return best;
 }
 
-/* NULL: Redis is left alone, or none was free in time. */
-static struct line *take(struct twi_pool *pool, struct twi_wait *wait, bool *tries) {
+/* Under the lock, in a cluster: gives the line a connection. One is free, for a line takes no more than one. */
+static void choose_plug(struct call *call) {
+    struct twi_pool *pool = call->pool;
+    struct plug *best = NULL;
+    int best_rank = -1;
+    if (call->line->plug != NULL) call->line->plug->taken = false;
+    for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
+        struct plug *plug = &pool->plugs[i];
+        if (plug->taken) continue;
+        bool is_at = twi_pool_connection_is_at(&plug->connection, &call->where);
+        int rank = is_at ? 2 + plug->connection.up : !plug->connection.up;
+        if (rank > best_rank || (rank == best_rank && plug->used < best->used)) best = plug, best_rank = rank;
+    }
+    best->taken = true;
+    best->used = ++pool->uses;
+    call->line->plug = best;
+}
+
+/* Under the lock: the call goes from the place where it was. */
+static void leave_place(struct call *call, int64_t now_ms, uint64_t random) {
+    if (call->is_there) twi_places_note(&call->pool->places, call->place, call->tries, call->result, now_ms, random);
+    call->is_there = call->tries = false;
+    call->result = TWI_PLACE_UNTRIED;
+}
+
+/* Under the lock: may the call go to the place? */
+static bool enter_place(struct call *call, uint64_t place, int64_t now_ms, uint64_t random) {
+    if (call->is_there && call->place == place) return true;
+    leave_place(call, now_ms, random);
+    call->place = place;
+    return call->is_there = twi_places_let(&call->pool->places, place, now_ms, &call->tries);
+}
+
+/* Takes a line, if the call has none, and a connection. False: the breaker is open, or no line was free in time. */
+static bool enter(struct call *call) {
+    struct twi_pool *pool = call->pool;
+    uint64_t place = twi_place_name(is_cluster(call) ? &call->where : NULL), random = random_of(call);
     for (;;) {
+        int64_t now_ms = twi_port_mono_ms(pool->rules.engine);
         pthread_mutex_lock(&pool->lock);
-        struct line *line = choose(pool);
-        bool let = line != NULL ? breaker_lets(pool, tries) : pool->breaker.state == TWI_BREAKER_CLOSED;
-        if (let && line != NULL) line->taken = true;
+        struct line *line = call->line != NULL ? call->line : choose_line(call);
+        bool let = line != NULL ? enter_place(call, place, now_ms, random) : twi_places_is_closed(&pool->places, place);
+        bool is_new = let && line != NULL && call->line == NULL;
+        if (is_new) line->taken = true, call->line = line;
+        if (let && line != NULL && is_cluster(call)) choose_plug(call);
         if (let && line == NULL) pool->waiting++;
         pthread_mutex_unlock(&pool->lock);
-        if (!let || line != NULL) return let ? line : NULL;
-        bool goes_on = twi_wait_for(wait, &pool->rules, pool->freed_fd, false, INT32_MAX);
+        if (is_new) line->serial++;
+        if (is_new && !call->has_begun) twi_port_count(pool->rules.engine, ask_active, 1);
+        call->has_begun = call->has_begun || is_new;
+        if (!let || line != NULL) return let;
+        bool goes_on = twi_wait_for(&call->wait, &pool->rules, pool->freed_fd, false, INT32_MAX);
         uint64_t one;
         (void)!read(pool->freed_fd, &one, sizeof one);
         pthread_mutex_lock(&pool->lock);
         pool->waiting--;
         pthread_mutex_unlock(&pool->lock);
-        if (!goes_on || twi_wait_left_ms(wait, pool->rules.engine) <= 0) return NULL;
+        if (!goes_on || twi_wait_left_ms(&call->wait, pool->rules.engine) <= 0) return false;
     }
 }
 
-static void give_back(struct twi_pool *pool, struct line *line, bool tried, enum twi_request_outcome outcome,
-                      bool slowly) {
-    uint64_t one = 1, random;
-    twi_port_random(pool->rules.engine, &random, sizeof random);
+/* Gives the line and its connection back. `ends`: the call has ended, too. */
+static void give_back(struct call *call, bool ends) {
+    struct twi_pool *pool = call->pool;
+    uint64_t one = 1, random = random_of(call);
     int64_t now_ms = twi_port_mono_ms(pool->rules.engine);
     pthread_mutex_lock(&pool->lock);
-    line->taken = false;
-    if (tried) pool->trying = false;
-    if (outcome == TWI_REQUEST_DONE)
-        twi_breaker_succeed(&pool->breaker);
-    else if (slowly)
-        twi_breaker_fail_slowly(&pool->breaker, now_ms, random);
-    else if (outcome != TWI_REQUEST_REFUSED && (tried || pool->breaker.state == TWI_BREAKER_CLOSED))
-        twi_breaker_fail(&pool->breaker, now_ms, random); /* of those that fail together the first one counts */
-    else if (tried)
-        twi_breaker_succeed(&pool->breaker); /* it answers, if not as one would like */
-    bool wake = pool->waiting != 0;
+    if (ends) leave_place(call, now_ms, random);
+    bool wake = call->line != NULL && pool->waiting != 0;
+    if (call->line != NULL && is_cluster(call) && call->line->plug != NULL) {
+        call->line->plug->taken = false;
+        call->line->plug = NULL;
+    }
+    if (call->line != NULL) call->line->taken = false;
+    call->line = NULL;
     pthread_mutex_unlock(&pool->lock);
     if (wake) (void)!write(pool->freed_fd, &one, sizeof one);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------- */
+/* ---- one try ----------------------------------------------------------------------------------------------------- */
 
-/* All of a command but its first two words. Returns how many words. */
-static size_t put_body(struct twi_bytes *body, const struct twi_pool *pool, const struct line *line,
-                       const struct twi_request *request, enum verb verb) {
-    char who[40];
-    snprintf(who, sizeof who, "%s:%zu", pool->name, (size_t)(line - pool->lines));
-    body->size = 0;
-    body->failed = false;
-    twi_wire_put_u64(body, request->key_count);
-    for (size_t i = 0; i < request->key_count; i++) twi_wire_put(body, request->keys[i].data, request->keys[i].size);
-    twi_wire_put_text(body, who);
-    twi_wire_put_u64(body, line->serial);
-    twi_wire_put_u64(body, verb);
-    for (size_t i = 0; i < request->arg_count; i++) twi_wire_put(body, request->args[i].data, request->args[i].size);
-    return 1 + request->key_count + 3 + request->arg_count;
-}
-
-static void put_command(struct twi_bytes *out, enum twi_script script, bool whole, const struct twi_bytes *body,
-                        size_t words) {
-    out->size = 0;
-    out->failed = body->failed;
-    twi_wire_begin_script(out, &scripts[script], whole, words);
-    twi_bytes_add(out, body->data, body->size);
-}
-
-/* False: none, or no memory. */
-static bool keep_long(const struct twi_node *node, struct twi_request *request) {
-    char *text = node->type == TWI_NODE_STRING ? malloc(node->size + 1) : NULL;
-    if (text == NULL) return false;
-    memcpy(text, node->text, node->size);
-    free(request->long_text); /* of a try before */
-    request->long_text = text;
-    request->long_size = node->size;
-    return true;
-}
-
-/* One element. False: none of ours. */
-static bool read_script_value(const struct twi_node *node, struct twi_script_value *values) {
-    *values = (struct twi_script_value){0};
-    if (node->depth != 1 || node->type == TWI_NODE_ARRAY || node->type == TWI_NODE_ERROR) return false;
-    values->is_nil = node->type == TWI_NODE_NIL;
-    values->is_number = twi_node_i64(node, &values->number);
-    if (node->type == TWI_NODE_INTEGER || node->type == TWI_NODE_NIL) return true;
-    if (node->size >= sizeof values->text) return false;
-    memcpy(values->text, node->text, node->size);
-    values->size = node->size;
-    return true;
-}
-
-/* Everything behind the number of the call. False: not an answer to it. */
-static bool read_answer(const struct twi_node *nodes, size_t count, const char *serial, struct twi_request *request) {
-    if (nodes->type != TWI_NODE_ARRAY || count < 3 || count > 2 + TWI_SCRIPT_VALUES_MAX ||
-        !twi_node_is(&nodes[1], serial))
-        return false;
-    for (size_t i = 2; i < count; i++) {
-        bool is_long = request->wants_long && i + 1 == count;
-        if (is_long && (nodes[i].depth != 1 || !keep_long(&nodes[i], request))) return false;
-        if (!read_script_value(&nodes[i], &request->values[i - 2]) && !is_long) return false;
-    }
-    request->value_count = count - 2;
-    return true;
-}
-
-/* ---- one call ---------------------------------------------------------------------------------------------------- */
-
-/* One command, with its script where Redis does not know it; the answer goes into `ask`. */
-static enum twi_pool_connection_outcome send_call(struct line *line, enum twi_script script,
+/* Sends one command, and again with the script's text if Redis does not know it. The reply goes into `request`. */
+static enum twi_pool_connection_outcome send_call(struct call *call, enum twi_script script,
                                                   const struct twi_bytes *body, size_t words, const char *serial,
                                                   struct twi_wait *wait, struct twi_request *request) {
+    struct line *line = call->line;
+    struct twi_pool_connection *connection = &line->plug->connection;
+    size_t replies = 1 + call->is_asking, count = 0; /* ASKING is valid for one command */
     const struct twi_node *nodes = NULL;
-    size_t count = 0;
-    put_command(&line->out, script, false, body, words);
+    twi_call_put(&line->out, script, false, call->is_asking, body, words);
     enum twi_pool_connection_outcome done =
-        twi_pool_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
+        twi_pool_connection_exchange(connection, &line->out, replies, wait, &nodes, &count);
     if (done == TWI_POOL_CONNECTION_REFUSED && twi_reply_needs_script(nodes)) {
-        put_command(&line->out, script, true, body, words);
-        done = twi_pool_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
+        twi_call_put(&line->out, script, true, call->is_asking, body, words);
+        done = twi_pool_connection_exchange(connection, &line->out, replies, wait, &nodes, &count);
     }
-    if (done != TWI_POOL_CONNECTION_DONE || read_answer(nodes, count, serial, request)) return done;
-    twi_pool_connection_close(&line->connection);
-    twi_port_last_error(line->connection.rules->engine, "an answer to something else");
+    if (done != TWI_POOL_CONNECTION_DONE || twi_call_read(nodes, count, serial, request)) return done;
+    twi_pool_connection_close(connection);
+    twi_port_last_error(call->pool->rules.engine, "an answer to something else");
     return TWI_POOL_CONNECTION_BROKEN;
 }
 
-static enum twi_pool_connection_outcome settle_debt(struct line *line, struct twi_wait *wait) {
+static void forget_debt(struct line *line, uint32_t i) {
+    struct debt paid = line->debts[i];
+    line->debts[i] = line->debts[--line->debt_count];
+    line->debts[line->debt_count] = paid; /* its memory is used again */
+}
+
+static void note_moved(struct call *call, const struct twi_redirect *redirect) {
+    if (redirect->has_endpoint)
+        twi_directory_note_moved(call->pool->directory, redirect->slot, &redirect->to);
+    else
+        twi_directory_want(call->pool->directory);
+}
+
+static enum twi_pool_connection_outcome settle_debt(struct call *call, const struct debt *debt, struct twi_wait *wait) {
     struct twi_request unheard = {0};
-    if (line->cancel_words == 0) return TWI_POOL_CONNECTION_DONE;
     enum twi_pool_connection_outcome done =
-        send_call(line, line->debt_script, &line->debt, line->cancel_words, line->debt_serial, wait, &unheard);
-    if (done != TWI_POOL_CONNECTION_DONE)
-        return done == TWI_POOL_CONNECTION_BROKEN ? TWI_POOL_CONNECTION_UNSENT : done; /* of ours nothing went out */
-    line->cancel_words = 0;
-    twi_port_count(line->connection.rules->engine, asks_settled, 1);
+        send_call(call, debt->script, &debt->body, debt->words, debt->serial, wait, &unheard);
+    return done == TWI_POOL_CONNECTION_BROKEN ? TWI_POOL_CONNECTION_UNSENT : done; /* the call was not sent */
+}
+
+/* Pays the debts that can be paid here. That of the call's own slot must be paid; others can wait. */
+static enum twi_pool_connection_outcome settle_debts(struct call *call, struct twi_wait *wait) {
+    struct line *line = call->line;
+    for (uint32_t i = 0; i < line->debt_count;) {
+        const struct debt *debt = &line->debts[i];
+        bool must = !is_cluster(call) || debt->slot == call->slot;
+        if (!must && (call->is_asking || !is_owner(call->pool, debt->slot, &call->where))) {
+            i++;
+            continue;
+        }
+        enum twi_pool_connection_outcome done = settle_debt(call, debt, wait);
+        if (done == TWI_POOL_CONNECTION_DONE) {
+            forget_debt(line, i);
+            twi_port_count(call->pool->rules.engine, asks_settled, 1);
+            continue;
+        }
+        const struct twi_pool_connection *connection = &line->plug->connection;
+        if (must || !connection->up) return done;
+        bool has_moved = done == TWI_POOL_CONNECTION_REDIRECTED && connection->redirect.kind == TWI_REDIRECT_MOVED;
+        if (has_moved) note_moved(call, &connection->redirect);
+        i++;
+    }
+    if (line->debt_count == DEBTS_MAX) return TWI_POOL_CONNECTION_UNSENT; /* there would be no room for its own */
     return TWI_POOL_CONNECTION_DONE;
 }
 
-static enum twi_pool_connection_outcome try_once(struct twi_pool *pool, struct line *line, struct twi_request *request,
-                                                 bool again, struct twi_wait *wait) {
+static size_t put_body(struct call *call, struct twi_bytes *body, enum twi_call_verb verb) {
+    char who[40];
+    snprintf(who, sizeof who, "%s:%zu", call->pool->name, (size_t)(call->line - call->pool->lines));
+    return twi_call_put_body(body, who, call->line->serial, verb, call->request);
+}
+
+static enum twi_pool_connection_outcome try_once(struct call *call, struct twi_wait *wait) {
+    struct line *line = call->line;
+    struct twi_pool_connection *connection = &line->plug->connection;
     char serial[24];
-    enum twi_pool_connection_outcome done = twi_pool_connection_open(&line->connection, wait);
-    if (done == TWI_POOL_CONNECTION_DONE) done = settle_debt(line, wait);
+    if (is_cluster(call)) twi_pool_connection_lead(connection, &call->where);
+    enum twi_pool_connection_outcome done = twi_pool_connection_open(connection, wait);
+    if (done == TWI_POOL_CONNECTION_DONE) done = settle_debts(call, wait);
     if (done != TWI_POOL_CONNECTION_DONE) return done;
     snprintf(serial, sizeof serial, "%" PRIu64, line->serial);
-    size_t words = put_body(&line->body, pool, line, request, again ? RETRY_CALL : ASK);
-    return send_call(line, request->script, &line->body, words, serial, wait, request);
+    size_t words = put_body(call, &line->body, call->perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK);
+    return send_call(call, call->request->script, &line->body, words, serial, wait, call->request);
 }
 
-/* The call may have been executed, and nobody waits for it any more. */
-static void owe(struct twi_pool *pool, struct line *line, const struct twi_request *request) {
-    twi_port_count(pool->rules.engine, asks_unknown, 1);
-    if (!request->numbered) return;
-    line->cancel_words = put_body(&line->debt, pool, line, request, CANCEL_CALL);
-    if (line->debt.failed) line->cancel_words = 0; /* no memory: what it charged stays charged */
-    line->debt_script = request->script;
-    snprintf(line->debt_serial, sizeof line->debt_serial, "%" PRIu64, line->serial);
+/* The call may have been executed, and nobody waits for it any more: a cancel is owed. */
+static void owe(struct call *call) {
+    struct line *line = call->line;
+    twi_port_count(call->pool->rules.engine, asks_unknown, 1);
+    if (!call->request->numbered) return;
+    struct debt *debt = &line->debts[line->debt_count];
+    debt->words = put_body(call, &debt->body, TWI_CALL_CANCEL);
+    debt->script = call->request->script;
+    debt->slot = call->slot;
+    snprintf(debt->serial, sizeof debt->serial, "%" PRIu64, line->serial);
+    if (!debt->body.failed) line->debt_count++; /* else no memory: what it charged stays charged */
 }
 
-static void count_error(struct twi_pool *pool, enum twi_pool_connection_outcome done, bool in_time) {
+static void count_error(const struct call *call, enum twi_pool_connection_outcome done) {
+    tw_engine *engine = call->pool->rules.engine;
     if (done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY)
-        twi_port_count(pool->rules.engine, ask_refused, 1);
-    else if (!in_time)
-        twi_port_count(pool->rules.engine, ask_timeouts, 1);
+        twi_port_count(engine, ask_refused, 1);
+    else if (!call->in_time)
+        twi_port_count(engine, ask_timeouts, 1);
     else
-        twi_port_count(pool->rules.engine, ask_dropped, 1);
+        twi_port_count(engine, ask_dropped, 1);
 }
 
-/* Half of what is left, as long as that is long enough for an answer. */
+/* Returns half of the time that is left, or all of it if half is too short for a reply. */
 static struct twi_wait part_of(struct twi_wait *wait, tw_engine *engine) {
     int64_t left_ms = twi_wait_left_ms(wait, engine), part_ms = left_ms / 2;
     if (part_ms < ATTEMPT_MS_MIN) part_ms = left_ms;
     return (struct twi_wait){.deadline_ms = wait->deadline_ms - left_ms + part_ms, .budget_ms = part_ms};
 }
 
-static enum twi_request_outcome go(struct twi_pool *pool, struct line *line, struct twi_request *request,
-                                   struct twi_wait *wait, bool *slowly) {
-    tw_engine *engine = pool->rules.engine;
-    bool perhaps = false;
-    line->serial++;
-    for (int64_t pause_ms = 0;; pause_ms = pause_ms != 0 ? pause_ms * 2 : PAUSE_MS) {
-        if (pause_ms != 0) twi_wait_for(wait, &pool->rules, -1, false, pause_ms);
-        struct twi_wait part = part_of(wait, engine);
-        int64_t budget_ms = part.budget_ms;
-        if (perhaps) twi_port_count(engine, asked_again, 1);
-        enum twi_pool_connection_outcome done = try_once(pool, line, request, perhaps, &part);
-        wait->budget_ms -= budget_ms - part.budget_ms;
-        if (done == TWI_POOL_CONNECTION_DONE) return TWI_REQUEST_DONE;
-        count_error(pool, done, twi_wait_left_ms(&part, engine) > 0);
-        perhaps = perhaps || done == TWI_POOL_CONNECTION_BROKEN;
-        *slowly = done == TWI_POOL_CONNECTION_TURNED_AWAY;
-        bool over = done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY ||
-                    twi_wait_left_ms(wait, engine) <= 0 || twi_load_relaxed(&pool->stopped);
-        if (!over) continue;
-        if (perhaps) owe(pool, line, request);
-        if (perhaps) return TWI_REQUEST_UNKNOWN;
-        return done == TWI_POOL_CONNECTION_UNSENT ? TWI_REQUEST_UNSENT : TWI_REQUEST_REFUSED;
+/* ---- many tries -------------------------------------------------------------------------------------------------- */
+
+static void note_result(struct call *call, enum twi_pool_connection_outcome done) {
+    switch (done) {
+    case TWI_POOL_CONNECTION_DONE: call->result = TWI_PLACE_DONE; return;
+    case TWI_POOL_CONNECTION_TURNED_AWAY: call->result = TWI_PLACE_FAILED_SLOWLY; return;
+    case TWI_POOL_CONNECTION_REDIRECTED: call->result = TWI_PLACE_REPLIED; return;
+    case TWI_POOL_CONNECTION_REFUSED:
+        call->result = call->perhaps ? TWI_PLACE_FAILED : TWI_PLACE_REPLIED; /* no reply that ends the call */
+        return;
+    case TWI_POOL_CONNECTION_UNSENT:
+    case TWI_POOL_CONNECTION_BROKEN:
+        call->result = call->line->plug->connection.up ? TWI_PLACE_REPLIED : TWI_PLACE_FAILED;
     }
+}
+
+/* Finds where the next try goes. False: nobody is known to have the slot. */
+static bool locate(struct call *call) {
+    struct twi_pool *pool = call->pool;
+    if (!is_cluster(call) || call->is_asking || twi_directory_find(pool->directory, call->slot, &call->where))
+        return true;
+    twi_directory_want(pool->directory);
+    twi_port_last_error(pool->rules.engine, "no node of the cluster is known to serve the key's slot");
+    twi_detour_hold(&call->detour, twi_port_mono_ms(pool->rules.engine), random_of(call));
+    return false;
+}
+
+static enum twi_pool_connection_outcome attempt(struct call *call) {
+    tw_engine *engine = call->pool->rules.engine;
+    call->is_away = !enter(call);
+    if (call->is_away) return TWI_POOL_CONNECTION_UNSENT;
+    struct twi_wait part = part_of(&call->wait, engine);
+    int64_t budget_ms = part.budget_ms;
+    if (call->perhaps) twi_port_count(engine, asked_again, 1);
+    enum twi_pool_connection_outcome done = try_once(call, &part);
+    call->wait.budget_ms -= budget_ms - part.budget_ms;
+    call->in_time = twi_wait_left_ms(&part, engine) > 0;
+    call->perhaps = call->perhaps || done == TWI_POOL_CONNECTION_BROKEN;
+    note_result(call, done);
+    if (done != TWI_POOL_CONNECTION_DONE && done != TWI_POOL_CONNECTION_REDIRECTED) count_error(call, done);
+    return done;
+}
+
+static void count_redirect(tw_engine *engine, enum twi_redirect_kind kind) {
+    if (kind == TWI_REDIRECT_MOVED) twi_port_count(engine, moved, 1);
+    if (kind == TWI_REDIRECT_ASK) twi_port_count(engine, asked, 1);
+    if (kind == TWI_REDIRECT_TRYAGAIN) twi_port_count(engine, tryagain, 1);
+}
+
+/* In a cluster: what a try says of where the next one goes, and when. */
+static void find_way(struct call *call, enum twi_pool_connection_outcome done) {
+    struct twi_pool *pool = call->pool;
+    const struct twi_pool_connection *connection = &call->line->plug->connection;
+    const struct twi_redirect *redirect = &connection->redirect;
+    call->is_asking = false; /* ASK is for one try */
+    if (done != TWI_POOL_CONNECTION_REDIRECTED) {
+        if (!connection->up) twi_directory_want(pool->directory);
+        return;
+    }
+    count_redirect(pool->rules.engine, redirect->kind);
+    if (redirect->kind == TWI_REDIRECT_MOVED) note_moved(call, redirect);
+    if (redirect->kind == TWI_REDIRECT_UNSERVED || redirect->kind == TWI_REDIRECT_DOWN)
+        twi_directory_want(pool->directory);
+    if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) {
+        call->where = redirect->to;
+        call->is_asking = true;
+    }
+    twi_detour_note(&call->detour, redirect->kind, twi_port_mono_ms(pool->rules.engine), random_of(call));
+}
+
+/* Waits before the next try. False: the time is over. */
+static bool rest(struct call *call, enum twi_pool_connection_outcome done, int64_t *pause_ms) {
+    struct twi_pool *pool = call->pool;
+    tw_engine *engine = pool->rules.engine;
+    int64_t wait_ms = *pause_ms;
+    if (done == TWI_POOL_CONNECTION_REDIRECTED)
+        wait_ms = call->detour.again_ms - twi_port_mono_ms(engine);
+    else
+        *pause_ms *= 2;
+    if (!is_cluster(call)) {
+        twi_wait_for(&call->wait, &pool->rules, -1, false, wait_ms);
+        return true;
+    }
+    if (wait_ms > 0 && !call->perhaps)
+        give_back(call, false); /* others may use the line; nothing was done under its number */
+    bool goes_on = wait_ms <= 0 || twi_wait_for(&call->wait, &pool->rules, -1, false, wait_ms);
+    return goes_on && twi_wait_left_ms(&call->wait, engine) > 0;
+}
+
+/* Returns the last try's outcome. */
+static enum twi_pool_connection_outcome try_until_done(struct call *call) {
+    struct twi_pool *pool = call->pool;
+    for (int64_t pause_ms = PAUSE_MS;;) {
+        bool is_located = locate(call);
+        enum twi_pool_connection_outcome done = is_located ? attempt(call) : TWI_POOL_CONNECTION_REDIRECTED;
+        bool over = done == TWI_POOL_CONNECTION_DONE || done == TWI_POOL_CONNECTION_REFUSED ||
+                    done == TWI_POOL_CONNECTION_TURNED_AWAY || call->is_away;
+        if (over) return done;
+        if (is_located && is_cluster(call)) find_way(call, done);
+        if (twi_wait_left_ms(&call->wait, pool->rules.engine) <= 0 || twi_load_relaxed(&pool->stopped)) return done;
+        if (!rest(call, done, &pause_ms)) return done;
+    }
+}
+
+static enum twi_request_outcome run(struct call *call) {
+    enum twi_pool_connection_outcome done = try_until_done(call);
+    if (done == TWI_POOL_CONNECTION_DONE) return TWI_REQUEST_DONE;
+    if (call->perhaps) owe(call);
+    if (call->perhaps) return TWI_REQUEST_UNKNOWN;
+    bool refused = done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY;
+    return refused ? TWI_REQUEST_REFUSED : TWI_REQUEST_UNSENT;
 }
 
 enum twi_request_outcome twi_pool_request(struct twi_pool *pool, struct twi_request *request) {
     tw_engine *engine = pool->rules.engine;
     int64_t began_ms = twi_port_mono_ms(engine);
-    struct twi_wait wait = {.deadline_ms = request->deadline_ms, .budget_ms = request->deadline_ms - began_ms};
-    bool tries, slowly = false;
+    struct call call = {.pool = pool,
+                        .request = request,
+                        .wait = {.deadline_ms = request->deadline_ms, .budget_ms = request->deadline_ms - began_ms}};
+    if (pool->directory != NULL) call.slot = twi_key_slot_of(request->keys[0].data, request->keys[0].size);
     twi_port_count(engine, ask_calls, 1);
-    struct line *line = twi_load_relaxed(&pool->stopped) ? NULL : take(pool, &wait, &tries);
-    if (line == NULL) {
-        twi_port_count(engine, ask_away, 1);
-        return TWI_REQUEST_UNSENT;
-    }
-    twi_port_count(engine, ask_active, 1);
-    enum twi_request_outcome outcome = go(pool, line, request, &wait, &slowly);
-    give_back(pool, line, tries, outcome, slowly);
+    enum twi_request_outcome outcome = TWI_REQUEST_UNSENT;
+    if (!twi_load_relaxed(&pool->stopped)) outcome = run(&call);
+    give_back(&call, true);
+    if (!call.has_begun) twi_port_count(engine, ask_away, 1);
+    if (!call.has_begun) return outcome;
     twi_port_count(engine, ask_active, -1);
     twi_port_count(engine, ask_ms, twi_port_mono_ms(engine) - began_ms);
     return outcome;

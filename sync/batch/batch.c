@@ -1,5 +1,6 @@
-/* batch.c -- freezes items into the bytes that sync/script/batch.lua reads; that file has the format.
- * Always true: keys, args and items stand in the same order, and arg_count, key_count count what was put. */
+/* batch.c -- freezes items into the bytes that sync/script/batch.lua reads. That file describes the format.
+ * Always true: keys, args and items stand in the same order. `arg_count` and `key_count` count the arguments and
+ * keys that were encoded. */
 #include "sync/batch/batch.h"
 
 #include <inttypes.h>
@@ -14,7 +15,13 @@
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The group's kind, as the script has it. */
+/* The shape of the item's group, before its letter: 'h', 'z', or none. */
+static char shape_of(const struct twi_item *item) {
+    if (!(item->flags & (TWI_ITEM_HASH | TWI_ITEM_ZSET))) return '\0';
+    return item->flags & TWI_ITEM_HASH ? 'h' : 'z';
+}
+
+/* The letter of the item's group; batch.lua says what each letter means. */
 static char kind_of(const struct twi_item *item, bool look_always) {
     bool from_first = item->flags & TWI_ITEM_FROM_FIRST;
     bool look = look_always || (item->flags & TWI_ITEM_FIRST);
@@ -24,12 +31,14 @@ static char kind_of(const struct twi_item *item, bool look_always) {
     return look ? 'W' : 'w';
 }
 
-/* Only windows share their expiry; the others carry none, or one for each item. */
+/* Only windows share their expiry. The other groups carry no expiry, or one for each item. */
 static int64_t group_expiry(char kind, const struct twi_item *item) {
     return kind == 'w' || kind == 'W' ? item->expiry_ms : 0;
 }
 
 static int compare(const struct twi_item *a, const struct twi_item *b, bool look_always) {
+    char shape_a = shape_of(a), shape_b = shape_of(b);
+    if (shape_a != shape_b) return shape_a < shape_b ? -1 : 1;
     char kind_a = kind_of(a, look_always), kind_b = kind_of(b, look_always);
     if (kind_a != kind_b) return kind_a < kind_b ? -1 : 1;
     int64_t expiry_a = group_expiry(kind_a, a), expiry_b = group_expiry(kind_b, b);
@@ -55,14 +64,15 @@ static void put_arg_i64(struct twi_batch *batch, int64_t value) {
     batch->arg_count++;
 }
 
-static void put_group(struct twi_batch *batch, char kind, int64_t expiry_ms, size_t count) {
-    twi_wire_put(&batch->args, &kind, 1);
+static void put_group(struct twi_batch *batch, char shape, char kind, int64_t expiry_ms, size_t count) {
+    const char letters[] = {shape, kind};
+    twi_wire_put(&batch->args, letters + !shape, 2 - !shape);
     batch->arg_count++;
     put_arg_i64(batch, expiry_ms);
     put_arg_i64(batch, (int64_t)count);
 }
 
-static void put_item(struct twi_batch *batch, char kind, const struct twi_item *item, int64_t redis_offset_ms) {
+static void put_delta(struct twi_batch *batch, char kind, const struct twi_item *item, int64_t redis_offset_ms) {
     if (item->delta == 0) return;
     put_arg_i64(batch, item->delta);
     if (kind == 'f' || kind == 'F') put_arg_i64(batch, item->expiry_ms + redis_offset_ms);
@@ -72,21 +82,44 @@ static void put_item(struct twi_batch *batch, char kind, const struct twi_item *
         batch->minus += (uint64_t)-item->delta;
 }
 
+static void put_item(struct twi_batch *batch, char shape, char kind, const struct twi_item *item,
+                     int64_t redis_offset_ms) {
+    put_delta(batch, kind, item, redis_offset_ms);
+    if (!shape) return;
+    tw_key inner = twi_port_inner(item);
+    twi_wire_put(&batch->args, inner.data, inner.size);
+    batch->arg_count++;
+}
+
 static size_t group_size(const struct twi_item *items, size_t count, bool look_always) {
     size_t size = 1;
     while (size < count && compare(&items[0], &items[size], look_always) == 0) size++;
     return size;
 }
 
-/* How many of the items fit, their keys rendered into the batch. */
-static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count, size_t most) {
-    char name[TWI_REDIS_KEY_MAX];
-    size_t taken = 0;
-    if (count > most) count = most;
+/* The item's name in Redis. `room` has TWI_REDIS_KEY_MAX bytes, for a name that is rendered here. */
+static const char *name_of(const struct twi_item *item, const struct twi_batch_names *names, char *room, size_t *size) {
+    if (item->named == 0) {
+        *size = twi_port_render(item, room);
+        return room;
+    }
+    uint32_t from = names->ends[item->named - 1];
+    *size = names->ends[item->named] - from;
+    return names->bytes.data + from;
+}
+
+/* Encodes the keys of as many items as fit into the batch, and returns how many these are. */
+static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count,
+                       const struct twi_freeze *how) {
+    char room[TWI_REDIS_KEY_MAX];
+    size_t taken = 0, size, inner = 0;
+    if (count > how->keys_max) count = how->keys_max;
     for (; taken < count; taken++) {
-        size_t size = twi_port_render(&items[taken], name);
-        /* 128 bytes: a length before the name, delta and expiry with theirs, and a group for each item at worst. */
-        size_t bytes = batch->keys.size + size + (taken + 1) * 128;
+        const char *name = name_of(&items[taken], how->names, room, &size);
+        if (shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
+        /* 128 bytes beside the names: the lengths before them, delta and expiry with their lengths, and at worst a
+         * group header for each item. */
+        size_t bytes = batch->keys.size + size + inner + (taken + 1) * 128;
         if (taken > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
         twi_wire_put(&batch->keys, name, size);
     }
@@ -98,9 +131,9 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
                      const struct twi_freeze *how) {
     for (size_t at = 0; at < count;) {
         size_t size = group_size(items + at, count - at, how->look_always);
-        char kind = kind_of(&items[at], how->look_always);
-        put_group(batch, kind, group_expiry(kind, &items[at]), size);
-        for (size_t end = at + size; at < end; at++) put_item(batch, kind, &items[at], how->redis_offset_ms);
+        char shape = shape_of(&items[at]), kind = kind_of(&items[at], how->look_always);
+        put_group(batch, shape, kind, group_expiry(kind, &items[at]), size);
+        for (size_t end = at + size; at < end; at++) put_item(batch, shape, kind, &items[at], how->redis_offset_ms);
     }
 }
 
@@ -114,7 +147,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
                                    size_t *taken) {
     struct twi_batch *batch = twi_batch_empty(how->now_ms);
     if (!batch) return NULL;
-    size_t fits = put_keys(batch, items, count, how->keys_max);
+    size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
@@ -131,7 +164,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, i
     char name[TWI_REDIS_KEY_MAX];
     size_t fits = 0;
     if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
-    /* Three commands, as a rule, each with the name. */
+    /* As a rule an item takes three commands, each with the name. */
     for (size_t bytes = 0; fits < count; fits++) {
         bytes += 3 * (twi_port_render(&items[fits], name) + 64);
         if (fits > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
@@ -151,7 +184,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, i
 
 /* ---- striking out ------------------------------------------------------------------------------------------------ */
 
-/* The next argument, as it stands on the wire: "$length", the text, each with its line end. */
+/* The next argument. On the wire it is "$length" and the text, each with its line end. */
 static char *next_arg(char **at, size_t *size) {
     char *text;
     *size = strtoul(*at + 1, &text, 10);
@@ -160,19 +193,21 @@ static char *next_arg(char **at, size_t *size) {
     return text;
 }
 
-/* Where the delta of that item stands; NULL: it is a question. */
+/* The delta of that item in the encoded arguments. NULL: the item has none and only asks for the total. */
 static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
     char *at = batch->args.data;
     for (uint32_t item = 0; item < batch->key_count;) {
-        char kind = *next_arg(&at, size);
+        char *letters = next_arg(&at, size);
+        bool shaped = *size == 2;
+        char kind = letters[shaped];
         (void)next_arg(&at, size);
         unsigned long count = strtoul(next_arg(&at, size), NULL, 10);
-        uint32_t width = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
+        uint32_t numbers = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
         for (; count > 0; count--, item++) {
             char *delta = NULL;
-            for (uint32_t i = 0; i < width; i++) {
+            for (uint32_t i = 0; i < numbers + shaped; i++) {
                 char *text = next_arg(&at, size);
-                if (i == 0) delta = text;
+                if (i == 0 && numbers) delta = text;
             }
             if (item == index) return delta;
         }
@@ -184,7 +219,9 @@ static bool is_delta(char first) {
     return first == '-' || (first >= '0' && first <= '9');
 }
 
-/* Both leave no number, which INCRBY refuses: x for each place, or a letter for each digit, and m for the sign. */
+/* Overwrites a delta with letters: Redis refuses what is no number. A delta struck out becomes an x for each character.
+ * A delta set aside becomes a letter from a to j for each digit, and m for the sign, so that the amount can be read
+ * again. */
 static uint64_t strike(struct twi_batch *batch, uint32_t index, bool aside) {
     size_t size;
     char *text = delta_at(batch, index, &size);
@@ -213,7 +250,7 @@ uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
     size_t size;
     uint64_t units = 0;
     char *text = delta_at(batch, index, &size);
-    for (; text && *text >= 'a'; text++) { /* up to its line's end, if it is struck out */
+    for (; text && *text >= 'a'; text++) { /* a number ends the loop at once, letters end at the line end */
         if (*text <= 'j') units = units * 10 + (uint64_t)(*text - 'a');
         *text = 'x';
     }

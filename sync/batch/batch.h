@@ -1,41 +1,43 @@
-/* batch.h -- deltas frozen under one number, and how they stand on the wire.   Step 3 of the flow in
+/* batch.h -- deltas frozen under one number, and their bytes on the wire.   Step 3 of the flow in
  * docs/ARCHITECTURE.md.
  *
- * Always true: what a batch says (keys, deltas, expiries, nonce) never changes once it is frozen, not even by removing
- * a key that Redis refuses: an old copy may still be under way on a dead connection. Only its envelope (EVALSHA or
- * EVAL, the ledger's name) is made anew at each sending. Number and nonce change only together with the ledger, when
- * no old copy can be applied any more. What Redis has refused is struck out once that is known, for replays. */
+ * Always true: the keys, deltas, expiries and nonce of a frozen batch do not change. A key that Redis refuses is not
+ * removed: an old copy of the batch may still be under way on a dead connection. There is one exception: once a
+ * refusal is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the
+ * envelope (EVALSHA or EVAL, the ledger's name) is made anew at each sending. Number and nonce change only together
+ * with the ledger, when no old copy can be applied any more. */
 #ifndef TWI_SYNC_BATCH_BATCH_H
 #define TWI_SYNC_BATCH_BATCH_H
 
 #include "engine/port/items.h"
 #include "sync/wire/wire.h"
 
-/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the
- * longest names, and what one sending may cost us. */
+/* The most keys of one batch; depth.h says how many most batches have. 1000 keys take about 2 ms of Redis's one
+ * thread. 256 KiB bound a batch with the longest names, and what one sending may cost us. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
 struct twi_batch {
-    struct twi_batch *next;  /* the ledger's list, by number */
-    uint64_t number, before; /* the number, and the one that the ledger must show when it is applied */
+    struct twi_batch *next; /* the ledger's list, by number */
+    /* Its number, and the number that the ledger must show for the batch to be applied. */
+    uint64_t number, before;
     uint64_t nonce;
-    struct twi_item *items; /* in the order of the wire; NULL once each was settled */
+    struct twi_item *items; /* in the order of the wire; NULL once all are settled */
     uint32_t item_count;
     uint32_t key_count, arg_count;
     struct twi_bytes keys, args;  /* encoded */
-    uint64_t plus, minus;         /* what it adds and takes away */
-    uint64_t struck;              /* of these, what Redis has refused, in magnitude */
+    uint64_t plus, minus;         /* units that it adds and takes away */
+    uint64_t struck;              /* of these units, those that Redis has refused */
     uint64_t plus_sum, minus_sum; /* running sums of the instance, this batch included */
-    bool strayed;         /* it was sent again while nobody knew what had become of a copy: two stores may have it */
-    bool was_short;       /* a run of it was cut short, and is counted as uncertain */
-    bool is_step;         /* empty: it stands for numbers whose batches are lost */
+    bool strayed;         /* sent again while the outcome of an earlier copy was unknown: two stores may have it */
+    bool was_short;       /* Redis cut a run of its script short; its units are counted as uncertain */
+    bool is_step;         /* no items: it stands for numbers whose batches are lost */
     uint32_t copies_open; /* sendings whose outcome is not known */
     int64_t sent_ms;      /* the latest sending */
     int64_t frozen_ms;
 };
 
-/* What a batch is wrapped in. */
+/* What a sending puts around a batch. */
 struct twi_envelope {
     bool eval; /* the script's text instead of its SHA-1 */
     const char *ledger_name, *marker_name, *marker;
@@ -43,32 +45,42 @@ struct twi_envelope {
     int64_t ledger_ttl_ms;
 };
 
+/* Names in Redis that were rendered already, one behind the other. Name `named` of an item ends at ends[named]. */
+struct twi_batch_names {
+    struct twi_bytes bytes;
+    uint32_t *ends; /* ends[0] is 0 */
+    uint32_t count;
+};
+
 struct twi_freeze {
-    bool look_always; /* ask for each key's expiry, whatever INCRBY answers: after a reconnect, and now and then */
-    int64_t redis_offset_ms; /* Redis's clock minus ours: ends of from-first lives are told by Redis's */
+    const struct twi_batch_names *names; /* for items with `named`; may be NULL if there is none */
+    /* Check each key's expiry, whatever INCRBY answers: after a reconnect, and now and then. */
+    bool look_always;
+    /* Redis's clock minus ours: Redis is given the ends of from-first lives by its own clock. */
+    int64_t redis_offset_ms;
     int64_t now_ms;
     uint32_t keys_max; /* 1..TWI_BATCH_ITEMS_MAX */
 };
 
-/* Sorts items so that those of one kind and expiry stand together: one group on the wire. */
+/* Sorts items so that those of one kind and expiry stand together. They are one group on the wire. */
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
-/* Freezes as many of the (sorted) items as one batch holds, at least one. NULL: no memory, nothing frozen. */
+/* Freezes as many of the (sorted) items as one batch holds, at least one. NULL: no memory, nothing was frozen. */
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
-/* The same for a merge without a script: nothing is encoded until it is sent. */
+/* The same for a merge without a script. Such a batch is encoded only when it is sent. */
 struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken);
-/* A batch without items: refreshes the ledger, asks how it stands, or steps over numbers that are lost. */
+/* A batch without items. It refreshes the ledger, asks how the ledger stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
-/* Makes Redis refuse that delta whenever the batch is sent again. Returns its magnitude; 0: there is none, or none
- * left. */
+/* Strikes the delta of an item out: Redis refuses it whenever the batch is sent again. Returns its magnitude; 0: the
+ * item has no delta, or it was overwritten before. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
-/* The same, for a delta that goes back to its counter: the batch still knows how much it was. */
+/* The same for a delta that goes back to its counter. The batch still knows the amount. */
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
-/* Strikes out what was set aside. Returns its magnitude; 0: nothing was. */
+/* Strikes out a delta that was set aside. Returns its magnitude; 0: it was not set aside. */
 uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
 size_t twi_batch_bytes(const struct twi_batch *batch); /* memory held */
-void twi_batch_items_drop(struct twi_batch *batch);    /* they were settled */
+void twi_batch_items_drop(struct twi_batch *batch);    /* all items are settled */
 void twi_batch_free(struct twi_batch *batch);
 
 #endif

@@ -4,12 +4,10 @@
 #include "engine/base/atomic.h"
 #include "sync/batch/batch.h"
 
-#define HALF_US 5000000 /* an answer is remembered for five to ten seconds */
-#define KEY_US 2        /* of Redis's thread, roughly: what a key adds to the time of an answer */
+#define HALF_US 5000000 /* a reply counts for five to ten seconds */
+#define KEY_US 2        /* how long, roughly, a key takes Redis's thread; so much it adds to the time of a reply */
 #define STEP_US \
     256 /* for so much of the way one small batch more is under way: half of what Redis could take meanwhile */
-
-_Atomic uint32_t twi_near_limit_keys = TWI_NEAR_KEYS;
 
 void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int64_t now_us) {
     int64_t way_us = took_us - (int64_t)keys * KEY_US;
@@ -33,11 +31,11 @@ int64_t twi_depth_way_us(const struct twi_depth *depth) {
 }
 
 void twi_depth_forget(struct twi_depth *depth) {
-    *depth = (struct twi_depth){.by_latest = depth->by_latest};
+    *depth = (struct twi_depth){.by_latest = depth->by_latest, .near_keys = depth->near_keys};
 }
 
 struct twi_load twi_depth_load(const struct twi_depth *depth) {
-    uint32_t near = twi_load_relaxed(&twi_near_limit_keys), most = TWI_PIPELINE_MAX * TWI_BATCH_ITEMS_MAX;
+    uint32_t near = depth->near_keys, most = TWI_PIPELINE_MAX * TWI_BATCH_ITEMS_MAX;
     int64_t way_us = twi_depth_way_us(depth);
     int64_t far = way_us < most * STEP_US ? way_us * near / STEP_US : most;
     uint32_t under_way = near + far < most ? near + (uint32_t)far : most;

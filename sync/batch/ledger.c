@@ -1,5 +1,5 @@
-/* ledger.c -- the list of batches and what is known of Redis's ledger. Pure bookkeeping: no sockets, no engine, no
- * clock. Always true: see ledger.h; twi_ledger_is_valid() walks it. */
+/* ledger.c -- the list of batches, and what is known of the ledger in Redis. Pure bookkeeping: no sockets, no
+ * engine, no clock. Always true: see ledger.h; twi_ledger_is_valid() checks it. */
 #include "sync/batch/ledger.h"
 
 #include <stdio.h>
@@ -9,6 +9,12 @@
 
 static void hex(const uint8_t *bytes, size_t count, char *out) {
     for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* The bytes of the window, here and in the sum over all ledgers. */
+static void set_window(struct twi_ledger *ledger, size_t bytes) {
+    if (ledger->windows) *ledger->windows += bytes - ledger->window_bytes;
+    ledger->window_bytes = bytes;
 }
 
 void twi_ledger_close_ranks(struct twi_ledger *ledger) {
@@ -27,16 +33,17 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->confirmed = ledger->replicated = ledger->looked = 0;
     ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
-    ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
+    set_window(ledger, 0); /* nothing is confirmed: nothing may be dropped */
 }
 
-void twi_identity_make(struct twi_identity *identity, const char *prefix,
+void twi_identity_make(struct twi_identity *identity, const char *prefix, const char *tag,
                        void (*random)(void *ctx, void *out, size_t size), void *ctx) {
     uint8_t id[16];
     char id_text[33], marker_text[33];
     random(ctx, id, sizeof id);
     hex(id, sizeof id, id_text);
-    int size = snprintf(identity->name, sizeof identity->name, "%stw:ledger:%s", prefix, id_text);
+    int size =
+        snprintf(identity->name, sizeof identity->name, "%stw:ledger:%s%s%s", prefix, tag, tag[0] ? ":" : "", id_text);
     twi_check(size > 0 && (size_t)size < sizeof identity->name);
     identity->name_size = (size_t)size;
     random(ctx, id, sizeof id);
@@ -58,7 +65,7 @@ void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *iden
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx) {
     struct twi_identity identity;
-    twi_identity_make(&identity, prefix, random, ctx);
+    twi_identity_make(&identity, prefix, "", random, ctx);
     twi_ledger_adopt(ledger, &identity, random, ctx);
 }
 
@@ -93,7 +100,7 @@ struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger) {
     return ledger->unconfirmed;
 }
 
-/* `confirmed` has moved back, or onward by more than one. */
+/* `confirmed` has moved back, or forward by more than one. */
 static void seek_unconfirmed(struct twi_ledger *ledger) {
     struct twi_batch *batch = ledger->head;
     while (batch && batch->number <= ledger->confirmed) batch = batch->next;
@@ -110,24 +117,36 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
     ledger->unconfirmed = batch->next;
     if (batch->number > ledger->acked) ledger->acked = batch->number;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
-    ledger->window_bytes += twi_batch_bytes(batch);
+    set_window(ledger, ledger->window_bytes + twi_batch_bytes(batch));
+}
+
+void twi_ledger_doubt_replicas(struct twi_ledger *ledger) {
+    if (ledger->awaits_replicas && ledger->head && ledger->head->before < ledger->replicated)
+        ledger->replicated = ledger->head->before;
 }
 
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger) {
     return ledger->awaits_replicas && ledger->replicated < ledger->acked ? ledger->replicated : ledger->acked;
 }
 
-void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
-    while (ledger->head && ledger->head->number <= ledger->replicated && ledger->head->number <= ledger->confirmed &&
-           (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms)) {
-        struct twi_batch *batch = ledger->head;
-        ledger->window_bytes -= twi_batch_bytes(batch);
-        twi_ledger_remove(ledger, batch);
-        twi_batch_free(batch);
-    }
+bool twi_ledger_may_drop(const struct twi_ledger *ledger) {
+    return ledger->head && ledger->head->number <= ledger->replicated && ledger->head->number <= ledger->confirmed;
 }
 
-/* ---- what the sums contain, and Redis does not ------------------------------------------------------------------- */
+void twi_ledger_drop_first(struct twi_ledger *ledger) {
+    struct twi_batch *batch = ledger->head;
+    set_window(ledger, ledger->window_bytes - twi_batch_bytes(batch));
+    twi_ledger_remove(ledger, batch);
+    twi_batch_free(batch);
+}
+
+void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
+    while (twi_ledger_may_drop(ledger) &&
+           (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms))
+        twi_ledger_drop_first(ledger);
+}
+
+/* ---- units in the sums that Redis lacks -------------------------------------------------------------------------- */
 
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units) {
     if (units == 0) return;
@@ -136,7 +155,7 @@ void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_
     ledger->missing[at].units = units;
 }
 
-/* The part of `units` that is not known to be missing from the numbers above `low` up to `high`. */
+/* `units`, less those known to be missing from the numbers above `low` up to `high`. */
 static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
     for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
         if (ledger->missing[i].number <= low || ledger->missing[i].number > high) continue;
@@ -154,7 +173,8 @@ uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
 
 /* ---- going back -------------------------------------------------------------------------------------------------- */
 
-/* Puts `step` before `next` (NULL: at the end) as the number before it, following on `from`. */
+/* Inserts `step` before `next` (NULL: at the end). It takes the number just before that of `next`, and follows on
+ * `from`. */
 static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
     step->is_step = true;
     step->before = from;
@@ -173,9 +193,10 @@ static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct 
 }
 
 static void reckon_window(struct twi_ledger *ledger) {
-    ledger->window_bytes = 0;
+    size_t bytes = 0;
     for (struct twi_batch *batch = ledger->head; batch && batch->number <= ledger->confirmed; batch = batch->next)
-        ledger->window_bytes += twi_batch_bytes(batch);
+        bytes += twi_batch_bytes(batch);
+    set_window(ledger, bytes);
 }
 
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
@@ -198,7 +219,7 @@ void twi_ledger_look_back(struct twi_ledger *ledger) {
     bool strayed = false;
     for (struct twi_batch *batch = ledger->head; batch && batch->number <= known; batch = batch->next) {
         if (batch->number + TWI_LEDGER_REMEMBERS <= known) continue;
-        if (batch->is_step) { /* a store may be anywhere within it: not across that */
+        if (batch->is_step) { /* a store may be at any number within a step: not back across it */
             from = known;
             strayed = false;
             continue;
@@ -229,7 +250,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         twi_batch_free(step);
         return 0;
     }
-    if (next && next->is_step) { /* further back than the last time: that step becomes longer */
+    if (next && next->is_step) { /* Redis is further back than the last time: that step becomes longer */
         twi_batch_free(step);
         step = next;
         step->before = head->last;
@@ -251,7 +272,7 @@ uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
         twi_ledger_remove(ledger, batch);
         twi_batch_free(batch);
     }
-    ledger->window_bytes = 0;
+    set_window(ledger, 0);
     return sum;
 }
 

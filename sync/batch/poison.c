@@ -81,7 +81,7 @@ uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, 
         if (!entry) return TWI_POISON_WAIT_MAX_MS;
         *first = true;
     }
-    /* Batches of before its last refusal, which were under way, say nothing new: it was not tried again. */
+    /* Batches that were under way at its last refusal are not a new try. */
     if (*first || now_ms >= entry->again_ms) {
         entry->wait_ms = longer(entry->wait_ms);
         entry->again_ms = now_ms + entry->wait_ms;

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-/* Given before a script's first write, or before the script at all. Waiting helps. */
+/* Errors that come before a script's first write, or before the script starts. Waiting helps. */
 static const char *const refused[] = {"LOADING",  "BUSY",        "OOM",      "MISCONF", "NOREPLICAS",
                                       "TRYAGAIN", "CLUSTERDOWN", "NOMARKER", NULL};
-/* The same, where only another login, server or configuration helps. MOVED and ASK: a cluster, which this version
- * does not know. */
+/* The same, but only another login, server or configuration helps. MOVED and ASK come from a cluster, which
+ * redis:// does not name. With redis+cluster:// they are read before this list (wire/redirect.h). */
 static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN",
                                           "CROSSSLOT", "DENIED", "MOVED",     "ASK",      NULL};
 
@@ -18,8 +18,8 @@ static bool on_list(const char *code, size_t size, const char *const *list) {
 }
 
 /* Up to Redis 6 an error within a script arrives as "ERR Error running script (call to f_..): @user_script:19:
- * @user_script: 19: -OOM command not allowed ...": its own code stands after the last ": -" or ": ". All that a script
- * of ours lets out comes from its calls up to the first write, so the code found there may be believed. */
+ * @user_script: 19: -OOM command not allowed ...". The inner error code stands after the last ": -" or ": ". Our
+ * scripts let out only errors of calls up to their first write, so the inner code can be relied on. */
 static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
     static const char wrapped[] = "ERR Error running script";
     *code = error->text;
@@ -43,6 +43,20 @@ bool twi_reply_is_replicas(const struct twi_node *error) {
     size_t size;
     inner_code(error, &code, &size);
     return on_list(code, size, theirs);
+}
+
+enum twi_role twi_reply_role(const struct twi_node *nodes, size_t count) {
+    if (nodes[0].type != TWI_NODE_ARRAY || count < 2) return TWI_ROLE_UNKNOWN;
+    return twi_node_is(&nodes[1], "master") ? TWI_ROLE_MASTER : TWI_ROLE_REPLICA;
+}
+
+enum twi_role twi_reply_info_role(const struct twi_node *info) {
+    static const char line[] = "\nrole:";
+    const char *role = info->type == TWI_NODE_STRING ? memmem(info->text, info->size, line, sizeof line - 1) : NULL;
+    if (!role) return TWI_ROLE_UNKNOWN;
+    role += sizeof line - 1;
+    if (strncmp(role, "master", 6) == 0) return TWI_ROLE_MASTER;
+    return strncmp(role, "slave", 5) == 0 || strncmp(role, "replica", 7) == 0 ? TWI_ROLE_REPLICA : TWI_ROLE_UNKNOWN;
 }
 
 enum twi_reply_kind twi_reply_error(const struct twi_node *error) {
@@ -76,12 +90,13 @@ static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
 
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
-/* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it
+/* GONE and an opening also say whether the store knows our instance. A reply that does not say so counts as "it
  * does". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
+    if (count >= 1 + HEAD_SIZE + 3) (void)twi_node_i64(&nodes[3 + HEAD_SIZE], &head->survivors);
     head->registered = registered != 0 && registered != 2;
     head->has_older = registered == 2;
 }
@@ -118,7 +133,7 @@ static void read_value(const struct twi_node *node, struct twi_item_answer *answ
     } else if (node->type == TWI_NODE_STATUS) {
         answer->kind = TWI_ITEM_LATE;
     } else if (node->type == TWI_NODE_NIL || twi_node_i64(node, &answer->total)) {
-        answer->kind = TWI_ITEM_TOTAL; /* a missing key counts 0; a text that is no number says nothing */
+        answer->kind = TWI_ITEM_TOTAL; /* a missing key counts 0; a text that is no number has no total */
     }
 }
 

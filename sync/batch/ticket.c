@@ -1,5 +1,6 @@
-/* ticket.c -- see ticket.h. Labels: T1 with T2 makes a caller's adds seen by the collection begun for its ticket; T3
- * with T4 makes an outcome seen by whoever sees its ticket settled. */
+/* ticket.c -- see ticket.h. Labels: T1 with T2 lets the collection that begins for a ticket see what its caller
+ * added before. T3 with T4 lets whoever sees a ticket settled see its outcome. T5 with T6 lets whoever finds an outcome
+ * overwritten see that it was refused. */
 #include "sync/batch/ticket.h"
 
 #include "engine/base/atomic.h"
@@ -10,19 +11,19 @@ uint64_t twi_ticket_take(struct twi_tickets *tickets) {
 
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket) {
     if (twi_load_acquire(&tickets->settled) < ticket) return TWI_TICKET_OPEN; /* T4, pairs with T3 */
-    /* The outcome of the first round that reaches the ticket. Overwritten (256 rounds ago): say the worse. */
-    uint64_t best = UINT64_MAX;
-    bool refused = true;
+    /* The first round that reaches the ticket, among those still kept, is its own, or comes after it. */
+    uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < TWI_TICKET_OUTCOMES; i++) {
-        uint64_t last = twi_load_acquire(&tickets->outcomes[i].ticket);
-        if (last < ticket || last >= best) continue;
-        best = last;
-        refused = twi_load_relaxed(&tickets->outcomes[i].refused);
+        uint64_t outcome = twi_load_acquire(&tickets->outcomes[i]); /* T6, pairs with T5 */
+        if (outcome >> 1 >= ticket && outcome < first) first = outcome;
     }
-    return refused ? TWI_TICKET_REFUSED : TWI_TICKET_DONE;
+    /* Its own round was overwritten after 256 more rounds. If any that was overwritten could be its own, and was
+     * refused, the ticket counts as refused: TW_OK would promise too much. */
+    bool was_refused = (first & 1) != 0 || ticket <= twi_load_relaxed(&tickets->refused_before);
+    return was_refused ? TWI_TICKET_REFUSED : TWI_TICKET_DONE;
 }
 
-bool twi_ticket_waits(struct twi_tickets *tickets) {
+bool twi_ticket_waits(const struct twi_tickets *tickets) {
     return twi_load_relaxed(&tickets->taken) != twi_load_relaxed(&tickets->settled); /* a hint */
 }
 
@@ -36,10 +37,20 @@ bool twi_ticket_begin(struct twi_tickets *tickets) {
     return true;
 }
 
-void twi_ticket_collected(struct twi_tickets *tickets, uint64_t number) {
+void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share) {
     if (!tickets->active || !tickets->collecting) return;
+    tickets->stores_short += !share->is_short;
+    share->is_short = share->again = true;
+}
+
+void twi_ticket_collected(struct twi_tickets *tickets) {
     tickets->collecting = false;
-    tickets->number = number;
+}
+
+void twi_ticket_await(struct twi_ticket_share *share, uint64_t number) {
+    if (!share->again) return;
+    share->again = false;
+    share->number = number;
 }
 
 void twi_ticket_refused(struct twi_tickets *tickets) {
@@ -51,13 +62,27 @@ bool twi_ticket_renew(struct twi_tickets *tickets) {
     return tickets->active;
 }
 
-void twi_ticket_acknowledged(struct twi_tickets *tickets, uint64_t acked) {
-    if (!tickets->active || tickets->collecting || acked < tickets->number) return;
-    size_t slot = tickets->round++ % TWI_TICKET_OUTCOMES;
-    /* Nobody asks for this slot's old tickets between these two stores and gets DONE for REFUSED: 0 answers nobody. */
-    twi_store_release(&tickets->outcomes[slot].ticket, 0);
-    twi_store_release(&tickets->outcomes[slot].refused, tickets->refused);
-    twi_store_release(&tickets->outcomes[slot].ticket, tickets->until);
+bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share *share) {
+    if (!tickets->active) return false;
+    tickets->stores_short += !share->is_short;
+    share->is_short = share->again = true;
+    return twi_ticket_renew(tickets);
+}
+
+void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_share *share, uint64_t acked) {
+    if (!share->is_short || share->again || acked < share->number) return;
+    share->is_short = false;
+    tickets->stores_short--;
+    twi_ticket_settle(tickets);
+}
+
+void twi_ticket_settle(struct twi_tickets *tickets) {
+    if (!tickets->active || tickets->collecting || tickets->stores_short != 0) return;
+    _Atomic uint64_t *outcome = &tickets->outcomes[tickets->round++ % TWI_TICKET_OUTCOMES];
+    uint64_t before = twi_load_relaxed(outcome); /* only the turn writes it */
+    if ((before & 1) != 0) twi_store_relaxed(&tickets->refused_before, before >> 1);
+    twi_store_release(outcome,
+                      tickets->until << 1 | tickets->refused); /* T5: whoever misses the old one sees the mark */
     tickets->active = false;
     twi_store_release(&tickets->settled, tickets->until); /* T3 */
 }

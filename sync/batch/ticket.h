@@ -1,40 +1,58 @@
-/* ticket.h -- tw_flush: one full collection begun after the call, done when its batches are acknowledged.
+/* ticket.h -- tw_flush(): waits for a full collection that began after the call, until its batches are acknowledged.
  *
  *   waiting --begin--> collecting --whole--> awaited (up to a number) --acknowledged--> settled: DONE or REFUSED
- * Any thread takes a ticket and looks at it; the turn moves them on, all that wait at once. Always true: one round at
- * a time; a ticket taken during a round waits for the next, so what its caller had added before is always within. */
+ * A round has a share in each store: up to which number the store's batches are awaited. It is settled when no store
+ * is short any more.
+ * Any thread takes a ticket and reads its state. The turn moves all waiting tickets on at once. Always true: there
+ * is one round at a time. A ticket taken during a round waits for the next round, so this always includes what the
+ * caller had added before. Numbers of one store say nothing of another. */
 #ifndef TWI_SYNC_BATCH_TICKET_H
 #define TWI_SYNC_BATCH_TICKET_H
 
 #include "engine/port/driver.h"
 #include <stdatomic.h>
 
-#define TWI_TICKET_OUTCOMES 256 /* rounds whose outcome can still be asked for; a round takes a network round trip */
+#define TWI_TICKET_OUTCOMES 256 /* rounds whose outcome is kept; a round takes a network round trip */
+
+/* What the round awaits of one store. Written by the turn alone. */
+struct twi_ticket_share {
+    uint64_t number; /* batches up to this number; valid once `again` is false */
+    bool is_short;   /* they are not all acknowledged */
+    bool again;      /* is_short, and the collection that has to end first is not over */
+};
 
 struct twi_tickets {
     _Atomic uint64_t taken;   /* the last ticket given */
     _Atomic uint64_t settled; /* all up to this one are settled */
-    struct {
-        _Atomic uint64_t ticket; /* the last one of a round */
-        _Atomic bool refused;
-    } outcomes[TWI_TICKET_OUTCOMES];
-    /* the turn's */
+    /* Of the last rounds: the last ticket of the round << 1 | refused. */
+    _Atomic uint64_t outcomes[TWI_TICKET_OUTCOMES];
+    _Atomic uint64_t refused_before; /* the last ticket of the last refused round that was overwritten; 0: none */
+    /* written by the turn alone */
     uint64_t round;                   /* rounds settled so far */
     uint64_t until;                   /* the round's last ticket */
-    uint64_t number;                  /* awaited: acknowledged up to there */
+    uint32_t stores_short;            /* shares with is_short */
     bool active, collecting, refused; /* collecting: only while active */
 };
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets);                          /* any thread */
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket); /* any thread */
-bool twi_ticket_waits(struct twi_tickets *tickets); /* is there one that is not settled? any thread */
-/* True: a round begins; the caller begins a full collection now. */
+bool twi_ticket_waits(const struct twi_tickets *tickets); /* is any ticket not settled? any thread */
+/* True: a round begins, and the caller begins a full collection now, and joins each store to it. */
 bool twi_ticket_begin(struct twi_tickets *tickets);
-void twi_ticket_collected(struct twi_tickets *tickets,
-                          uint64_t number);           /* a full collection has ended in batch `number` */
-void twi_ticket_refused(struct twi_tickets *tickets); /* something was refused, late or uncertain */
-/* Items went back to their counters: the round collects again. True: the caller begins a full collection now. */
+/* The round that collects has a share in this store. Also for a store that is made meanwhile. */
+void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share);
+/* The full collection has ended. Then, for each store: its last batch has that number. */
+void twi_ticket_collected(struct twi_tickets *tickets);
+void twi_ticket_await(struct twi_ticket_share *share, uint64_t number);
+void twi_ticket_refused(struct twi_tickets *tickets); /* a part of the round was refused, late or uncertain */
+/* Items went back to their counters, so the round collects again. True: the caller begins a full collection now. */
 bool twi_ticket_renew(struct twi_tickets *tickets);
-void twi_ticket_acknowledged(struct twi_tickets *tickets, uint64_t acked);
+/* The same if they are of one store, or if its batches were renumbered, also if the round had all of that store. What
+ * is awaited of the others does not change. */
+bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share *share);
+/* The store has acknowledged all up to that number. */
+void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_share *share, uint64_t acked);
+/* Settles the round if nothing is awaited any more. */
+void twi_ticket_settle(struct twi_tickets *tickets);
 
 #endif

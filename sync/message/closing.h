@@ -1,19 +1,26 @@
-/* closing.h -- the messages on windows that one engine closes for all (script/close_election.lua).
- * engine/turn/closing.h says what they are for.
- * Always true: each message that the engine handed out is answered exactly once; at most TWI_CLOSING_SENT_MAX are under
- * way. Where Redis turns out not to know this engine any more, it may have been wiped. The engine then reports that it
- * has drained nothing, until a batch was answered that was sent after that: the reply of that batch shows the wipe, and
- * what was acknowledged is owed again. */
+/* closing.h -- sends the messages about windows that one engine closes for all (script/close_election.lua), and where
+ * names lie by tag those to the sets of names (script/window_names.lua). engine/turn/closing.h says what they are for.
+ *
+ * If Redis does not know this engine any more, it may have been wiped. Then the engine reports that it has drained
+ * nothing, until the ledger is written again. The reply to that batch would show the wipe, and the engine would owe the
+ * acknowledged counts again.
+ * With several stores, the engine reports the same for as long as one of its stores may lack what it has acknowledged:
+ * it is away, does not know this engine, is behind, or was not written since its connection came up; but for no longer
+ * than closing_wait_ms. And a store may have been wiped without this engine's knowledge. So windows are closed only
+ * closing_pause_ms after the youngest marker that this engine has met was made.
+ * Always true: each message from the engine is answered exactly once. At most TWI_CLOSING_SENT_MAX are under way. */
 #ifndef TWI_SYNC_MESSAGE_CLOSING_H
 #define TWI_SYNC_MESSAGE_CLOSING_H
 
 #include <stdint.h>
 
 struct twi_sync;
-struct twi_store;
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms);
-/* When there is something to send; INT64_MAX: a reply is awaited first. */
-int64_t twi_closing_sender_due_ms(const struct twi_store *store);
+/* A store was opened, or its marker was read: the marker was made at that time, by Redis's clock. 0: it was made just
+ * now, or the reply does not say when. */
+void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redis_ms, int64_t now_ms);
+/* Returns when there is something to send. INT64_MAX: a reply must come first, or nothing is expected. */
+int64_t twi_closing_sender_due_ms(const struct twi_sync *sync);
 
 #endif

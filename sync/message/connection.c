@@ -1,7 +1,37 @@
-/* connection.c -- see connection.h: what every file here may do to a connection. */
+/* connection.c -- see connection.h. */
 #include "sync/message/connection.h"
+
+#include <stdlib.h>
 
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why) {
     if (connection->failure.is_there) return;
     connection->failure = (struct twi_failure){.is_there = true, .slowly = slowly, .why = why};
+}
+
+void twi_connection_break(struct twi_connection *connection) {
+    const struct twi_target *target = &connection->target;
+    bool is_refused = target->transport->is_refused && target->transport->is_refused(target->transport_ctx);
+    if (connection->failure.is_there) return;
+    twi_connection_fail(connection, is_refused, target->transport->why(target->transport_ctx));
+    connection->failure.is_refused = is_refused;
+}
+
+void twi_connection_rest(struct twi_connection *connection) {
+    if (connection->failure.is_there) return;
+    connection->failure = (struct twi_failure){.is_there = true, .is_idle = true};
+}
+
+void twi_connection_destroy(struct twi_connection *connection) {
+    if (!connection) return;
+    struct twi_target *target = &connection->target;
+    const struct twi_messages *messages = &connection->messages;
+    if (target->owns_transport) target->transport->destroy(target->transport_ctx);
+    for (uint32_t i = 0; i < messages->count; i++)
+        twi_bytes_free(&connection->messages.ring[(messages->first + i) % TWI_MESSAGES_MAX].arguments);
+    twi_reader_free(connection->pipeline.reader);
+    twi_bytes_wipe(&connection->pipeline.out);
+    twi_bytes_free(&connection->pipeline.out);
+    twi_resolver_destroy(target->resolver);
+    twi_url_wipe(&target->url);
+    free(connection);
 }

@@ -1,100 +1,136 @@
-/* connection.h -- one connection to one Redis: where it is, how far it has come, what is under way on it, and what that
- * server is known to be.
+/* connection.h -- one connection to one Redis: its address, its phase, what is under way on it, and what is known of
+ * its server.
  *
  *   DOWN --back-off over--> CONNECTING --connected--> GREETING --answered--> OPENING (new instance) --> UP
  *     ^------------------------ any error, any deadline -----------------------------------------------'
+ * CONNECTING is two steps: the resolver says where Redis is, and that endpoint is dialled.
  * A step of a turn that finds the connection broken marks it (twi_connection_fail()); the turn ends it in one place
  * (twi_connect_end()). The breaker, the depth of the pipeline and the difference of the clocks stand here, because they
- * are found out about one server: another server may be up, near, and in another time.
- * Owner: whoever owns the turn. Always true: a connection knows no ledger; what a batch means is the store's
- * (store.h). */
+ * describe one server. Another server may be up, near, and have another clock.
+ * Only the owner of the turn uses a connection. Always true: a connection knows no ledger. What a batch means, the
+ * store knows (store.h). */
 #ifndef TWI_SYNC_MESSAGE_CONNECTION_H
 #define TWI_SYNC_MESSAGE_CONNECTION_H
 
 #include "sync/batch/depth.h"
+#include "sync/batch/reply.h"
 #include "sync/message/message_queue.h"
 #include "sync/message/pipeline.h"
 #include "sync/wire/breaker.h"
+#include "sync/wire/login.h"
+#include "sync/wire/resolver.h"
 #include "sync/wire/socket.h"
+#include "sync/wire/socket_set.h"
 #include "sync/wire/url.h"
 
 #include "tallywheel.h"
 
-#define TWI_REFUSALS_LOGGED 8u /* different refusals in one outage; a line beyond them may come again */
+#define TWI_BATCH_COST 15u     /* what Redis does for a batch takes as long as so many keys */
+#define TWI_REFUSALS_LOGGED 8u /* different refusals in one outage; with more than these, a line may be repeated */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
 
-/* Where Redis is, and how it is reached. Set before sharing. */
-struct twi_endpoint {
+/* Who is to be reached, and how. Set before sharing, but for the endpoint. */
+struct twi_target {
     const struct twi_transport *transport;
     void *transport_ctx;
-    struct twi_socket *socket; /* ours; NULL: a transport was given */
+    void *transport_shared; /* what create() is given for one more connection */
+    bool owns_transport;    /* its create() made transport_ctx; false: it was given */
     struct twi_url url;
-    int (*password)(void *ctx, char *out, size_t size);
-    void *password_ctx;
-    char name[300]; /* for log lines */
+    struct twi_resolver *resolver;
+    struct twi_endpoint endpoint; /* where the resolver said that Redis is; valid once is_located */
+    struct twi_endpoint home;     /* that of the last connection that reached a master */
+    struct twi_login login;
+    char name[TWI_ENDPOINT_NAME_SIZE]; /* for log lines */
 };
 
 /* Why the connection is to end. */
 struct twi_failure {
     bool is_there;
-    bool slowly;      /* nothing heals by itself */
-    const char *why;  /* for the log; NULL: the log has its line */
-    int64_t again_ms; /* the next try comes after so long; 0: as the back-off says */
+    bool slowly;      /* this does not heal by itself: the long back-off */
+    bool is_refused;  /* by TLS, of one side or the other */
+    const char *why;  /* for the log; NULL: the log has a line already */
+    int64_t again_ms; /* the next try comes after this time; 0: the back-off decides */
+    bool is_idle;     /* nothing is wrong: nobody uses the connection */
 };
 
 /* What the server said at the greeting. */
 struct twi_server {
-    char run[41];        /* its run_id; "": it does not say */
-    bool has_other_keys; /* another database of it holds keys */
+    char history[41];    /* its master_replid, the history of its data; "": unknown */
+    enum twi_role role;  /* what ROLE said; asked where the resolver may move */
+    bool has_other_keys; /* another of its databases holds keys */
     bool may_restore;    /* its eviction policy is known not to drop ledgers and markers alike */
     bool is_seven;       /* Redis 7 or later */
     bool has_aof;        /* it keeps an append-only file */
-    bool is_checked;     /* the start-up checks have had their lines */
+    bool is_checked;     /* the start-up checks were made and logged */
 };
 
-/* What the log has of this outage. */
+/* What was logged in this outage. */
 struct twi_outage_log {
-    bool is_logged;                         /* that the connection was lost */
-    uint64_t refusals[TWI_REFUSALS_LOGGED]; /* hashes of lines on what Redis refuses: each comes once an outage */
+    int64_t since_ms;                       /* monotonic: when it began; 0: the server answers */
+    bool is_logged;                         /* the line that the connection was lost */
+    uint64_t refusals[TWI_REFUSALS_LOGGED]; /* hashes of lines about refusals: each line comes once in an outage */
     uint32_t refusals_next;
 };
 
-/* BGREWRITEAOF, after Redis went back. */
+/* BGREWRITEAOF: sent after Redis has lost acknowledged writes. */
 struct twi_aof_rewrite {
     bool is_under_way;
-    uint32_t tries_left; /* 0: none is owed */
+    uint32_t tries_left; /* 0: none is wanted */
 };
 
-/* WAIT, which asks what enough replicas have. */
+/* WAIT, by which Redis reports how many replicas have what was written. */
 struct twi_replica_waits {
-    uint32_t wanted;    /* wait_replicas; 0: nobody asks */
-    uint32_t waits;     /* WAITs under way, those of messages apart */
-    int64_t ask_at_ms;  /* the next WAIT, where nothing new is sent */
-    uint32_t short_run; /* short WAITs since the last long one */
-    bool is_short;      /* replicas lag, and the log says so */
+    uint32_t wanted;    /* wait_replicas; 0: no WAIT is sent */
+    uint32_t waits;     /* WAITs under way, without those of messages */
+    int64_t ask_at_ms;  /* when the next WAIT is sent if no batch is */
+    uint32_t short_run; /* counts WAITs while replicas lag: all but one of eight are short */
+    bool is_short;      /* replicas lag, and this was logged */
 };
 
 /* Redis's clock minus ours. */
 struct twi_clock_offset {
-    int64_t offset_ms, rtt_ms, at_ms; /* at_ms 0: not known for this connection */
+    int64_t offset_ms, rtt_ms, at_ms; /* at_ms 0: unknown for this connection */
+};
+
+/* Of a node of a cluster: who has use for the connection. */
+struct twi_node_use {
+    uint64_t node;         /* its number in the map; 0: it is not there */
+    bool is_wanted;        /* somebody has use for it; always, of the one Redis */
+    int64_t idle_since_ms; /* since when nobody has; 0: somebody has */
+    uint32_t resting;      /* stores that are reached over it, and that are at rest or wait (awake.h) */
+    struct twi_watched watched;
+};
+
+/* How much may be under way, and what this turn has sent. */
+struct twi_send_room {
+    uint32_t keys_under_way; /* of batches; each batch counts as TWI_BATCH_COST more */
+    uint32_t most_keys;      /* with so many of them under way no batch is sent, in this turn */
+    uint32_t most_pending;   /* entries that the pipeline may have when a batch is sent, in this turn */
+    bool was_idle;           /* the pipeline was empty before the batches of this turn */
+    bool has_sent;           /* a batch was sent in this turn */
 };
 
 struct twi_connection {
     /* set before sharing */
     tw_engine *engine;
-    struct twi_endpoint endpoint;
+    struct twi_target target;
     uint32_t timeout_ms;
+    bool is_node; /* of a cluster: it redirects what it does not have, whatever its role is */
+    struct twi_node_use use;
 
     enum twi_phase phase;
-    int64_t phase_deadline_ms;
+    bool is_located;           /* CONNECTING: the endpoint is known, and is being dialled */
+    int64_t phase_deadline_ms; /* CONNECTING: for the dialling */
+    int64_t resolve_again_ms;  /* CONNECTING: the resolver is asked again then */
     struct twi_failure failure;
     struct twi_breaker breaker;
-    uint64_t serial; /* it rises with each connection that was made */
     struct twi_pipeline pipeline;
-    bool use_eval;    /* the next batch goes with its script */
+    struct twi_send_room room;
+    bool has_more;    /* the last turn left bytes that no descriptor announces */
+    bool use_eval;    /* the next batch goes with the script's text */
     int64_t reply_ms; /* when the last reply came */
-    int64_t late_ms;  /* turns came so much too late while the oldest reply is awaited: that time is not Redis's */
+    int64_t late_ms;  /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
     struct twi_depth depth;
     struct twi_server server;
     struct twi_outage_log outage;
@@ -104,8 +140,31 @@ struct twi_connection {
     struct twi_messages messages;
 };
 
-/* The connection is broken: nothing more is sent or taken on it, and what was under way is of unknown outcome. The
- * first reason stays. */
+/* Marks the connection as broken: nothing more is sent or taken on it, and the outcome of what was under way is
+ * unknown. The first reason stays. */
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why);
+/* The same, for what the transport says. */
+void twi_connection_break(struct twi_connection *connection);
+
+/* Ends it, because nobody has use for it. */
+void twi_connection_rest(struct twi_connection *connection);
+/* Closes the connection, and frees it with all that it has. Calls `done` of no message. NULL: nothing. */
+void twi_connection_destroy(struct twi_connection *connection);
+
+/* It takes requests. */
+static inline bool twi_connection_is_up(const struct twi_connection *connection) {
+    return connection->phase == TWI_UP && !connection->failure.is_there;
+}
+
+/* One more batch may be sent, in this turn. */
+static inline bool twi_connection_has_room(const struct twi_connection *connection) {
+    return connection->pipeline.count < connection->room.most_pending &&
+           connection->room.keys_under_way < connection->room.most_keys;
+}
+
+/* It takes requests, and the server does not refuse them. */
+static inline bool twi_connection_takes(const struct twi_connection *connection) {
+    return twi_connection_is_up(connection) && connection->breaker.state == TWI_BREAKER_CLOSED;
+}
 
 #endif

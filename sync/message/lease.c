@@ -1,14 +1,14 @@
-/* lease.c -- what the engine says of its leases, on the wire: two scripts, one call for each thing to say.
+/* lease.c -- sends the engine's messages about leases: two scripts (the epoch, one lease), one call for each message.
  *
- * The calls go into the pipeline beside the batches, a bounded number of them, and are answered in order; what is on a
- * connection that is lost is of unknown outcome, and the engine says it again. With wait_replicas an answer counts once
- * the replicas have what the script wrote: until then it is held here (message.h), so that no unit is spent that a
- * failover could forget.
- * Always true: each ask that the engine handed out is answered exactly once; a reply of another shape than the scripts'
- * is an error, and the connection goes. */
+ * The calls go into the pipeline beside the batches, a bounded number at once. If the connection is lost, the outcome
+ * of what was on it is unknown, and the engine sends it again. With wait_replicas a reply counts once the replicas have
+ * what the script wrote. Until then it is held here (message.h), so that no unit is spent that a failover could forget.
+ * Always true: each message from the engine is answered exactly once. A reply that has not the form of the scripts ends
+ * the connection. */
 #include "sync/message/lease.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/port/items.h"
@@ -40,21 +40,29 @@ static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char 
     twi_wire_put(words, text, (size_t)size);
 }
 
-static void begin(struct twi_sync *sync, struct twi_bytes *words, uint32_t script) {
+/* Where there are several stores, each has names of its own in its slot. */
+static void begin(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words, uint32_t script) {
+    char text[48];
+    const char *colon = store->tag[0] != '\0' ? ":" : "";
     twi_wire_put_u64(words, scripts[script].keys);
-    put_name(sync, words, "tw:leases");
-    put_name(sync, words, "tw:leases:wanted");
+    (void)snprintf(text, sizeof text, "tw:leases%s%s", colon, store->tag);
+    put_name(sync, words, text);
+    (void)snprintf(text, sizeof text, "tw:leases:wanted%s%s", colon, store->tag);
+    put_name(sync, words, text);
 }
 
-/* Returns how many names of others come behind the script's arguments. */
-static size_t put_epoch_message(struct twi_sync *sync, struct twi_bytes *words,
+/* Returns how many names of other engines follow the script's arguments. */
+static size_t put_epoch_message(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                                 const struct twi_lease_message *message) {
-    const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
+    const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
+    /* Where an engine may come again, a departure names the life that ends. */
+    bool names_life = store->tag[0] != '\0' && epoch->incarnation[0] != '\0';
+    const char *leaves = names_life ? epoch->incarnation : "1";
     char fresh[33];
     snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync->engine),
              (unsigned long long)twi_sync_random(sync->engine));
     uint32_t others = message->wants_members ? epoch->other_count : 0;
-    begin(sync, words, SCRIPT_LEASES);
+    begin(sync, store, words, SCRIPT_LEASES);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->instance);
     twi_wire_put_text(words, message->epoch);
@@ -62,30 +70,27 @@ static size_t put_epoch_message(struct twi_sync *sync, struct twi_bytes *words,
     twi_wire_put_text(words, message->resent_in);
     twi_wire_put_text(words, fresh);
     twi_wire_put_i64(words, message->requested_since_ms);
-    twi_wire_put_text(words, message->leaves ? "1" : "0");
+    twi_wire_put_text(words, message->leaves ? leaves : "0");
     twi_wire_put_i64(words, epoch->changes);
     twi_wire_put_i64(words, epoch->every_ms);
     for (uint32_t i = 0; i < others; i++) twi_wire_put_text(words, epoch->others[i]);
     return others;
 }
 
-static void put_lease_name(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_message *message) {
-    char name[TWI_REDIS_KEY_MAX + 16];
-    size_t prefix = strlen(twi_port_prefix(sync->engine)), word = sizeof "tw:lease:" - 1;
-    size_t size = twi_port_render(&message->item, name + word); /* prefix and rest; the word goes in between */
-    memmove(name, name + word, prefix);
-    memcpy(name + prefix, "tw:lease:", word);
-    twi_wire_put(words, name, size + word);
+static void put_lease_name(struct twi_bytes *words, const struct twi_lease_message *message) {
+    char name[TWI_OWN_NAME_MAX];
+    twi_wire_put(words, name, twi_port_render_own(&message->item, "lease", name));
 }
 
-static void put_lease_message(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_message *message) {
-    const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
-    begin(sync, words, SCRIPT_LEASE);
-    put_lease_name(sync, words, message);
+static void put_lease_message(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
+                              const struct twi_lease_message *message) {
+    const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
+    begin(sync, store, words, SCRIPT_LEASE);
+    put_lease_name(words, message);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->id);
     twi_wire_put_text(words, epoch->instance);
-    twi_wire_put_u64(words, sync->connection.serial);
+    twi_wire_put_u64(words, store->route.serial);
     twi_wire_put_i64(words, message->item.expiry_ms);
     twi_wire_put_i64(words, message->limit);
     twi_wire_put_i64(words, message->granted);
@@ -126,10 +131,8 @@ static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_le
     return true;
 }
 
-static void take_requested(struct twi_sync *sync, const struct twi_node *name) {
-    size_t skip = strlen(twi_port_prefix(sync->engine)) + sizeof "tw:lease:" - 1;
-    if (name->type == TWI_NODE_STRING && name->size > skip)
-        twi_port_lease_requested(sync->engine, name->text + skip, name->size - skip);
+static void take_requested(struct twi_sync *sync, uint32_t store, const struct twi_node *name) {
+    if (name->type == TWI_NODE_STRING) twi_port_lease_requested(sync->engine, store, name->text, name->size);
 }
 
 #define EPOCH_HEAD 11u
@@ -138,7 +141,7 @@ static bool is_text(const struct twi_node *node, size_t size_max) {
     return node->type == TWI_NODE_STRING && node->size <= size_max;
 }
 
-static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
+static bool read_epoch(struct twi_sync *sync, uint32_t store, const struct twi_node *nodes, size_t count,
                        struct twi_lease_answer *answer) {
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open, others;
@@ -156,8 +159,8 @@ static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size
     size_t at = EPOCH_HEAD;
     for (; others > 0; others--, at++)
         if (is_text(&nodes[at], 33) && nodes[at].size == 33)
-            twi_port_lease_other(sync->engine, nodes[at].text + 1, nodes[at].text[0] == '+');
-    for (; at < count; at++) take_requested(sync, &nodes[at]);
+            twi_port_lease_other(sync->engine, store, nodes[at].text + 1, nodes[at].text[0] == '+');
+    for (; at < count; at++) take_requested(sync, store, &nodes[at]);
     return true;
 }
 
@@ -166,10 +169,11 @@ static bool read_answer(struct twi_sync *sync, const struct twi_lease_message *m
     *answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
     if (!twi_node_i64(&nodes[2], &answer->redis_ms)) return false;
-    return message->lease == NULL ? read_epoch(sync, nodes, count, answer) : read_lease(nodes, count, answer);
+    if (message->lease != NULL) return read_lease(nodes, count, answer);
+    return read_epoch(sync, message->store, nodes, count, answer);
 }
 
-/* The reply's texts go with it. */
+/* Keeps the answer in the slot, with copies of its texts, because the reply is freed. */
 static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
     slot->answer = *answer;
     if (!answer->id) return;
@@ -181,9 +185,8 @@ static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *
     slot->answer.incarnation = slot->incarnation;
 }
 
-static bool take_reply(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+static bool take_reply(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                       enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_lease_pending *slot = ctx;
     struct twi_lease_answer answer = {.kind = TWI_LEASE_RESEND};
     (void)now_ms;
@@ -213,24 +216,36 @@ static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcom
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-static struct twi_lease_pending *free_slot(struct twi_lease_sender *link) {
-    uint32_t i = 0;
-    while (link->sent[i].is_under_way) i++;
-    return &link->sent[i];
+/* A place for one more message. NULL: no memory, with several connections. */
+static struct twi_lease_pending *free_slot(struct twi_lease_sender *sender) {
+    struct twi_lease_block *block = &sender->first;
+    for (;; block = block->next) {
+        for (uint32_t i = 0; i < TWI_LEASES_MAX; i++)
+            if (!block->sent[i].is_under_way) return &block->sent[i];
+        if (!block->next) block->next = calloc(1, sizeof *block->next);
+        if (!block->next) return NULL;
+    }
 }
 
-static void send_message(struct twi_sync *sync, const struct twi_lease_message *message, int64_t now_ms) {
-    struct twi_lease_pending *slot = free_slot(&sync->store.leases);
+static void send_message(struct twi_sync *sync, struct twi_store *store, const struct twi_lease_message *message,
+                         int64_t now_ms) {
+    static const struct twi_lease_answer again = {.kind = TWI_LEASE_RESEND};
+    struct twi_lease_pending *slot = free_slot(&sync->senders.leases);
+    if (!slot) {
+        twi_port_lease_answered(sync->engine, message, &again);
+        return;
+    }
     uint32_t script = message->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
     struct twi_bytes words = {0};
     size_t more = 0;
     slot->message = *message;
     slot->is_under_way = true;
     if (message->lease == NULL)
-        more = put_epoch_message(sync, &words, message);
+        more = put_epoch_message(sync, store, &words, message);
     else
-        put_lease_message(sync, &words, message);
+        put_lease_message(sync, store, &words, message);
     const struct twi_message side = {.sender = TWI_SENDER_LEASES,
+                                     .store = store,
                                      .script = &scripts[script].script,
                                      .key_count = scripts[script].keys,
                                      .argument_count = scripts[script].keys + scripts[script].args + more,
@@ -238,14 +253,45 @@ static void send_message(struct twi_sync *sync, const struct twi_lease_message *
                                      .replicated = replicated,
                                      .ctx = slot};
     if (twi_message_send_encoded(sync, &side, &words, now_ms)) return;
-    report(sync, slot, &(struct twi_lease_answer){.kind = TWI_LEASE_RESEND});
+    report(sync, slot, &again);
 }
 
-void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_lease_message messages[TWI_LEASES_MAX];
-    if (!twi_message_may_send(sync, TWI_SENDER_LEASES)) return;
-    size_t room = TWI_LEASES_MAX - connection->messages.of[TWI_SENDER_LEASES];
-    size_t count = twi_port_leases(sync->engine, connection->serial, messages, room);
-    for (size_t i = 0; i < count; i++) send_message(sync, &messages[i], now_ms);
+    if (!twi_message_may_send(sync, store, TWI_SENDER_LEASES)) return;
+    size_t room = TWI_LEASES_MAX - store->connection->messages.of[TWI_SENDER_LEASES];
+    size_t count = twi_port_leases(sync->engine, store->index, store->route.serial, messages, room);
+    for (size_t i = 0; i < count; i++) send_message(sync, store, &messages[i], now_ms);
+}
+
+/* The next store that has leases. */
+static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
+    return twi_port_lease_next_store(sync->engine, from);
+}
+
+/* Another store begins in each turn: one that has much to say does not keep the others of its connection waiting. */
+void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
+    uint32_t first = sync->senders.leases.turns++ % sync->store_count, at;
+    for (at = next_store(sync, first); at < sync->store_count; at = next_store(sync, at + 1))
+        send_of(sync, sync->stores[at], now_ms);
+    for (at = next_store(sync, 0); at < first; at = next_store(sync, at + 1)) send_of(sync, sync->stores[at], now_ms);
+}
+
+int64_t twi_lease_due_ms(const struct twi_sync *sync) {
+    int64_t due_ms = INT64_MAX;
+    uint32_t i;
+    for (i = next_store(sync, 0); i < sync->store_count; i = next_store(sync, i + 1)) {
+        if (!twi_message_may_send(sync, sync->stores[i], TWI_SENDER_LEASES)) continue;
+        int64_t of_store_ms = twi_port_lease_due(sync->engine, i);
+        if (of_store_ms < due_ms) due_ms = of_store_ms;
+    }
+    return i == UINT32_MAX ? due_ms : sync->turned_ms; /* the next turn makes that store */
+}
+
+void twi_lease_free(struct twi_lease_sender *sender) {
+    while (sender->first.next) {
+        struct twi_lease_block *block = sender->first.next;
+        sender->first.next = block->next;
+        free(block);
+    }
 }

@@ -2,25 +2,32 @@
 #include "sync/message/message.h"
 
 #include "sync/batch/reply.h"
+#include "sync/message/cluster.h"
 #include "sync/message/replicas.h"
 
 static struct twi_message_pending *pending_at(struct twi_messages *messages, uint32_t i) {
     return &messages->ring[(messages->first + i) % TWI_MESSAGES_MAX];
 }
 
-bool twi_message_may_send(const struct twi_sync *sync, enum twi_sender sender) {
-    const struct twi_store *store = &sync->store;
+/* Of several stores each may come back empty by itself. Then nothing is written there before this engine knows what
+ * that means. */
+static bool is_known(const struct twi_sync *sync, const struct twi_store *store) {
+    return !sync->by_slot || (store->belief.is_open && store->belief.doubt_since_ms == 0);
+}
+
+bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender) {
+    if (!store) store = sync->stores[0];
     static const uint32_t quotas[TWI_SENDERS] = {[TWI_SENDER_LEASES] = TWI_LEASES_MAX,
                                                  [TWI_SENDER_REGISTRY] = 1,
                                                  [TWI_SENDER_CLOSING] = TWI_CLOSING_SENT_MAX,
-                                                 [TWI_SENDER_PRESENCE] = TWI_PRESENCE_MAX};
-    const struct twi_connection *connection = &sync->connection;
-    return connection->phase == TWI_UP && !connection->failure.is_there &&
-           connection->breaker.state == TWI_BREAKER_CLOSED && connection->messages.of[sender] < quotas[sender] &&
-           !store->rewind && store->merge == TW_MERGE_SCRIPT;
+                                                 [TWI_SENDER_PRESENCE] = TWI_PRESENCE_MAX,
+                                                 [TWI_SENDER_DISTINCT] = TWI_DISTINCT_MAX};
+    const struct twi_connection *connection = store->connection;
+    return connection && twi_connection_takes(connection) && !store->route.is_waiting && is_known(sync, store) &&
+           connection->messages.of[sender] < quotas[sender] && !store->rewind && store->merge == TW_MERGE_SCRIPT;
 }
 
-/* Should memory fail here, the turn ends the connection, and that calls `done`. */
+/* If memory fails here, the turn ends the connection, and that calls `done`. */
 static void put(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
     struct twi_bytes *out = &connection->pipeline.out;
     twi_pipeline_begin(&connection->pipeline, now_ms);
@@ -28,19 +35,23 @@ static void put(struct twi_connection *connection, const struct twi_message_pend
     twi_bytes_add(out, pending->arguments.data, pending->arguments.size);
     if (pending->replicated != NULL && connection->replicas.wanted != 0) connection->messages.unwaited = true;
     struct twi_pending *awaited = twi_pipeline_await(&connection->pipeline, TWI_MESSAGE, NULL, 1);
-    if (pending->sender == TWI_SENDER_PRESENCE) awaited->alone = false; /* its time is not the round trip's */
+    if (pending->sender == TWI_SENDER_PRESENCE || pending->sender == TWI_SENDER_DISTINCT)
+        awaited->alone = false; /* too slow to measure the round trip */
 }
 
 static void enqueue(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
     struct twi_messages *messages = &connection->messages;
     *pending_at(messages, messages->count++) = *pending;
     messages->of[pending->sender]++;
+    pending->store->route.messages++;
     put(connection, pending, now_ms);
 }
 
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms) {
+    struct twi_store *store = message->store ? message->store : sync->stores[0];
     struct twi_message_pending pending = {.sender = message->sender,
+                                          .store = store,
                                           .script = message->script,
                                           .done = message->done,
                                           .replicated = message->replicated,
@@ -48,17 +59,17 @@ bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *m
                                           .arguments = *arguments,
                                           .argument_count = message->argument_count};
     *arguments = (struct twi_bytes){0};
-    if (pending.arguments.failed || !twi_message_may_send(sync, message->sender)) {
+    if (pending.arguments.failed || !twi_message_may_send(sync, store, message->sender)) {
         twi_bytes_free(&pending.arguments);
         return false;
     }
-    enqueue(&sync->connection, &pending, now_ms);
+    enqueue(store->connection, &pending, now_ms);
     return true;
 }
 
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms) {
     struct twi_bytes encoded = {0};
-    if (!twi_message_may_send(sync, message->sender)) return false;
+    if (!twi_message_may_send(sync, message->store, message->sender)) return false;
     twi_wire_put_u64(&encoded, message->key_count);
     for (size_t i = 0; i < message->argument_count; i++)
         twi_wire_put(&encoded, message->arguments[i].data, message->arguments[i].size);
@@ -72,6 +83,7 @@ static struct twi_message_pending take_first(struct twi_messages *messages) {
     messages->first = (messages->first + 1) % TWI_MESSAGES_MAX;
     messages->count--;
     messages->of[pending.sender]--;
+    if (pending.store) pending.store->route.messages--;
     return pending;
 }
 
@@ -80,10 +92,9 @@ static enum twi_message_outcome outcome_of(const struct twi_node *nodes) {
     return twi_reply_error(nodes) == TWI_REPLY_UNKNOWN ? TWI_MESSAGE_UNKNOWN : TWI_MESSAGE_REFUSED;
 }
 
-void twi_message_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
+void twi_message_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *awaited,
+                       const struct twi_node *nodes, size_t count, int64_t now_ms) {
     (void)awaited;
-    struct twi_connection *connection = &sync->connection;
     struct twi_messages *messages = &connection->messages;
     struct twi_message_pending pending = take_first(messages);
     if (!pending.is_eval && twi_reply_needs_script(nodes)) {
@@ -93,7 +104,11 @@ void twi_message_reply(struct twi_sync *sync, const struct twi_pending *awaited,
     }
     twi_bytes_free(&pending.arguments);
     enum twi_message_outcome outcome = outcome_of(nodes);
-    if (!pending.done(sync, pending.ctx, outcome, nodes, count, now_ms)) {
+    if (twi_cluster_redirects(sync, connection, pending.store, nodes, now_ms)) { /* later, or elsewhere */
+        (void)pending.done(sync, connection, pending.ctx, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms);
+        return;
+    }
+    if (!pending.done(sync, connection, pending.ctx, outcome, nodes, count, now_ms)) {
         twi_connection_fail(connection, false, "a reply that is not understood");
     } else if (pending.replicated != NULL && connection->replicas.wanted != 0 && outcome == TWI_MESSAGE_ANSWERED) {
         messages->held[messages->held_count++] = pending;
@@ -103,8 +118,7 @@ void twi_message_reply(struct twi_sync *sync, const struct twi_pending *awaited,
 
 /* ---- replicas ---------------------------------------------------------------------------------------------------- */
 
-void twi_message_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_message_step(struct twi_connection *connection, int64_t now_ms) {
     if (!connection->messages.unwaited) return;
     twi_pipeline_begin(&connection->pipeline, now_ms);
     twi_replicas_put(connection);
@@ -113,8 +127,7 @@ void twi_message_step(struct twi_sync *sync, int64_t now_ms) {
     connection->messages.waits++;
 }
 
-static void release(struct twi_sync *sync, enum twi_message_outcome outcome) {
-    struct twi_messages *messages = &sync->connection.messages;
+static void release(struct twi_sync *sync, struct twi_messages *messages, enum twi_message_outcome outcome) {
     for (uint32_t i = 0; i < messages->held_count; i++) {
         messages->of[messages->held[i].sender]--;
         messages->held[i].replicated(sync, messages->held[i].ctx, outcome);
@@ -122,33 +135,25 @@ static void release(struct twi_sync *sync, enum twi_message_outcome outcome) {
     messages->held_count = 0;
 }
 
-void twi_message_wait_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *answer,
-                            size_t count, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_message_wait_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *awaited,
+                            const struct twi_node *answer, size_t count, int64_t now_ms) {
     int64_t replicas = 0;
     (void)awaited, (void)count, (void)now_ms;
     connection->messages.waits--;
     bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)connection->replicas.wanted;
-    release(sync, enough ? TWI_MESSAGE_ANSWERED : TWI_MESSAGE_REFUSED);
+    release(sync, &connection->messages, enough ? TWI_MESSAGE_ANSWERED : TWI_MESSAGE_REFUSED);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-void twi_message_dropped(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_messages *messages = &sync->connection.messages;
-    release(sync, TWI_MESSAGE_UNKNOWN);
+void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    struct twi_messages *messages = &connection->messages;
+    release(sync, messages, TWI_MESSAGE_UNKNOWN);
     messages->waits = 0;
     messages->unwaited = false;
     while (messages->count != 0) {
         struct twi_message_pending pending = take_first(messages);
         twi_bytes_free(&pending.arguments);
-        (void)pending.done(sync, pending.ctx, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms);
-    }
-}
-
-void twi_message_free(struct twi_messages *messages) {
-    while (messages->count != 0) {
-        struct twi_message_pending pending = take_first(messages);
-        twi_bytes_free(&pending.arguments);
+        (void)pending.done(sync, connection, pending.ctx, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms);
     }
 }

@@ -1,12 +1,12 @@
-/* message.h -- small scripts beside the batches: a sender puts one into the pipeline, and is called once with its
- * outcome.
+/* message.h -- small scripts beside the batches: a sender puts one into the pipeline, and its `done` is called once
+ * with the outcome.
  *
  *   send ─▶ EVALSHA ─answered▶ done
  *              └─NOSCRIPT▶ EVAL ─answered▶ done          the connection is lost: done, UNKNOWN
- * A message may be lost, and is not sent again by itself: each sender decides whether to repeat it.
- * Always true: each sender has at most its quota under way, so batches are never held up by more than these. Each
- * message for which twi_message_send() was true has its `done` called exactly once. No message is sent while the
- * breaker is not closed, or while a rewind waits for all replies. By the owner of the turn. */
+ * A message may be lost. The queue does not send it again: its sender decides that.
+ * Always true: each sender has at most its quota under way, so messages delay batches by no more than these. If
+ * twi_message_send() returned true, `done` of the message is called exactly once. No message is sent while the breaker
+ * is not closed, or while a rewind waits for all replies. Only the owner of the turn calls these functions. */
 #ifndef TWI_SYNC_MESSAGE_MESSAGE_H
 #define TWI_SYNC_MESSAGE_MESSAGE_H
 
@@ -14,7 +14,7 @@
 #include "sync/message/state.h"
 #include "sync/wire/wire.h"
 
-#define TWI_MESSAGE_BYTES_MAX 16384u /* of copied keys and arguments, as they stand on the wire */
+#define TWI_MESSAGE_BYTES_MAX 16384u /* of keys and arguments, on the wire; checked by twi_message_send() only */
 
 struct twi_message_argument {
     const void *data;
@@ -23,6 +23,7 @@ struct twi_message_argument {
 
 struct twi_message {
     enum twi_sender sender;
+    struct twi_store *store; /* where its keys lie; NULL: in the first store */
     const struct twi_script_source *script;
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
     size_t key_count, argument_count;             /* argument_count: keys included */
@@ -33,17 +34,18 @@ struct twi_message {
     void *ctx;
 };
 
-bool twi_message_may_send(const struct twi_sync *sync, enum twi_sender sender);
-/* False: not now (no connection, no room, no memory, too long); `done` is not called. */
+/* `store` NULL: the first one. */
+bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);
+/* False: not sent (no connection, no room, no memory, too long), and `done` is not called. */
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms);
-/* The same with arguments that are encoded already (twi_wire_put), the number of keys first; message->arguments is not
- * looked at. Their memory is the queue's from here on, whatever is returned. */
+/* The same with encoded arguments (twi_wire_put), the number of keys first. message->arguments is ignored. The queue
+ * takes the memory of `arguments`, whatever it returns. */
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms);
 twi_taker twi_message_reply, twi_message_wait_reply;
-/* Sends a WAIT, where one is needed. After all senders of the turn. */
-void twi_message_step(struct twi_sync *sync, int64_t now_ms);
-void twi_message_dropped(struct twi_sync *sync, int64_t now_ms); /* what is under way will not be answered */
-void twi_message_free(struct twi_messages *messages);            /* calls no `done` */
+/* Sends a WAIT, if a message needs one. The turn calls it after all senders. */
+void twi_message_step(struct twi_connection *connection, int64_t now_ms);
+/* No reply comes any more to what is under way. */
+void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 
 #endif

@@ -1,7 +1,6 @@
-/* pipeline.h -- what was sent on a connection and awaits its reply: commands go out in one row, and their replies come
- * in the same order.
- * Always true: each command that was put into `out` has its entry in `pending`; the entries stand in the order of the
- * wire. */
+/* pipeline.h -- the commands that were sent on a connection and await their replies. Replies come in the order of the
+ * commands.
+ * Always true: each command in `out` has an entry in `pending`, in the order of the wire. */
 #ifndef TWI_SYNC_MESSAGE_PIPELINE_H
 #define TWI_SYNC_MESSAGE_PIPELINE_H
 
@@ -9,16 +8,20 @@
 #include "sync/wire/wire.h"
 
 struct twi_sync;
+struct twi_connection;
 struct twi_batch;
+struct twi_store;
 
-/* Entries at most: a greeting (5), an opening, the batches and their WAIT twice, a rewrite; the messages; their WAITs,
- * two for each lease at worst. */
-#define TWI_PENDING_MAX (16u + TWI_MESSAGES_MAX + 2 * TWI_LEASES_MAX)
+/* At most this many entries: a greeting (6), an opening, a rewrite, questions of a cluster's; the batches, each with
+ * ASKING and WAIT; the messages; their WAITs, at worst two for each lease. */
+#define TWI_PENDING_BATCHES_MAX 64u
+#define TWI_PENDING_MAX (32u + 3 * TWI_PENDING_BATCHES_MAX + TWI_MESSAGES_MAX + 2 * TWI_LEASES_MAX)
 
 enum twi_command {
     TWI_AUTH,
     TWI_SELECT,
     TWI_PING,
+    TWI_ROLE,
     TWI_INFO,
     TWI_CONFIG,
     TWI_REWRITE,
@@ -29,51 +32,58 @@ enum twi_command {
     TWI_OPEN,
     TWI_BATCH,
     TWI_MERGE_PLAIN, /* a batch without a script, of many replies */
-    TWI_REPAIR
+    TWI_REPAIR,
+    TWI_ASKING,     /* before a batch that ASK sent to another node */
+    TWI_ABANDONED,  /* a batch or an opening whose store has begun anew: its reply says nothing any more */
+    TWI_SLOTS,      /* CLUSTER SLOTS */
+    TWI_COUNT_KEYS, /* CLUSTER COUNTKEYSINSLOT */
+    TWI_COMMANDS
 };
 
 struct twi_pending {
     enum twi_command command;
+    struct twi_store *store; /* of OPEN, BATCH, MERGE_PLAIN, REPAIR, ABANDONED and COUNT_KEYS; else NULL */
     struct twi_batch *batch; /* of OPEN, BATCH and MERGE_PLAIN */
-    uint32_t replies;        /* still to come */
-    int64_t sent_ms;         /* when its last byte went out; 0: not yet */
-    int64_t wall_ms;         /* engine time of that moment */
-    int64_t sent_us;         /* the same moment, finer; 0: not yet, or not `alone` */
-    uint64_t out_end;        /* where it ends, counted in bytes of this connection */
+    uint32_t cost;           /* of a batch: its part in keys_under_way */
+    uint32_t replies;        /* how many are still to come */
+    int64_t sent_ms;         /* when its last byte was sent; 0: not yet */
+    int64_t wall_ms;         /* the same moment in engine time */
+    int64_t sent_us;         /* the same moment in us; 0: not yet, or not `alone` */
+    uint64_t out_end;        /* where it ends, in bytes of this connection */
     uint64_t out_begin;      /* of MERGE_PLAIN: where it begins; else 0 */
-    bool alone;              /* nothing else was under way: its reply tells the round trip */
+    bool alone;              /* nothing else was under way: its reply measures the round trip */
 };
 
 struct twi_pipeline {
     struct twi_bytes out; /* commands; the bytes before out_at have been sent */
     size_t out_at;
-    uint64_t out_sent;    /* bytes that were sent on this connection */
+    uint64_t out_sent;    /* bytes sent on this connection */
     int64_t out_moved_ms; /* when bytes were last sent, or when a command was put into an empty `out` */
     struct twi_reader *reader;
-    struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
+    struct twi_pending pending[TWI_PENDING_MAX]; /* a ring, the oldest first */
     uint32_t first, count;
 };
 
-/* Takes one reply of an entry; `replies` still counts it. A reply that is not understood is a failure of the
- * connection. */
-typedef void twi_taker(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms);
+/* Takes one reply of an entry; `replies` still counts it. If the function does not understand the reply, it marks the
+ * connection as broken. */
+typedef void twi_taker(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                       const struct twi_node *nodes, size_t count, int64_t now_ms);
 
-/* Call it before a command is put into `out`: the time that `out` may take to be sent begins with its first byte. */
+/* To be called before a command is put into an `out` that may be empty: the time limit for sending begins now. */
 void twi_pipeline_begin(struct twi_pipeline *pipeline, int64_t now_ms);
-/* Notes that a command was put into `out` and awaits its reply, or so many. */
+/* Notes that a command was put into `out`, and that it has this many replies. */
 struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_command command, struct twi_batch *batch,
                                        uint32_t replies);
-/* The entry number `i`; 0: the oldest. */
+/* Returns entry `i`; 0 is the oldest. */
 struct twi_pending *twi_pipeline_at(struct twi_pipeline *pipeline, uint32_t i);
-/* One reply of the oldest entry is taken. Returns a copy of the entry as it was. */
+/* Takes one reply of the oldest entry off. Returns a copy of the entry as it was before. */
 struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
-/* The time at which the last byte of the oldest entry was sent; 0: not yet, or nothing is awaited. */
+/* Returns when the last byte of the oldest entry was sent; 0: not yet, or nothing is awaited. */
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);
-/* How many bytes the connection will have carried once `out` was sent. */
+/* Returns how many bytes of this connection there will be once `out` is sent. */
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);
-bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* every byte of `out` was sent */
-/* The connection has ended: nothing is awaited, and what was not sent is wiped (it may be a password). */
+bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* all of `out` was sent */
+/* The connection has ended: nothing is awaited, and `out` is wiped (it may hold a password). */
 void twi_pipeline_clear(struct twi_pipeline *pipeline);
 
 #endif

@@ -1,4 +1,4 @@
-/* presence.c -- see presence.h. The scripts gauge.lua and hold.lua have the format. */
+/* presence.c -- see presence.h. The scripts gauge.lua, hold.lua and reserve.lua define the format. */
 #include "sync/message/presence.h"
 
 #include <stdio.h>
@@ -22,27 +22,7 @@
 #include "reserve.lua.h"
 #include "reserve.lua.sha1.h"
 
-#define REFUSED_MS 1000 /* Redis will hardly think better of it sooner */
-
-bool twi_presence_take(struct twi_presence *presence, const struct twi_item *items, size_t count) {
-    size_t waiting = presence->end - presence->at;
-    if (presence->at != 0) {
-        memmove(presence->waiting, presence->waiting + presence->at, waiting * sizeof *presence->waiting);
-        presence->at = 0;
-        presence->end = (uint32_t)waiting;
-    }
-    if (waiting + count > presence->room) {
-        size_t room = (waiting + count) * 2;
-        struct twi_item *more = realloc(presence->waiting, room * sizeof *more);
-        if (!more) return false;
-        presence->waiting = more;
-        presence->room = (uint32_t)room;
-    }
-    memcpy(presence->waiting + presence->end, items, count * sizeof *items);
-    presence->end += (uint32_t)count;
-    presence->taken += count;
-    return true;
-}
+#define REFUSED_MS 1000 /* after a refusal: an earlier retry is pointless */
 
 static struct twi_statement *free_slot(struct twi_presence *presence) {
     uint32_t i = 0;
@@ -50,22 +30,22 @@ static struct twi_statement *free_slot(struct twi_presence *presence) {
     return &presence->statements[i];
 }
 
-static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms);
+static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms);
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* False: no memory; nobody will be told. */
-static bool send_statement(struct twi_sync *sync, struct twi_statement statement, size_t keys, size_t args,
-                           struct twi_bytes *words, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+/* False: not sent (no memory); answered() is not called. */
+static bool send_statement(struct twi_sync *sync, struct twi_store *store, struct twi_statement statement, size_t keys,
+                           size_t args, struct twi_bytes *words, int64_t now_ms) {
     static const struct twi_script_source scripts[TWI_STATEMENTS] = {
         [TWI_STATEMENT_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
         [TWI_STATEMENT_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
         [TWI_STATEMENT_SWEEP] = {twi_script_reserve, twi_script_reserve_sha1},
     };
-    struct twi_statement *slot = free_slot(&store->presence);
+    struct twi_statement *slot = free_slot(&sync->senders.presence);
     const struct twi_message side = {.sender = TWI_SENDER_PRESENCE,
+                                     .store = store,
                                      .script = &scripts[statement.what],
                                      .key_count = keys,
                                      .argument_count = keys + args,
@@ -74,79 +54,121 @@ static bool send_statement(struct twi_sync *sync, struct twi_statement statement
     if (!twi_message_send_encoded(sync, &side, words, now_ms)) return false;
     *slot = statement;
     slot->is_under_way = true;
-    store->presence.count++;
+    sync->senders.presence.count++;
     return true;
 }
 
-static int64_t life_ms(void) {
-    return twi_load_relaxed(&twi_presence_life_ms);
+static int64_t life_ms(const struct twi_sync *sync) {
+    return twi_port_tuning(sync->engine)->presence_life_ms;
 }
 
-/* Of scripts that callers ask, too (pool.h): nobody in particular asks. */
+/* The first three arguments of scripts that the pool calls, too (pool.h): no caller, number 0, a request. */
 static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "");
     twi_wire_put_text(words, "0");
     twi_wire_put_text(words, "1");
 }
 
+/* The store of the key with that name. NULL: no memory. */
+static struct twi_store *store_of(struct twi_sync *sync, const char *name, size_t size) {
+    return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
+}
+
+static struct twi_store *store_of_item(struct twi_sync *sync, struct twi_item *item) {
+    char name[TWI_REDIS_KEY_MAX];
+    if (!sync->by_slot) return sync->stores[0];
+    struct twi_store *store = store_of(sync, name, twi_port_render(item, name));
+    if (store) item->store = store->index;
+    return store;
+}
+
+/* Where there are several stores: puts the items of one store that takes a statement first, in their order. Returns how
+ * many; 0: none can be sent now. */
+static uint32_t bring_forward(struct twi_sync *sync, struct twi_store **store) {
+    struct twi_waiting *waiting = &sync->senders.presence.waiting;
+    uint32_t count = 0;
+    *store = NULL;
+    for (uint32_t i = waiting->at; i < waiting->end && count < TWI_PRESENCE_KEYS_MAX; i++) {
+        struct twi_item item = waiting->items[i];
+        struct twi_store *of = store_of_item(sync, &item);
+        if (!of || (*store && of != *store) || !twi_message_may_send(sync, of, TWI_SENDER_PRESENCE)) continue;
+        *store = of;
+        waiting->items[i] = waiting->items[waiting->at + count];
+        waiting->items[waiting->at + count++] = item;
+    }
+    return count;
+}
+
+/* How many of the first items that wait are sent in one statement, and to which store. */
+static uint32_t choose(struct twi_sync *sync, struct twi_store **store) {
+    uint32_t count = twi_waiting_count(&sync->senders.presence.waiting);
+    if (sync->by_slot) return bring_forward(sync, store);
+    *store = sync->stores[0];
+    if (!twi_message_may_send(sync, *store, TWI_SENDER_PRESENCE)) return 0;
+    return count > TWI_PRESENCE_KEYS_MAX ? TWI_PRESENCE_KEYS_MAX : count;
+}
+
 static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_presence *presence = &sync->store.presence;
-    uint32_t count = presence->end - presence->at;
+    struct twi_presence *presence = &sync->senders.presence;
     char name[TWI_OWN_NAME_MAX];
     struct twi_bytes words = {0};
-    if (count > TWI_PRESENCE_KEYS_MAX) count = TWI_PRESENCE_KEYS_MAX;
+    struct twi_store *store;
+    uint32_t count = choose(sync, &store);
+    if (count == 0) return false;
     struct twi_item *items = malloc(count * sizeof *items);
     if (!items) return false; /* later */
-    memcpy(items, presence->waiting + presence->at, count * sizeof *items);
+    memcpy(items, presence->waiting.items + presence->waiting.at, count * sizeof *items);
     twi_wire_put_u64(&words, 2 * (uint64_t)count);
     for (uint32_t i = 0; i < count; i++) {
         twi_wire_put(&words, name, twi_port_render(&items[i], name));
         twi_wire_put(&words, name, twi_port_render_own(&items[i], "gauge", name));
     }
     twi_wire_put_text(&words, twi_port_engine_id(sync->engine));
-    twi_wire_put_i64(&words, life_ms());
+    twi_wire_put_i64(&words, life_ms(sync));
     twi_wire_put_u64(&words, presence->number + 1);
     for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&words, items[i].units);
     struct twi_statement statement = {.what = TWI_STATEMENT_GAUGES, .items = items, .count = count};
-    if (!send_statement(sync, statement, 2 * (size_t)count, 3 + (size_t)count, &words, now_ms)) {
+    if (!send_statement(sync, store, statement, 2 * (size_t)count, 3 + (size_t)count, &words, now_ms)) {
         free(items);
         return false; /* later */
     }
-    presence->at += count;
+    presence->waiting.at += count;
     presence->number++;
     return true;
 }
 
 static void holds_answered(struct twi_sync *sync, uint64_t serial) {
-    struct twi_presence *presence = &sync->store.presence;
+    struct twi_presence *presence = &sync->senders.presence;
     presence->holds_done |= 1u << (serial - presence->holds_answered - 1);
     for (; presence->holds_done & 1; presence->holds_done >>= 1, presence->holds_answered++)
         twi_port_holds_answered(sync->engine);
 }
 
+/* Where there are several stores, each hold has a statement of its own. */
 static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
     static const struct twi_hold_member none;
     struct twi_bytes keys = {0}, members = {0}, words = {0};
-    uint32_t count = 0;
-    for (struct twi_hold_member part = none; count < TWI_PRESENCE_KEYS_MAX && twi_port_hold_due(sync->engine, &part);
-         count++) {
+    struct twi_hold_member part = none;
+    uint32_t count = 0, most = sync->by_slot ? 1 : TWI_PRESENCE_KEYS_MAX;
+    for (; count < most && twi_port_hold_due(sync->engine, &part); count++) {
         twi_wire_put(&keys, part.name, part.name_size);
         twi_wire_put_text(&members, part.member);
     }
     if (count != 0) {
         twi_port_holds_sent(sync->engine);
         struct twi_statement statement = {
-            .what = TWI_STATEMENT_HOLDS, .count = count, .serial = ++sync->store.presence.holds_sent};
+            .what = TWI_STATEMENT_HOLDS, .count = count, .serial = ++sync->senders.presence.holds_sent};
         twi_wire_put_u64(&words, count);
         twi_bytes_add(&words, keys.data, keys.size);
         put_nobody(&words);
         twi_wire_put_text(&words, "state");
-        twi_wire_put_i64(&words, life_ms());
+        twi_wire_put_i64(&words, life_ms(sync));
         twi_wire_put_text(&words, "0");
         twi_bytes_add(&words, members.data, members.size);
-        if (keys.failed || members.failed) words.failed = true;
-        if (!send_statement(sync, statement, count, 6 + (size_t)count, &words, now_ms))
-            holds_answered(sync, statement.serial); /* they come again when a third of their life is over */
+        struct twi_store *store = store_of(sync, part.name, part.name_size);
+        if (keys.failed || members.failed || !store) words.failed = true;
+        if (!send_statement(sync, store, statement, count, 6 + (size_t)count, &words, now_ms))
+            holds_answered(sync, statement.serial); /* the engine re-sends them after a third of their lifetime */
     }
     twi_bytes_free(&keys);
     twi_bytes_free(&members);
@@ -163,46 +185,52 @@ static bool send_sweep(struct twi_sync *sync, int64_t now_ms) {
     twi_wire_put_text(&words, "sweep");
     twi_wire_put_text(&words, "");
     struct twi_statement statement = {.what = TWI_STATEMENT_SWEEP, .count = 1, .serial = sweep.serial};
-    if (!send_statement(sync, statement, 3, 5, &words, now_ms))
+    struct twi_store *store = store_of(sync, sweep.names[0], sweep.sizes[0]);
+    if (!store) words.failed = true;
+    if (!send_statement(sync, store, statement, 3, 5, &words, now_ms))
         twi_port_sweep_answered(sync->engine, sweep.serial, REFUSED_MS);
     return true;
 }
 
+/* Where there are several stores, a statement shows to which it goes. */
+static bool may_send(const struct twi_sync *sync) {
+    if (!sync->by_slot) return twi_message_may_send(sync, NULL, TWI_SENDER_PRESENCE);
+    return sync->senders.presence.count < TWI_PRESENCE_MAX;
+}
+
+/* Gauges of stores that take nothing now wait for the next turns. Too many would keep counters from being collected. */
+static void hold_back(struct twi_sync *sync) {
+    struct twi_waiting *waiting = &sync->senders.presence.waiting;
+    waiting->is_held = sync->by_slot && twi_presence_wait(&sync->senders.presence);
+    if (waiting->is_held && twi_waiting_is_full(waiting)) twi_waiting_return_all(sync, waiting, REFUSED_MS);
+}
+
 void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
-    while (twi_presence_wait(&sync->store.presence) && twi_message_may_send(sync, TWI_SENDER_PRESENCE) &&
-           send_gauges(sync, now_ms))
-        continue;
-    while (twi_message_may_send(sync, TWI_SENDER_PRESENCE) && send_holds(sync, now_ms)) continue;
-    while (twi_message_may_send(sync, TWI_SENDER_PRESENCE) && send_sweep(sync, now_ms)) continue;
+    sync->senders.presence.waiting.is_held = false;
+    while (twi_presence_wait(&sync->senders.presence) && may_send(sync) && send_gauges(sync, now_ms)) continue;
+    hold_back(sync);
+    while (may_send(sync) && send_holds(sync, now_ms)) continue;
+    while (may_send(sync) && send_sweep(sync, now_ms)) continue;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* Not told: gauges go back to their counters, which know the whole by then, and a flush begins its round anew; the
- * others are said again in a while. */
+/* The statement was not acknowledged. Items of gauges go back to their counters. Holds and sweeps are sent again later.
+ */
 static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
-    struct twi_store *store = &sync->store;
     if (statement->what == TWI_STATEMENT_SWEEP) twi_port_sweep_answered(sync->engine, statement->serial, after_ms);
-    if (statement->what != TWI_STATEMENT_GAUGES) return;
-    for (uint32_t i = 0; i < statement->count; i++) twi_port_return(&statement->items[i], after_ms);
-    store->presence.answered += statement->count;
-    if (after_ms != 0) {
-        twi_ticket_refused(&sync->tickets);
-    } else if (twi_ticket_renew(&sync->tickets)) {
-        sync->collecting.begin_again = true;
-        store->presence.until = 0;
-    }
+    if (statement->what == TWI_STATEMENT_GAUGES)
+        twi_waiting_return(sync, &sync->senders.presence.waiting, statement->items, statement->count, after_ms);
 }
 
-/* One that is refused is said again like the others, before its life is over; until then flushes know that it is not
- * there. */
+/* A refused gauge is re-sent as all gauges are, before its lifetime is over. Until then flushes count it as refused. */
 static void report_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node,
                          int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+    struct twi_store *store = sync->stores[item->store];
     struct twi_reply answer = {0};
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
     if (node->type == TWI_NODE_ERROR)
-        (void)twi_refusal_key(sync, item, node, now_ms + life_ms());
+        (void)twi_refusal_key(sync, store, item, node, now_ms + life_ms(sync));
     else if (store->poison.count)
         twi_poison_remove(&store->poison, item, UINT64_MAX);
     twi_port_acknowledge(item, &answer);
@@ -215,20 +243,19 @@ static bool report_gauges(struct twi_sync *sync, const struct twi_statement *ack
     for (uint32_t i = 1; i <= acked->count; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
     for (uint32_t i = 0; i < acked->count; i++) report_gauge(sync, &acked->items[i], &nodes[i + 1], now_ms);
-    sync->store.presence.answered += acked->count;
+    sync->senders.presence.waiting.answered += acked->count;
     return true;
 }
 
-/* An error instead of an answer. Where it was perhaps done, or a replica's, it is for a new connection to say it
- * again. */
-static void take_error(struct twi_sync *sync, const struct twi_statement *acked, enum twi_message_outcome outcome,
-                       const struct twi_node *error) {
-    struct twi_connection *connection = &sync->connection;
+/* Takes an error reply. If the statement was perhaps done, or if a replica refused it, the connection ends, and the
+ * next one sends it again. */
+static void take_error(struct twi_sync *sync, struct twi_connection *connection, const struct twi_statement *acked,
+                       enum twi_message_outcome outcome, const struct twi_node *error) {
     static const char *const words[TWI_STATEMENTS] = {"gauges", "what is held", "to take back what is over"};
     twi_refusal_report(connection, words[acked->what], error);
     give_back(sync, acked, REFUSED_MS);
     if (twi_reply_is_replicas(error)) {
-        connection->outage.is_logged = true; /* the outage has its line */
+        connection->outage.is_logged = true; /* the report above is the line of this outage */
         twi_connection_fail(connection, true, NULL);
     } else if (outcome == TWI_MESSAGE_UNKNOWN) {
         twi_connection_fail(connection, false, "a reply that is not understood");
@@ -246,31 +273,27 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *acked
     return true;
 }
 
-static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms) {
+static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_statement *slot = ctx, acked = *slot;
     bool well = true;
     *slot = (struct twi_statement){.is_under_way = false};
-    sync->store.presence.count--;
+    sync->senders.presence.count--;
     if (acked.what == TWI_STATEMENT_HOLDS) holds_answered(sync, acked.serial);
     if (outcome == TWI_MESSAGE_ANSWERED)
         well = take_answer(sync, &acked, nodes, count, now_ms);
     else if (count != 0)
-        take_error(sync, &acked, outcome, nodes);
+        take_error(sync, connection, &acked, outcome, nodes);
     if (!well || (outcome != TWI_MESSAGE_ANSWERED && count == 0)) give_back(sync, &acked, 0);
     free(acked.items);
     return well;
 }
 
 void twi_presence_dropped(struct twi_sync *sync) {
-    struct twi_presence *presence = &sync->store.presence;
-    struct twi_statement waiting = {
-        .what = TWI_STATEMENT_GAUGES, .items = presence->waiting + presence->at, .count = presence->end - presence->at};
-    if (waiting.count != 0) give_back(sync, &waiting, 0);
-    presence->at = presence->end = 0;
+    twi_waiting_return_all(sync, &sync->senders.presence.waiting, 0);
 }
 
 void twi_presence_free(struct twi_presence *presence) {
     for (uint32_t i = 0; i < TWI_PRESENCE_MAX; i++) free(presence->statements[i].items);
-    free(presence->waiting);
+    free(presence->waiting.items);
 }

@@ -17,7 +17,7 @@ void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, 
     out[used] = '\0';
 }
 
-/* Whether this outage has had that line. */
+/* True: the line was logged in this outage. */
 static bool was_logged(struct twi_outage_log *outage, const char *line) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
@@ -33,7 +33,7 @@ static void report(struct twi_connection *connection, const struct twi_node *err
     snprintf(line, sizeof line, "%s: %s", what, text);
     if (!was_logged(&connection->outage, line))
         twi_port_log(connection->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s",
-                     connection->endpoint.name, line);
+                     connection->target.name, line);
     twi_port_last_error(connection->engine, line);
 }
 
@@ -45,29 +45,13 @@ void twi_refusal_login(struct twi_connection *connection, const char *what, cons
     report(connection, error, what, true);
 }
 
-/* The first bytes of a name, as a log may have them. */
-static void printable(const char *name, size_t size, char *out, size_t room) {
-    static const char digits[] = "0123456789abcdef";
-    size_t used = 0;
-    for (size_t i = 0; i < size && used + 5 < room; i++) {
-        unsigned char byte = (unsigned char)name[i];
-        if (byte > ' ' && byte < 127 && byte != '\\') {
-            out[used++] = (char)byte;
-            continue;
-        }
-        out[used++] = '\\', out[used++] = 'x', out[used++] = digits[byte >> 4], out[used++] = digits[byte & 15];
-    }
-    out[used] = '\0';
-}
-
-uint32_t twi_refusal_key(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
-                         int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    char name[TWI_REDIS_KEY_MAX], text[120];
+uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                         const struct twi_node *error, int64_t now_ms) {
+    char text[120];
     bool first = false;
     uint32_t wait_ms = twi_poison_add(&store->poison, item, store->ledger.last, now_ms, &first);
     if (first) {
-        printable(name, twi_port_render(item, name), text, sizeof text);
+        twi_port_title(item, text, sizeof text);
         twi_port_count(sync->engine, poison_keys, 1);
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
                      error ? error->text : "");

@@ -1,5 +1,6 @@
-/* refusal.h -- what Redis refuses, commands and keys, for the log and for tw_stats.last_error.
- * Always true: the same line comes once in an outage; what comes from the other side is printable and cut. */
+/* refusal.h -- reports which commands and keys Redis refuses, to the log and to tw_stats.last_error.
+ * Always true: a line about a command is logged once in an outage (of TWI_REFUSALS_LOGGED different ones). A text from
+ * Redis is made printable and cut. */
 #ifndef TWI_SYNC_MESSAGE_REFUSAL_H
 #define TWI_SYNC_MESSAGE_REFUSAL_H
 
@@ -10,18 +11,19 @@
 struct twi_connection;
 struct twi_item;
 struct twi_node;
+struct twi_store;
 struct twi_sync;
 
-/* An error's text as a log may have it: printable, cut. */
+/* Copies the text of an error, printable and cut. `first_word`: only its first word. */
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size);
-/* Redis refuses `what`: log line and last error. */
+/* Redis refuses `what`: writes a log line and the last error. */
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* The same of a login: of AUTH's answer the first word alone reaches a log (servers quote what they did not
- * understand). */
+/* The same for a login. Only the first word of AUTH's reply reaches the log, because servers quote what they did not
+ * understand. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* Redis refuses the item's key, which is counted and logged once, and known to flushes while it lasts. Returns how long
- * it is to wait. */
-uint32_t twi_refusal_key(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
-                         int64_t now_ms);
+/* Redis refuses the item's key. The first refusal of a key is counted and logged. A flush under way ends as refused.
+ * Returns how long the key is to wait. */
+uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                         const struct twi_node *error, int64_t now_ms);
 
 #endif

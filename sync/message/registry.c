@@ -15,26 +15,27 @@
 
 static const struct twi_script_source script = {twi_script_registry, twi_script_registry_sha1};
 
-static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
-    struct twi_registry *registry = &sync->store.registry;
+static void refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *error,
+                    int64_t now_ms) {
+    struct twi_registry *registry = &sync->senders.registry;
     registry->at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
-    if (!registry->is_logged) twi_refusal_report(&sync->connection, "the registry of live engines", error);
+    if (!registry->is_logged) twi_refusal_report(connection, "the registry of live engines", error);
     registry->is_logged = true;
     twi_port_live_engines(sync->engine, 0);
 }
 
-static bool reported(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms) {
-    struct twi_registry *registry = &sync->store.registry;
+static bool reported(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_registry *registry = &sync->senders.registry;
     int64_t live, every_ms;
     (void)ctx;
     registry->awaiting = false;
     if (outcome != TWI_MESSAGE_ANSWERED) {
-        if (count != 0) refused(sync, nodes, now_ms);
+        if (count != 0) refused(sync, connection, nodes, now_ms);
         return true;
     }
     if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_i64(&nodes[3], &live)) return false;
-    if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
+    if (!twi_node_is(&nodes[1], "OK")) return true; /* CLASH: engines of another version keep the registry */
     if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_i64(&nodes[4], &every_ms)) return false;
     if (every_ms > TWI_REGISTRY_EVERY_MS) registry->at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
     registry->is_logged = false;
@@ -46,7 +47,7 @@ static bool reported(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
 }
 
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_registry *registry = &sync->store.registry;
+    struct twi_registry *registry = &sync->senders.registry;
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
     if (registry->awaiting || now_ms < registry->at_ms) return;
     const char *id = twi_port_engine_id(sync->engine);
@@ -67,8 +68,9 @@ void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
     registry->pause_ms = 2 * pause_ms < TWI_REGISTRY_EVERY_MS ? 2 * pause_ms : TWI_REGISTRY_EVERY_MS;
 }
 
-int64_t twi_registry_due_ms(const struct twi_store *store) {
-    return store->registry.awaiting || store->merge != TW_MERGE_SCRIPT ? INT64_MAX : store->registry.at_ms;
+int64_t twi_registry_due_ms(const struct twi_sync *sync) {
+    const struct twi_registry *registry = &sync->senders.registry;
+    return registry->awaiting || sync->stores[0]->merge != TW_MERGE_SCRIPT ? INT64_MAX : registry->at_ms;
 }
 
 void twi_registry_connected(struct twi_registry *registry, int64_t now_ms) {

@@ -1,14 +1,14 @@
-/* replicas.c -- wait_replicas: what Redis acknowledged counts as safe only when so many replicas have it, too.
+/* replicas.c -- wait_replicas: what Redis acknowledged counts as safe only once enough replicas have it, too.
  *
- *   batches ─▶ WAIT n ms ─▶ "m replicas"     m >= n: all that this connection had written before it is on n replicas
+ *   batches ─▶ WAIT n ms ─▶ "m replicas"     m >= n: all that this connection has written before it is on n replicas
  *
- * WAIT blocks this connection at the server, for half of redis_timeout_ms at most, and nothing here; once a replica
- * lags, most questions are short, so that it does not hold up what could be sent. It speaks of what the connection has
- * written: a DUP writes nothing, so a connection that has only had those says nothing of them, and gets an empty batch
- * to write.
- * Always true: `replicated` moves only upon such an answer, to a batch that was answered OK on this connection before
- * it; a batch beyond it stays in the replay window, and no flush is done that needs it. While the window is full of
- * such batches nothing more is collected: deltas wait in their counters. */
+ * WAIT blocks this connection at the server, for about half of redis_timeout_ms at most. It blocks nothing in this
+ * process. While a replica lags, most WAITs are short, so that they do not delay batches. The reply is about what this
+ * connection has written. A batch with the reply DUP has written nothing; if a connection has only had such replies, it
+ * sends an empty batch first.
+ * Always true: only such a reply moves `replicated`, to a batch that was answered OK on this connection before it. A
+ * batch above `replicated` stays in the replay window, and a flush that needs it is not done. While the window is full
+ * of such batches, nothing more is collected: deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
 #include "engine/port/services.h"
@@ -16,15 +16,17 @@
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
-#define SHORT_MS 20           /* how long a question waits while replicas lag ... */
-#define SHORT_RUN 8u          /* ... but for one of eight: they may be further away than that */
-#define AGAIN_MS 100          /* between two questions, where the replicas lag */
-#define AGAIN_REFUSED_MS 2000 /* where WAIT is refused */
+#define SHORT_MS 20           /* how long a WAIT lasts while replicas lag ... */
+#define SHORT_RUN 8u          /* ... except one of eight: replicas may be further away than that */
+#define AGAIN_MS 100          /* from a WAIT or its reply to the next WAIT, if no batch is sent */
+#define AGAIN_REFUSED_MS 2000 /* the same, after WAIT was refused */
 
 bool twi_replicas_hold(const struct twi_sync *sync) {
-    const struct twi_ledger *ledger = &sync->store.ledger;
-    return sync->connection.replicas.wanted != 0 && ledger->replicated < ledger->confirmed &&
-           ledger->window_bytes > ledger->window_bytes_max;
+    size_t most = sync->stores[0]->ledger.window_bytes_max;
+    if (sync->connections[0]->replicas.wanted == 0 || sync->window_bytes <= most) return false;
+    for (uint32_t i = 0; i < sync->awake.count; i++)
+        if (sync->awake.stores[i]->ledger.replicated < sync->awake.stores[i]->ledger.confirmed) return true;
+    return false;
 }
 
 static uint64_t patience_ms(struct twi_connection *connection) {
@@ -47,21 +49,25 @@ void twi_replicas_request(struct twi_connection *connection, int64_t now_ms) {
     (void)twi_pipeline_await(&connection->pipeline, TWI_WAIT, NULL, 1);
 }
 
-/* Something is acknowledged and not known to be on the replicas, and no answer about it is under way. */
-void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
-    const struct twi_ledger *ledger = &store->ledger;
-    if (connection->replicas.wanted == 0 || ledger->replicated >= ledger->confirmed) return;
+/* Acts if replicas may lack what a store acknowledged, and no reply about it is under way. */
+void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    bool has_written = false;
+    if (connection->replicas.wanted == 0) return;
     if (connection->pipeline.count != connection->messages.count + connection->messages.waits) return;
     if (now_ms < connection->replicas.ask_at_ms || connection->breaker.state != TWI_BREAKER_CLOSED) return;
-    if (store->wrote_number != 0) {
-        twi_pipeline_begin(&connection->pipeline, now_ms);
-        twi_replicas_request(connection, now_ms);
-    } else if (!twi_ledger_unconfirmed(ledger)) {
-        (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
-        connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        struct twi_store *store = sync->awake.stores[i];
+        if (store->connection != connection || store->ledger.replicated >= store->ledger.confirmed) continue;
+        if (store->wrote_number != 0) {
+            has_written = true;
+        } else if (!twi_ledger_unconfirmed(&store->ledger)) {
+            (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
+            connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
+        }
     }
+    if (!has_written) return;
+    twi_pipeline_begin(&connection->pipeline, now_ms);
+    twi_replicas_request(connection, now_ms);
 }
 
 static void note_short(struct twi_connection *connection, int64_t replicas) {
@@ -70,14 +76,20 @@ static void note_short(struct twi_connection *connection, int64_t replicas) {
     connection->replicas.is_short = true;
     twi_port_log(connection->engine, TW_LOG_WARNING, TW_EVENT_REPLICAS,
                  "%lld replicas have what Redis at %s acknowledged; wait_replicas asks for %u", (long long)replicas,
-                 connection->endpoint.name, connection->replicas.wanted);
+                 connection->target.name, connection->replicas.wanted);
 }
 
-void twi_replicas_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *answer,
-                        size_t count, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+/* The replicas have what this connection has written to that store. */
+static void take_replicated(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_ledger *ledger = &store->ledger;
+    if (store->wrote_number <= ledger->replicated) return;
+    ledger->replicated = store->wrote_number;
+    twi_sync_trim(sync, store, now_ms);
+    twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(ledger));
+}
+
+void twi_replicas_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                        const struct twi_node *answer, size_t count, int64_t now_ms) {
     (void)pending, (void)count;
     connection->replicas.waits--;
     connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
@@ -92,8 +104,6 @@ void twi_replicas_reply(struct twi_sync *sync, const struct twi_pending *pending
         return;
     }
     connection->replicas.is_short = false;
-    if (store->wrote_number <= ledger->replicated) return;
-    ledger->replicated = store->wrote_number;
-    twi_ledger_trim(ledger, now_ms);
-    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(ledger));
+    for (uint32_t i = 0; i < sync->awake.count; i++)
+        if (sync->awake.stores[i]->connection == connection) take_replicated(sync, sync->awake.stores[i], now_ms);
 }

@@ -3,6 +3,26 @@
 
 #include "engine/port/services.h"
 
+/* The ledger whose window begins with the oldest batch that may be dropped. While a rewind awaits replies, these may be
+ * about any batch of the window. NULL: none. */
+static struct twi_ledger *oldest(const struct twi_sync *sync) {
+    struct twi_ledger *first = NULL;
+    for (uint32_t i = 0; i < sync->store_count; i++) {
+        struct twi_ledger *ledger = &sync->stores[i]->ledger;
+        if (sync->stores[i]->rewind || !twi_ledger_may_drop(ledger)) continue;
+        if (!first || ledger->head->frozen_ms < first->head->frozen_ms) first = ledger;
+    }
+    return first;
+}
+
+void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    struct twi_ledger *ledger;
+    twi_ledger_trim(&store->ledger, now_ms);
+    if (sync->store_count == 1) return; /* the ledger has done it */
+    while (sync->window_bytes > store->ledger.window_bytes_max && (ledger = oldest(sync)) != NULL)
+        twi_ledger_drop_first(ledger);
+}
+
 uint64_t twi_sync_random(tw_engine *engine) {
     uint64_t bits;
     twi_port_random(engine, &bits, sizeof bits);

@@ -1,28 +1,64 @@
-/* state.h -- the state of one engine's sync: the scheduler, with the one connection and the one store that it has.
+/* state.h -- the state of one engine's sync: the scheduler, with its connections and its stores.
  *
- * Three headers have all of it: connection.h (one server), store.h (one ledger and its marker) and this one (whose turn
- * it is, how much is collected and when). They hold types; a function takes the part that it touches, and the whole
- * where it touches more than one. Redis Cluster has several connections and several stores under one scheduler.
- * Owner: whoever owns the turn; one thread at a time. `published` and the taken tickets are for any thread. */
+ * Four headers define the state: connection.h (one server), store.h (one ledger and its marker), senders.h (messages
+ * beside the batches) and this one (what is collected, and when). They hold types. A function takes the part that it
+ * uses, or struct twi_sync and the store that it works on.
+ * One Redis is one connection and one store. A Redis Cluster has a connection for each master in use, and a store for
+ * each key slot in use.
+ * Always true: only the owner of the turn uses the state, one thread at a time. Any thread may use `published`, and
+ * take tickets. */
 #ifndef TWI_SYNC_MESSAGE_STATE_H
 #define TWI_SYNC_MESSAGE_STATE_H
 
+#include "engine/base/key_slot.h"
 #include "sync/batch/ticket.h"
 #include "sync/message/connection.h"
+#include "sync/message/senders.h"
 #include "sync/message/store.h"
 #include "sync/wire/pace.h"
 
+struct twi_cluster;
 struct twi_pool;
+struct twi_sync;
+struct twi_tls;
 
-/* From counters that owe Redis something to frozen batches (collect.c). */
+/* The way from counters that owe Redis something to frozen batches (collect.c). */
 struct twi_collecting {
-    struct twi_item *items;   /* TWI_BATCH_ITEMS_MAX, as they were collected */
-    int64_t at_ms;            /* the next collection may begin */
-    int64_t near_limit_at_ms; /* counters near their limit are not collected before that */
-    int64_t hold_ms;          /* nothing is collected before that, not even for a flush: no memory, or the pace */
-    int64_t look_until_ms;    /* every key's expiry is asked for until then */
-    bool is_under_way;        /* a collection has begun and has not taken everything */
-    bool begin_again;         /* a round of tw_flush starts over */
+    struct twi_item *items;   /* as they were collected */
+    size_t items_max;         /* the most of one collection */
+    int64_t at_ms;            /* when the next collection may begin */
+    int64_t near_limit_at_ms; /* counters near their limit are not collected before this time */
+    int64_t hold_ms;          /* nothing is collected before this time, not even for a flush: no memory, or the pace */
+    int64_t look_until_ms;    /* until this time the expiry of every key is requested */
+    bool is_under_way;        /* a collection has begun, and has not taken everything yet */
+    bool begin_again;         /* the round of a tw_flush() starts over */
+};
+
+/* Only where keys have hash tags: a store for each key slot in use (turn/stores.h). */
+struct twi_by_slot {
+    /* Returns the store that is that slot, and makes it if it is missing (turn/stores.h). NULL: no memory. */
+    struct twi_store *(*store_of)(struct twi_sync *sync, uint32_t slot);
+    struct twi_item *sorted;        /* TWI_STORES_ITEMS_MAX: collected items, by store */
+    struct twi_batch_names names;   /* theirs, as far as there is room */
+    uint32_t room;                  /* of sync->stores */
+    uint32_t version;               /* of the map, when stores were looked at last */
+    uint32_t starts[TWI_KEY_SLOTS]; /* while sorting: where the items of a store begin */
+};
+
+struct twi_store_list {
+    struct twi_store *first, *last;
+    uint32_t count;
+};
+
+/* Which stores have something to do (awake.h). */
+struct twi_awake {
+    struct twi_store **stores; /* those that have, in no order; room for all */
+    uint32_t count;
+    struct twi_store_list resting; /* in the order in which their ledgers were written */
+    struct twi_store_list waiting; /* for a place, in the order in which they came */
+    uint32_t places, taken;        /* by stores of users' own tags that are awake, and have something to send */
+    int64_t waiting_since_ms;      /* since when some wait in each turn; 0: none does */
+    int64_t logged_ms;             /* that some wait; 0: not yet */
 };
 
 /* What other threads may read. */
@@ -30,29 +66,46 @@ struct twi_published {
     _Atomic int fd;
     _Atomic bool wants_write;
     _Atomic int64_t wake_ms;
-    _Atomic uint32_t breaker_state;  /* as it was at the end of a turn */
-    _Atomic int64_t outage_since_ms; /* monotonic; 0: Redis answers. One clock for the whole outage */
-    _Atomic int64_t acked_ms;        /* monotonic time of the last acknowledgement; 0: none yet */
+    _Atomic uint32_t breaker_state;  /* at the end of the last turn */
+    _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0: Redis replies */
+    _Atomic uint32_t nodes, stores, stores_away, stores_split, stores_waiting; /* for tw_stats */
+    _Atomic int64_t acked_ms; /* monotonic: the last acknowledgement; 0: none yet */
 };
 
 struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
-    struct twi_pool *pool; /* requests that callers wait for; NULL: nobody may (host-driven, a transport was given) */
+    struct twi_pool *pool; /* for callers that wait; NULL: none may (host-driven, or a transport was given) */
+    struct twi_tls *tls;   /* what all connections have in common; NULL: none speaks TLS */
     uint32_t interval_ms;
     bool own_thread; /* turns come every tick, whatever wake_ms says */
 
-    struct twi_connection connection;
-    struct twi_store store;
+    /* The first one is made with the engine; with one Redis it is the only one. */
+    struct twi_connection **connections;
+    uint32_t connection_count;
+    /* The first one is made with the engine, and is there also if no key lies in it: probes and messages need a store.
+     * None goes, or moves in memory, before the engine ends. */
+    struct twi_store **stores;
+    uint32_t store_count;
+    struct twi_awake awake;
+    struct twi_cluster *cluster; /* NULL: one Redis (cluster.h) */
+    struct twi_by_slot *by_slot; /* NULL: there is one store */
+    uint64_t serials;            /* the last one that a store was given */
+    uint32_t send_first;         /* the store that sends first in the next turn, modulo those that are awake */
+    size_t window_bytes;         /* of the replay windows of all stores */
+    struct twi_senders senders;
 
-    int64_t turned_ms; /* when this turn began, or the last one */
+    int64_t turned_ms; /* when the latest turn began */
     struct twi_collecting collecting;
     struct twi_pace pace;
     struct twi_tickets tickets;
-    uint64_t nudged; /* the last ticket that cut a back-off short */
+    uint64_t nudged; /* the last ticket that has cut a back-off short */
     struct twi_published published;
 };
 
+/* Drops batches of the replay windows: of this store those that are too old; then, while those of all
+ * stores are more than their common budget (window_bytes_max of each ledger), those that were frozen first. */
+void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
 uint64_t twi_sync_random(tw_engine *engine);
 void twi_sync_fill_random(void *engine, void *out, size_t size);
 

@@ -1,97 +1,91 @@
-/* store.h -- one store of Redis: one ledger, one marker, and all that depends on whether that store remembers us.
+/* store.h -- one store of Redis: one ledger, one marker, and all state that depends on whether that store knows this
+ * engine.
  *
- * A store outlives the connections to it. After a reconnect it may turn out to be another one, or to have gone back in
- * time (instance.c).
- * Owner: whoever owns the turn. Always true: every item collected is in exactly one batch of the ledger's list, or was
- * settled; in flight are only batches of the list, in the order of their numbers. */
+ * One Redis is one store. Where keys have hash tags, a store is what lies in one key slot.
+ * A store outlives the connections to it. After a reconnect it may turn out to be another store, or to have lost
+ * acknowledged writes (instance.c).
+ * Only the owner of the turn uses it. Always true: each collected item is in exactly one batch of the list of one
+ * store's ledger, or was settled; a gauge's item is with its sender instead (senders.h). In flight are an opening, or
+ * batches of the list in the order of their numbers. */
 #ifndef TWI_SYNC_MESSAGE_STORE_H
 #define TWI_SYNC_MESSAGE_STORE_H
 
-#include "engine/port/messages.h"
 #include "sync/batch/ledger.h"
 #include "sync/batch/poison.h"
-#include "sync/message/message_queue.h"
+#include "sync/batch/ticket.h"
+#include "sync/wire/redirect.h"
 
-#define TWI_FORMERS 4u      /* a store that comes back after four others is known by its marker */
-#define TWI_STORES_KNOWN 8u /* a store that comes back after eight wipes is taken for a new one */
+#define TWI_FORMERS 4u      /* a store that comes back after more ledgers than this is recognized by its marker only */
+#define TWI_STORES_KNOWN 8u /* a store that comes back after more stores than this is taken for a new one */
 
-/* Stores in which we have counted, by their markers: a ring. "": none yet. */
+/* The markers of the stores in which this engine has counted: a ring. "": an empty place. */
 struct twi_known_stores {
     char markers[TWI_STORES_KNOWN][40];
     uint32_t next;
 };
 
-/* The ledgers that we had before this one: a ring. */
+/* The ledgers that this engine had before its current one: a ring. */
 struct twi_former_ledgers {
     char names[TWI_FORMERS][TWI_LEDGER_NAME_MAX];
     uint32_t next;
-    bool has_any; /* something of a lost identity may still be in Redis */
+    bool has_any; /* Redis may still have counts of an instance that was given up */
 };
 
-/* What the store is believed to know of us. */
+/* Whether the store still has what it acknowledged, before windows are closed (closing.c). */
+struct twi_store_look {
+    bool is_under_way;  /* until the ledger is written again */
+    int64_t written_ms; /* written_ms of the belief when the look began: another value ends it */
+    uint64_t serial;    /* of the connection over which the store was last looked at */
+};
+
+/* What the store is believed to know of this engine. */
 struct twi_store_belief {
-    bool is_open;             /* it has made the ledger of this instance */
-    bool is_restoring;        /* it went back, and batches are sent to it again */
-    char run[41];             /* run_id of the server that last knew our ledger; "": none, or it does not say */
-    int64_t doubt_since_ms;   /* since when the store does not know us; 0: it does */
+    bool is_open;             /* it has the ledger of this instance */
+    bool is_restoring;        /* it lost acknowledged writes, and batches are sent to it again */
+    bool is_joined;           /* its marker came from another state, and may be younger than what we counted there */
+    char history[41];         /* master_replid of the server that last had the ledger; "": none, or unknown */
+    int64_t doubt_since_ms;   /* since when the store does not know this engine; 0: it does */
     int64_t written_ms;       /* when the ledger was last written */
-    int64_t entered_ms;       /* when the marker's entry of us was last written: by our clock ... */
-    int64_t entered_redis_ms; /* ... and by Redis's */
+    int64_t entered_ms;       /* when the marker's entry of this engine was last written: by its clock ... */
+    int64_t entered_redis_ms; /* ... and by Redis's clock */
+    struct twi_store_look look;
 };
 
-/* The leases' messages that are not answered yet. */
-struct twi_lease_pending {
-    struct twi_lease_message message;
-    bool is_under_way;
-    struct twi_lease_answer answer;        /* of one that waits for the replicas */
-    char id[33], run[41], incarnation[33]; /* the texts of that answer */
-};
-struct twi_lease_sender {
-    struct twi_lease_pending sent[TWI_LEASES_MAX];
+struct twi_connection;
+
+/* How requests of a store reach it. With one Redis all but `serial` and `via` stays zero. */
+struct twi_route {
+    int64_t homeless_ms;           /* since when nobody serves its slot; 0: somebody does, or that is not known */
+    uint64_t serial;               /* rises with each connection that the store comes to */
+    struct twi_connection *via;    /* where its batches are under way; valid while `awaited` is not 0 */
+    struct twi_connection *asking; /* after ASK: its next batch goes there, behind ASKING; NULL: none */
+    struct twi_detour detour;      /* redirects, and how long they make it wait */
+    bool is_waiting;               /* nothing is sent for it in this turn */
+    uint32_t messages;             /* of its own, under way */
 };
 
-/* Statements on gauges and holds, and sweeps of reservations. */
-struct twi_statement {
-    enum { TWI_STATEMENT_GAUGES, TWI_STATEMENT_HOLDS, TWI_STATEMENT_SWEEP, TWI_STATEMENTS } what;
-    bool is_under_way;
-    struct twi_item *items; /* of gauges */
-    uint32_t count;
-    uint64_t serial; /* of a sweep; of holds: its number among their statements */
-};
-struct twi_presence {
-    struct twi_item *waiting; /* a queue; from `at` on */
-    uint32_t at, end, room;
-    struct twi_statement statements[TWI_PRESENCE_MAX];
-    uint32_t count; /* of these, under way */
-    uint64_t number;
-    uint64_t taken, answered; /* items, since ever */
-    uint64_t until;           /* 0: nobody waits; else one more than how many were taken then */
-    /* The engine hears of the statements on holds in the order in which they were made. A script that Redis did not
-     * have goes again, behind others. */
-    uint64_t holds_sent, holds_answered;
-    uint32_t holds_done; /* bit 0: the one after holds_answered was answered; and so on */
-};
-
-/* This engine's place in the registry of live engines. */
-struct twi_registry {
-    int64_t at_ms;             /* the next heartbeat */
-    int64_t pause_ms;          /* from that to the one after it */
-    uint32_t reported, before; /* how many engines live; how many lived before this connection */
-    int64_t before_until_ms;
-    bool awaiting, is_logged;
-};
-
-/* Windows that one engine closes for all: what is under way about them. */
-struct twi_closing_sent {
-    struct twi_closing_message message; /* without its names, which were sent */
-    bool busy;
-};
-struct twi_closing_sender {
-    struct twi_closing_sent messages[TWI_CLOSING_SENT_MAX];
-    uint64_t number;
-    bool doubts;       /* the store may have been wiped: closing.h */
-    int64_t doubts_ms; /* when the ledger was last written, as the doubt began */
+/* A store of a cluster that does not know this engine: do other masters still hold keys of its slot (turn/split.h)? */
+struct twi_split {
+    enum { TWI_SPLIT_UNKNOWN, TWI_SPLIT_ASKING, TWI_SPLIT_FOUND, TWI_SPLIT_RULED_OUT } state;
+    uint64_t owner;               /* ASKING, RULED OUT: who had the slot in the map when the asking began */
+    int64_t ruled_ms;             /* RULED OUT: since when */
+    uint64_t node;                /* ASKING: the last master that was asked; 0: none yet */
+    struct twi_connection *asked; /* whose reply is awaited; NULL: none is */
+    /* The master that ASK named last: part of the slot may be there. NULL: none was named. */
+    struct twi_connection *target;
+    int64_t target_away_ms; /* since when it does not answer; 0: it does, or was not asked */
+    bool has_asked_target;  /* ASKING: it was asked, too */
     bool is_logged;
+    bool is_found;    /* FOUND, or ASKING again since then: tw_stats counts it all the while */
+    int64_t again_ms; /* FOUND: the masters are asked once more then */
+};
+
+/* Whether it has something to do (awake.h). */
+struct twi_store_place {
+    uint32_t at;                      /* in awake.stores, plus 1; 0: it is at rest, or waits for a place */
+    struct twi_store *before, *after; /* its neighbours in the list of those at rest, or of those that wait */
+    bool is_waiting;                  /* for a place */
+    bool is_bounded;                  /* of a user's own tag: it needs a place to have something to do */
 };
 
 struct twi_merge_plain;
@@ -99,26 +93,31 @@ struct twi_merge_plain;
 struct twi_store {
     /* set before sharing */
     tw_engine *engine;
+    uint32_t slot;  /* its key slot, where there are several stores */
+    uint32_t index; /* in sync->stores, and for the engine (twi_port_store()) */
     uint32_t merge; /* TW_MERGE_* */
+    char tag[16];   /* of its own names: "{14}"; "": there is one store */
     char marker_name[TWI_LEDGER_NAME_MAX];
     size_t marker_name_size;
 
-    struct twi_ledger ledger;      /* and with it the batches: the replay window, and what is unsettled */
+    struct twi_connection *connection; /* to the server that has it; NULL: none is known */
+    struct twi_route route;
+    struct twi_split split;
+    struct twi_ledger ledger;      /* with the batches: the replay window, and the unsettled ones */
+    uint32_t awaited;              /* replies that are due to its requests on the connection */
     uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
     uint64_t wrote_number;         /* the last batch that this connection has written; 0: none yet */
-    bool rewind;                   /* a reply was not "applied": await the rest, then send from confirmed + 1 again */
+    bool rewind;                   /* a reply was not "applied": await its others, then send again from confirmed + 1 */
     struct twi_batch *opening;     /* number 0 of a new instance, in flight */
-    struct twi_identity candidate; /* who that instance would be */
+    struct twi_identity candidate; /* the identity of that instance */
+    struct twi_ticket_share flush; /* what a flush awaits of this store */
     struct twi_former_ledgers formers;
     struct twi_known_stores known;
     struct twi_store_belief belief;
+    struct twi_store_place place;
     struct twi_poison poison;
-    struct twi_merge_plain *merge_plain; /* NULL: it merges by script */
-
-    struct twi_lease_sender leases;
-    struct twi_presence presence;
-    struct twi_registry registry;
-    struct twi_closing_sender closing;
+    struct twi_parking parking;          /* counters that wait until it takes batches */
+    struct twi_merge_plain *merge_plain; /* NULL: batches go by script */
 };
 
 #endif

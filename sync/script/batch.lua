@@ -4,17 +4,22 @@
 --          was added and taken away; and under "0".."7" (number % 8) the last eight batches: "number nonce". Once a
 --          whole batch is done, its field ends with " +" and the items that failed ("4e" refused, "9l" late)
 -- KEYS[2]  the store's marker (a hash without expiry): m random, missing or different when the store was wiped; r when
---          it was made; c where tidying continues; and for each instance, under the last 32 bytes of its ledger's name,
---          when it last wrote. If an instance wrote after r and is missing here, the store forgot it: the store went
---          back to a state before the instance existed. If only its ledger is missing, the ledger was evicted
+--          it was made; in a cluster k, how many keys the slot held before that which may be left of a state that was
+--          lost in part (-1: nobody may count them): such a slot is not restored; c where tidying continues; and for
+--          each instance, under the last 32 bytes of its ledger's name, when it last wrote. If an instance wrote after
+--          r and is missing here, the store forgot it: the store went back to a state before the instance existed. If
+--          only its ledger is missing, the ledger was evicted
 -- KEYS[3..] the counters; with number 0: the earlier ledgers of this engine, the newest first
 -- ARGV     1 version, 2 number, 3 the number before it, 4 nonce, 5 the ledger's lifetime in ms, 6 p and 7 m with this
 --          batch included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms),
 --          count, and per item
+--             (with number 0: none, but in a cluster the key slot, see k of the marker)
 --             r, R  nothing: only the total is requested (R: and the end of the key's life)
 --             e     delta: a key without expiry
 --             w, W  delta: a key that expires at the group's expiry (W: check that it has one, whatever INCRBY replies)
 --             f, F  delta, end: the key expires at the end of its life (F: reply the end, whatever INCRBY replies)
+--          Before r, e, w or W there may be the shape: h, a field of a hash, or z, a member of a sorted set. Then the
+--          name of that field or member is the item's last argument. A name may stand in KEYS more than once
 -- Replies  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
 --          OK    applied now; items: total ("?": it cannot be read), {total, end}, +LATE, or the error of INCRBY
 --          DUP   was applied before; done is 0 if that run was cut short. Items as they are now
@@ -26,8 +31,10 @@
 --                and r
 --          KEPT  to number 0: the earlier ledger is here. None was made; number and sums are those of the earlier one
 --          CLASH the number belongs to another batch, or the version is another one; nothing was done
---          (OK to number 0 also has the two elements of GONE. They describe the earlier ledger as it was before this
---          call. 2: the marker does not know that instance, but an older ledger is here.)
+--          (OK to number 0 also has the two elements of GONE, as they were before this call: whether the marker knew
+--          the instance of the earlier ledger (2: it did not, but an older ledger is here; 0: no earlier one was
+--          named); and r (0: there was no marker, this call has made it). Where a slot was given, a third: k of the
+--          marker)
 --          or the error NOMARKER: a key of another type has the marker's name; nothing was done
 --          All statuses but OK and DUP deny something, and an old or empty copy of the store would deny it as well. So
 --          the script first makes a write that changes nothing, and then asks for the role. A replica denies nothing:
@@ -39,9 +46,11 @@
 -- 2^53. A total beyond 2^53 is fetched as text.
 local keys, args, pcall, type, tonumber = KEYS, ARGV, redis.pcall, type, tonumber
 local EXACT = 9007199254740991
+local SCORE_MAX = 9007199254740992       -- 2^53: a score is a double
 -- 6 h: the greatest age of an instance's entry in the marker, while the instance writes
 local REFRESH_MS = 21600000
 local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; after 48 h its engine needs no entry any more
+local LOOKED_AT_MAX = 1000               -- keys of a slot, some 0.5 us each; more of them are counted, not looked at
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -111,6 +120,43 @@ local function tidy()                    -- looks at some of the entries, whenev
   if page[1] ~= cursor then pcall('HSET', keys[2], 'c', page[1]) end
 end
 
+-- A batch may have added to it: a whole number, or a hash or a sorted set with one among the first. What cannot be
+-- looked at may be one.
+local function may_be_counted(name)
+  local value = pcall('GET', name)
+  if type(value) == 'string' then return string.find(value, '^-?%d+$') ~= nil end
+  if not value or not is_other(value) then return value end
+  local page = pcall('HSCAN', name, '0', 'COUNT', 64)
+  if page.err and is_other(page) then page = pcall('ZSCAN', name, '0', 'COUNT', 64) end
+  if page.err then return not is_other(page) end
+  for i = 2, #page[2], 2 do
+    if (tonumber(page[2][i]) or 0.5) % 1 == 0 then return true end
+  end
+  return #page[2] == 0                   -- a page may be empty
+end
+
+-- How many keys of the slot may be left of a state that was lost in part. -1: this user may not ask. What a store may
+-- hold that nobody has opened yet does not count: names without this marker's prefix; keys that are written by calls
+-- which wait for Redis (no call waits for an opening); and values to which no batch can have added.
+local function count_survivors()
+  local said, count = pcall('CLUSTER', 'COUNTKEYSINSLOT', args[9]), 0
+  if type(said) ~= 'number' then return -1 end
+  local names = said > 0 and said <= LOOKED_AT_MAX and pcall('CLUSTER', 'GETKEYSINSLOT', args[9], said)
+  local prefix = string.match(keys[2], '^(.*)tw:marker')
+  if not names or not prefix or #names ~= said then return said end
+  local of_calls = {stock = 1, due = 1, token = 1, hold = 1, calls = 1, log = 1, bucket = 1, once = 1, lock = 1, fence = 1}
+  for i = 1, said do
+    local name = names[i]
+    local rest = string.sub(name, 1, #prefix) == prefix and string.sub(name, #prefix + 1)
+    if rest and string.sub(rest, 1, 3) == 'tw:' then
+      if not of_calls[string.match(rest, '^tw:(%l+):') or ''] then count = count + 1 end
+    elseif rest and may_be_counted(name) then
+      count = count + 1
+    end
+  end
+  return count
+end
+
 if number == 0 then
   if last or taken then return deny('CLASH') end
   if is_replica() then return REPLICA end
@@ -118,15 +164,20 @@ if number == 0 then
     local before = read(keys[3], 'n', 'p', 'm')
     out[3], out[5], out[6] = before[1], before[2], before[3]
     if before[1] then return deny('KEPT') end
-    local known = redis.call('HMGET', keys[2], string.sub(keys[3], -32), 'r')
-    out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
-    for i = 4, #keys do
-      if not known[1] and read(keys[i], 'n')[1] then out[9] = 2 end
-    end
   end
+  local known = redis.call('HMGET', keys[2], string.sub(keys[3] or '', -32), 'r')
+  out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
+  for i = 4, #keys do
+    if not known[1] and read(keys[i], 'n')[1] then out[9] = 2 end
+  end
+  local survivors = args[9] and count_survivors()
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
   if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end
   enter()
+  if survivors then
+    if not marker then pcall('HSET', keys[2], 'k', survivors) end
+    out[11] = tonumber(pcall('HMGET', keys[2], 'k')[1] or '-1')
+  end
   tidy()
   out[3] = '0'
   return out
@@ -189,10 +240,77 @@ local function look(name, with_end)      -- the same and, if requested, when its
   return value
 end
 
+-- ---- hashes and sorted sets ----
+
+local function look_inside(shape, name, inner)
+  local value = pcall(shape == 'h' and 'HGET' or 'ZSCORE', name, inner)
+  if type(value) == 'table' then return '?' end
+  if shape == 'h' or not value then return value end
+  local score = tonumber(value)          -- as text it may be 1e+15
+  if score % 1 ~= 0 or score > SCORE_MAX or score < -SCORE_MAX then return '?' end
+  return score
+end
+
+-- Adds to a score what it can hold exactly: whole numbers within 2^53. Answers the new score, or an error; and whether
+-- the member is new.
+local function add_score(name, inner, delta)
+  local text, units = pcall('ZSCORE', name, inner), tonumber(delta)
+  if type(text) == 'table' then return text end
+  if not units then return {err = 'ERR value is not an integer'} end
+  local score = tonumber(text or '0')
+  if score % 1 ~= 0 then return {err = 'ERR the score is not an integer'} end
+  local sum_fits = units <= SCORE_MAX - score and units >= -SCORE_MAX - score
+  local both_fit = score <= SCORE_MAX and score >= -SCORE_MAX and units <= SCORE_MAX and units >= -SCORE_MAX
+  local is_exact = string.format('%.0f', units) == delta -- 2^53 + 1 has become 2^53
+  if not (sum_fits and both_fit and is_exact) then return {err = 'ERR increment or decrement would overflow 2^53'} end
+  local said = pcall('ZINCRBY', name, delta, inner)
+  if type(said) == 'table' then return said end
+  return score + units, not text
+end
+
+local function add_inside(shape, name, inner, delta)
+  if shape == 'z' then return add_score(name, inner, delta) end
+  local value = pcall('HINCRBY', name, inner, delta)
+  if type(value) ~= 'number' then return value end
+  return value, value == tonumber(delta)
+end
+
+local healed                             -- the last name whose expiry was looked at: a name has many members
+local function apply_inside(shape, kind, expiry, count)
+  local width, late = kind == 'r' and 1 or 2, kind ~= 'r' and kind ~= 'e' and tonumber(expiry) <= now
+  for _ = 1, count do
+    key, item = key + 1, item + 1
+    local name, inner, why = keys[key], args[at + width - 1], dup and failed_before[item - 8]
+    local delta, value, is_new = args[at], nil, false
+    at = at + width
+    if why then value = why == 'l' and LATE or FAILED
+    elseif dup or kind == 'r' then value = look_inside(shape, name, inner)
+    elseif late then
+      value, fails = LATE, fails + 1
+      failed[fails] = (item - 8) .. 'l'
+    else
+      value, is_new = add_inside(shape, name, inner, delta)
+      if type(value) ~= 'number' then
+        fails = fails + 1
+        failed[fails] = (item - 8) .. 'e'
+      else
+        if (kind == 'W' or kind == 'w' and is_new) and name ~= healed then
+          heal(name, expiry)
+          healed = name
+        end
+        if shape == 'h' and (value > EXACT or value < -EXACT) then value = look_inside(shape, name, inner) end
+      end
+    end
+    out[item] = value
+  end
+end
+
 while args[at] do
   local kind, expiry, count = args[at], args[at + 1], tonumber(args[at + 2])
   at = at + 3
-  if kind == 'r' or kind == 'R' then
+  if #kind == 2 then
+    apply_inside(string.sub(kind, 1, 1), string.sub(kind, 2), expiry, count)
+  elseif kind == 'r' or kind == 'R' then
     for _ = 1, count do
       key, item = key + 1, item + 1
       out[item] = look(keys[key], kind == 'R')

@@ -9,16 +9,18 @@
 --          engine reported before its time, and when its keys expire. m: there are such windows
 -- KEYS[2]  the window (a string). "c INSTANCE until": claimed; "p 0": no longer claimed; "d INSTANCE": closed; "t
 --          INSTANCE": reported before its time. Marks follow: " a", it was reported before; " +", an engine that holds
---          it up came after it was claimed or closed
--- KEYS[3]  the names of its keys (a set), until it is closed
--- ARGV     1 version, 2 verb, 3 instance, 4 number, rising with each message, 5 "1": it has been here before, 6 the
---          lifetime (ms) of a heartbeat and of a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when
+--          it up came after it was claimed or closed; " #N", the round: how often it was closed (version 2)
+-- KEYS[3]  the names of its keys (a set), until it is closed. In version 2 the names lie elsewhere (window_names.lua),
+--          and this is the index: the groups of keys that have names
+-- ARGV     1 version: 1, or 2 where keys lie in several stores; 2 verb, 3 instance, 4 number, rising with each message,
+--          5 "1": it has been here before, 6 the lifetime (ms) of a heartbeat and of a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when
 --          its keys expire, 11.. by verb
 --            word   a heartbeat; it needs no window
 --            come   the first message of an engine: the reply has the windows that the last engine reported before
 --                   their time
 --            leave  the engine holds nothing up any more, and leaves
---            list   11 "1": the engine is through: it has held the window up and no longer does; 12.. names
+--            list   11 "1": the engine is through: it has held the window up and no longer does; 12.. names. In
+--                   version 2 perhaps none: then names will be added
 --            ask    11 "1": its names are listed, 12 "1": it is through. Claims the window, and renews the claim
 --            last   is any other engine there?
 --            read   11 cursor, 12 "1": only for the engine that has claimed it
@@ -26,7 +28,7 @@
 --            part   the window was reported before its time; 11 its start
 --            done   the window was certainly closed; 11 its start
 -- Replies  {status, ms of TIME, how many others live (roughly, if they are many); read: the next cursor, names ...;
---          word: the interval (ms) of the heartbeat}
+--          word: the interval (ms) of the heartbeat; version 2, list, ask, last and done: the round}
 --          OK; WAIT: others hold it up; LIST: send the names first; OTHER: another engine has claimed it; YOU: this
 --          engine has; AGAIN: this engine has, and the window was reported before; DONE: it is closed already; LATE: it
 --          is closed, without counts that came too late
@@ -47,7 +49,8 @@ local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- the interval: this long, or this ma
 local FEW = 64                           -- up to this many engines, the others are counted exactly
 local FRESH_MS = 1500                    -- first use: live engines have come by then
 
-if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
+local by_tag = ARGV[1] == '2'
+if ARGV[1] ~= '1' and not by_tag then return {'CLASH', 0, 0} end
 local verb, me, number, ttl = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -120,16 +123,20 @@ if size <= FEW then
   look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (member_alive(value) and 1 or 0) end)
 end
 
-local kind, who, till, marks = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*) ?([a+]*)$')
+local kind, who, till, marks, round = string.match(redis.call('GET', KEYS[2]) or '',
+  '^(%a) (%x+) ?(%d*) ?([a+]*) ?#?(%d*)$')
+round = tonumber(round or '') or 0
 local is_mine = kind == 'c' and who == ARGV[3]
 local again = kind == 'd' or kind == 't' or kind and string.find(marks, 'a', 1, true)
 local late = kind and string.find(marks, '+', 1, true)
 local function put(state)
+  if round > 0 then state = state .. ' #' .. text(round) end
   redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
 end
 local function mark(is_repeat, more)
   return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
 end
+local function answer(status) return {status, now, others, by_tag and round or nil} end
 local function drained_by_others()
   local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
   local function holds(_, value)
@@ -165,12 +172,13 @@ end
 if verb == 'done' then
   if is_anothers() then
     put('c ' .. who .. ' ' .. till .. mark(true, late)) -- the claim's engine reports the window again
-    return {'DONE', now, others}
+    return answer('DONE')
   end
+  if kind ~= 'd' and by_tag and not late then round = round + 1 end
   if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
   if not late then redis.pcall('UNLINK', KEYS[3]) end
   redis.pcall('HDEL', KEYS[1], 'o:' .. ARGV[11])
-  return {late and 'LATE' or 'DONE', now, others}
+  return answer(late and 'LATE' or 'DONE')
 end
 if verb == 'part' then
   if kind ~= 'd' and kind ~= 'c' then
@@ -187,13 +195,15 @@ if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
 end
 if kind == 'd' and not late then return {'DONE', now, others} end
 if verb == 'list' then
-  redis.call('SADD', KEYS[3], unpack(ARGV, 12))
-  redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
-  return {kind == 'd' and 'LATE' or 'OK', now, others}
+  if ARGV[12] then
+    redis.call('SADD', KEYS[3], unpack(ARGV, 12))
+    redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+  end
+  return answer(kind == 'd' and 'LATE' or 'OK')
 end
 if verb == 'last' then
   if others ~= 0 and kind ~= 'd' then return {'OTHER', now, others} end
-  return {again and 'AGAIN' or 'YOU', now, others}
+  return answer(again and 'AGAIN' or 'YOU')
 end
 if verb == 'read' then
   if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
@@ -212,4 +222,4 @@ if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then 
 if is_anothers() then return {'OTHER', now, others} end
 if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
 put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
-return {again and 'AGAIN' or 'YOU', now, others}
+return answer(again and 'AGAIN' or 'YOU')

@@ -19,9 +19,9 @@
 -- KEYS[2]  the requested leases (a sorted set): instance and name of a lease, by when (ms) it last got too little
 -- ARGV     1 version, 2 instance, 3 the epoch it knows ("": none, it was never granted anything), 4 the run of that
 --          epoch, 5 the epoch in which it has restated everything, 6 an id for a new epoch, 7 since when (ms) it wants
---          the requested leases, 8 "1": it holds nothing any more, and leaves; 9 the c it knows of that epoch (-1:
---          none), 10 the interval (ms) of its heartbeat as last replied; 11.. other engines it knows, if it may know
---          more than Redis does
+--          the requested leases, 8 "0", or it holds nothing any more, and leaves: the life that ends ("1": whichever it
+--          is); 9 the c it knows of that epoch (-1: none), 10 the interval (ms) of its heartbeat as last replied; 11..
+--          other engines it knows, if it may know more than Redis does
 -- Replies  {status, ms of TIME, id, open, run, life, the interval (ms) of its heartbeat, c, "1" the whole list follows
 --          or "0" the changes since the c it knows, how many, "+INSTANCE" or "-INSTANCE" ..., names of requested leases
 --          ...}
@@ -30,7 +30,9 @@
 -- Always true: every reply comes after a write, so a read-only copy of the store replies nothing of this. The first
 -- write uses redis.call, so that Redis refuses all or nothing. Repeating a call with the same arguments changes only
 -- times. The script itself looks up which server this is: a connection may outlive a change. The cost of a call does
--- not grow with the number of engines, except for the first call of an epoch.
+-- not grow with the number of engines, except for the first call of an epoch. The write that may empty the requested
+-- leases is the last access to them: in a cluster, a slot that is being moved refuses a missing key in the middle of a
+-- script.
 local FRESH_MS = 1200                    -- first use: live engines have come by then
 local WIPED_MS = 2500                    -- the same server, but empty: engines are connected, and come by themselves
 -- another server, and empty: engines are back after 10 s at most (sync/wire/breaker.h)
@@ -87,14 +89,19 @@ local function write_all()
   write(redis.pcall, 'HDEL', gone)       -- if HDEL is forbidden, nothing is tidied
 end
 
-if ARGV[8] == '1' then
+if ARGV[8] ~= '0' then
+  if ARGV[8] ~= '1' and ARGV[8] ~= had['b:' .. me] then -- a late copy: that life has ended, and the engine came again
+    redis.call('HDEL', KEYS[1], 'left')     -- there is no such field; only a master takes this
+    return {'OK', now, had['id'] or '', 0, run, '0', 0, -1, '0', 0}
+  end
   redis.call('HDEL', KEYS[1], 'i:' .. me, 'b:' .. me, 'w:' .. me, 'g:' .. me)
-  if had['w:' .. me] and had['w:' .. me] == had['tag'] then late = late - 1 end
+  local was_late = had['w:' .. me] and had['w:' .. me] == had['tag']
+  if was_late then late = late - 1 end
   if had['i:' .. me] then
     n = n - 1
     note('-' .. me)
-    write_all()
   end
+  if had['i:' .. me] or was_late then write_all() end -- another engine may have named it before it came
   return {'OK', now, had['id'] or '', 0, run, '0', 0, -1, '0', 0}
 end
 
@@ -244,8 +251,8 @@ end
 local out = {'OK', now, had['id'], tonumber(open), had['run'], had['b:' .. me], every, changes, whole, #changes_out}
 for i = 1, #changes_out do out[#out + 1] = changes_out[i] end
 local old = now - math.max(REQUESTED_MS, 3 * every)
-if tidies then redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. old) end
 local requested = redis.pcall('ZRANGEBYSCORE', KEYS[2], math.max(tonumber(ARGV[7]), old), '+inf', 'LIMIT', 0, 128)
+if tidies then redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. old) end
 for i = 1, #requested do
   if string.sub(requested[i], 1, 32) ~= me then out[#out + 1] = string.sub(requested[i], 33) end
 end

@@ -1,69 +1,137 @@
-/* collect.c -- from counters that owe Redis something to frozen batches.   Step 2 to 3 of the flow.
+/* collect.c -- from counters with unsent deltas to frozen batches.   Step 2 to 3 of the flow.
  *
- * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon,
- * so an outage of hours holds no more than the pipeline in batches.
- * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
+ * While Redis is away, deltas stay in their counters and merge there. They are frozen only when they can be sent
+ * soon. So even an outage of hours leaves no more batches than the pipeline holds.
+ * Always true: when twi_collect() returns, each item that the port handed out is in a batch of the ledger's list, in
+ * a message (gauges, distinct counts), or back in its counter. */
 #include "sync/turn/collect.h"
 
 #include "engine/port/items.h"
-#include "sync/message/presence.h"
+#include "sync/message/awake.h"
+#include "sync/message/waiting.h"
 #include "sync/message/replicas.h"
 #include "sync/message/state.h"
+#include "sync/turn/stores.h"
 
+#define BATCHES_AHEAD 2u     /* of one of several stores: the next one is ready when the reply to the first one comes */
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */
+#define TAG_BATCHES 4u       /* a batch of one of several stores may be so many times as large */
+#define UNPARK_MAX 4096u     /* counters of one store that are owed again in one turn */
 #define LOOK_SHARE_MS \
-    3000 /* ... for three seconds each key's expiry is looked at: a lost one is healed, for a tenth of the cost */
+    3000 /* ... for three seconds each key's expiry is checked: a lost one is healed, for a tenth of the cost */
 
 uint64_t twi_sync_unsettled(const struct twi_store *store) {
     return store->ledger.last - store->ledger.acked;
 }
 
-bool twi_sync_is_full(const struct twi_sync *sync) {
-    const struct twi_store *store = &sync->store;
-    bool has_ledger = store->merge == TW_MERGE_SCRIPT;
-    return twi_sync_unsettled(store) >=
-           (has_ledger ? twi_depth_load(&sync->connection.depth).batches : TWI_PIPELINE_MAX);
+/* The batches of one store that may wait to be settled. */
+static uint64_t most_unsettled(const struct twi_store *store) {
+    uint64_t batches = store->connection ? twi_depth_load(&store->connection->depth).batches : 0;
+    return batches > BATCHES_AHEAD ? batches : BATCHES_AHEAD;
 }
 
-/* Everything that was staged becomes batches; without memory, what is left goes back. */
-static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+bool twi_sync_is_full(const struct twi_sync *sync) {
+    bool has_ledger = sync->stores[0]->merge == TW_MERGE_SCRIPT;
+    uint64_t most = has_ledger ? twi_depth_load(&sync->connections[0]->depth).batches : TWI_PIPELINE_MAX, unsettled = 0;
+    if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
+    for (uint32_t i = 0; i < sync->awake.count && unsettled < most; i++) {
+        const struct twi_store *store = sync->awake.stores[i];
+        /* What waits for a store that is away holds up no other. */
+        bool counts = sync->store_count == 1 || (store->belief.is_open && store->belief.doubt_since_ms == 0);
+        if (counts) unsettled += twi_sync_unsettled(store);
+    }
+    return unsettled >= most;
+}
+
+/* Of several stores each has a part of the keys only. What it has goes into one batch, if that is not large. */
+static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connection *connection) {
+    uint32_t keys = twi_depth_load(&connection->depth).keys, whole = TAG_BATCHES * connection->depth.near_keys;
+    return sync->by_slot && keys < whole ? whole : keys;
+}
+
+/* Freezes items of one store into batches. False: no memory; the items that are left went back. */
+static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
+                   int64_t now_ms) {
+    const struct twi_connection *connection = store->connection;
     struct twi_freeze how = {
         .look_always = now_ms < sync->collecting.look_until_ms || now_ms % LOOK_PERIOD_MS < LOOK_SHARE_MS,
         .redis_offset_ms = connection->clock.offset_ms,
         .now_ms = now_ms,
-        .keys_max = twi_depth_load(&connection->depth).keys,
+        .keys_max = keys_max(sync, connection),
+        .names = sync->by_slot ? &sync->by_slot->names : NULL,
     };
-    twi_batch_sort(sync->collecting.items, count, how.look_always);
+    twi_batch_sort(items, count, how.look_always);
     for (size_t at = 0, taken = 0; at < count; at += taken) {
         struct twi_batch *batch = store->merge == TW_MERGE_SCRIPT
-                                      ? twi_batch_freeze(sync->collecting.items + at, count - at, &how, &taken)
-                                      : twi_batch_gather(sync->collecting.items + at, count - at, now_ms, &taken);
+                                      ? twi_batch_freeze(items + at, count - at, &how, &taken)
+                                      : twi_batch_gather(items + at, count - at, now_ms, &taken);
         if (batch) {
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;
         }
-        /* At once, not after a while: what waits in a delay is not in the collection that a flush begins anew. We
-         * wait. */
-        for (; at < count; at++) twi_port_return(&sync->collecting.items[at], 0);
+        /* The items go back without a delay: a collection that a flush begins anew does not include delayed items.
+         * Instead, the next collection waits. */
+        for (; at < count; at++) twi_port_return(&items[at], 0);
         sync->collecting.hold_ms = now_ms + sync->interval_ms;
         return false;
     }
     return true;
 }
 
-/* Gauges go another way than batches. False: no memory; everything went back. */
-static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
-    struct twi_item *staging = sync->collecting.items, gauge;
+/* The counters of a store that takes no batches now wait in its list. False: no memory; the items that are left went
+ * back. */
+static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
+    size_t at = 0;
+    if (store->place.is_waiting) twi_ticket_join(&sync->tickets, &store->flush);
+    while (at < count && twi_port_park(&store->parking, &items[at])) at++;
+    if (at == count) return true;
+    for (; at < count; at++) twi_port_return(&items[at], 0);
+    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    return false;
+}
+
+/* Freezes all staged items into batches of their stores. False: no memory; some went back. */
+static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
+    struct twi_item *items = sync->collecting.items;
+    if (!sync->by_slot) return freeze(sync, sync->stores[0], items, count, now_ms);
+    size_t sorted = twi_stores_sort(sync, count);
+    bool whole = sorted == count;
+    for (size_t at = 0, end; at < sorted; at = end) {
+        struct twi_store *store = sync->stores[items[at].store];
+        for (end = at + 1; end < sorted && items[end].store == store->index;) end++;
+        bool is_awake = twi_awake_ask(sync, store);
+        if (is_awake && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store))
+            whole = freeze(sync, store, items + at, end - at, now_ms) && whole;
+        else
+            whole = park(sync, store, items + at, end - at, now_ms) && whole;
+    }
+    if (!whole) sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    return whole;
+}
+
+/* Counters whose store takes batches again are owed. A flush then collects once more for that store. */
+static void unpark(struct twi_sync *sync) {
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        struct twi_store *store = sync->awake.stores[i];
+        if (!twi_stores_are_due(store) || twi_sync_unsettled(store) >= most_unsettled(store)) continue;
+        if (twi_port_unpark(sync->engine, &store->parking, UNPARK_MAX)) continue; /* the others in the next turns */
+        if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush))
+            sync->collecting.begin_again = true;
+    }
+}
+
+/* Items with that flag go into messages, not into batches. False: no memory; all items went back. */
+static bool set_aside(struct twi_sync *sync, uint16_t flag, struct twi_waiting *waiting, size_t *count,
+                      int64_t now_ms) {
+    struct twi_item *staging = sync->collecting.items, aside;
     size_t kept = 0;
     for (size_t i = 0; i < *count; i++) {
-        if ((staging[i].flags & TWI_ITEM_GAUGE) != 0) continue;
-        gauge = staging[kept];
+        if ((staging[i].flags & flag) != 0) continue;
+        aside = staging[kept];
         staging[kept++] = staging[i];
-        staging[i] = gauge;
+        staging[i] = aside;
     }
-    if (kept == *count || twi_presence_take(&sync->store.presence, staging + kept, *count - kept)) {
+    if (kept == *count || twi_waiting_take(waiting, staging + kept, *count - kept)) {
         *count = kept;
         return true;
     }
@@ -72,11 +140,21 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
-/* Is it time, and for whom? A flush is not throttled by the interval. */
+/* Gauges go into presence statements, distinct counts into messages of their own. */
+static bool set_all_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    return set_aside(sync, TWI_ITEM_GAUGE, &sync->senders.presence.waiting, count, now_ms) &&
+           set_aside(sync, TWI_ITEM_DISTINCT, &sync->senders.distinct.waiting, count, now_ms);
+}
+
+/* Whether to collect now: for a flush at once, else at the interval. */
 static bool begin(struct twi_sync *sync, int64_t now_ms) {
-    if (sync->collecting.begin_again || twi_ticket_begin(&sync->tickets)) {
+    bool is_new = twi_ticket_begin(&sync->tickets);
+    if (is_new || sync->collecting.begin_again) {
         sync->collecting.begin_again = false;
-        if (twi_poison_count(&sync->store.poison, now_ms)) twi_ticket_refused(&sync->tickets); /* it waits, unsent */
+        if (is_new) twi_awake_join(sync);
+        /* Refused counters wait, unsent. */
+        for (uint32_t i = 0; i < sync->awake.count; i++)
+            if (twi_poison_count(&sync->awake.stores[i]->poison, now_ms)) twi_ticket_refused(&sync->tickets);
         twi_port_collect_begin(sync->engine);
         return true;
     }
@@ -89,47 +167,97 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
     return true;
 }
 
-/* A flush's collection is over when all of it is in batches, and what went beside them is told. */
-static void end_round(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
-    struct twi_presence *presence = &store->presence;
-    if (sync->collecting.is_under_way || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
-    if (presence->until == 0) presence->until = presence->taken + 1;
-    if (presence->answered + 1 < presence->until) return;
-    presence->until = 0;
-    twi_ticket_collected(&sync->tickets, store->ledger.last);
+/* True: the messages with the flush's items are answered. */
+static bool is_answered(struct twi_waiting *waiting) {
+    if (waiting->until == 0) waiting->until = waiting->taken + 1;
+    return !twi_waiting_holds_flush(waiting);
 }
 
-/* Counters near their limit go at once: some hundred bytes, at most sixteen times in an interval. */
+/* A flush's collection ends when all of it is in batches and the messages with its gauges and its distinct counts are
+ * answered. */
+static void end_round(struct twi_sync *sync) {
+    struct twi_waiting *gauges = &sync->senders.presence.waiting, *sketches = &sync->senders.distinct.waiting;
+    if (sync->collecting.is_under_way || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
+    bool gauges_answered = is_answered(gauges), sketches_answered = is_answered(sketches);
+    if (!gauges_answered || !sketches_answered) return;
+    gauges->until = sketches->until = 0;
+    twi_ticket_collected(&sync->tickets);
+    for (uint32_t i = 0; i < sync->awake.count; i++)
+        if (sync->awake.stores[i]->parking.count == 0) /* else the flush waits for what is parked */
+            twi_ticket_await(&sync->awake.stores[i]->flush, sync->awake.stores[i]->ledger.last);
+}
+
+/* A flush may be done without another reply: there may have been nothing to send. */
+static void look_at_flush(struct twi_sync *sync) {
+    if (!sync->tickets.active) return;
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        struct twi_store *store = sync->awake.stores[i];
+        twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(&store->ledger));
+    }
+    twi_ticket_settle(&sync->tickets);
+}
+
+/* Sends counters near their limit early: some hundred bytes, at most sixteen times in an interval. */
 static void collect_near_limit(struct twi_sync *sync, int64_t now_ms) {
     if (now_ms < sync->collecting.near_limit_at_ms || !twi_port_is_near_limit(sync->engine)) return;
     sync->collecting.near_limit_at_ms = now_ms + sync->interval_ms / 16 + 1;
     size_t count = twi_port_collect_near_limit(sync->engine, sync->collecting.items);
-    if (!freeze(sync, count, now_ms) && sync->collecting.is_under_way)
+    if (!deal_out(sync, count, now_ms) && sync->collecting.is_under_way)
         sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
 }
 
+static bool any_takes(const struct twi_sync *sync) {
+    for (uint32_t i = 0; i < sync->awake.count; i++)
+        if (twi_stores_may_take(sync->awake.stores[i])) return true;
+    return sync->awake.resting.count != 0;
+}
+
+static void append_empty(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
+}
+
+/* After a reconnect a batch probes Redis: one that waits, or an empty one. */
+static void probe(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
+    struct twi_store *first = NULL;
+    if (!twi_connection_is_up(connection) || connection->breaker.state == TWI_BREAKER_CLOSED) return;
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        struct twi_store *store = sync->awake.stores[i];
+        if (store->connection != connection || !store->belief.is_open) continue;
+        if (twi_ledger_unconfirmed(&store->ledger)) return;
+        if (!first) first = store;
+    }
+    if (first) append_empty(sync, first, now_ms);
+}
+
+/* Ledgers that were not written for a while. */
+static void refresh(struct twi_sync *sync, int64_t now_ms) {
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        struct twi_store *store = sync->awake.stores[i];
+        if (!store->belief.is_open) continue;
+        if (now_ms - store->belief.written_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(store) == 0)
+            append_empty(sync, store, now_ms);
+    }
+}
+
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
-    /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
-    if (connection->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&store->ledger))
-        (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
-    if (connection->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&store->ledger)) return;
-    if (now_ms - store->belief.written_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(store) == 0)
-        (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
-    if (twi_port_restore_some(sync->engine)) { /* first: what is owed again is taken before what is new */
+    const struct twi_waiting *gauges = &sync->senders.presence.waiting, *sketches = &sync->senders.distinct.waiting;
+    for (uint32_t i = 0; i < sync->connection_count; i++) probe(sync, sync->connections[i], now_ms);
+    if (!any_takes(sync)) return;
+    refresh(sync, now_ms);
+    if (twi_port_restore_some(sync->engine)) { /* deltas to be restored go before new ones */
         sync->collecting.is_under_way = true;
         return;
     }
-    if (twi_replicas_hold(sync) || twi_presence_holds_flush(&store->presence)) return;
+    unpark(sync);
+    if (twi_replicas_hold(sync) || twi_waiting_holds_flush(gauges) || twi_waiting_holds_flush(sketches)) return;
     if (now_ms < sync->collecting.hold_ms || twi_sync_is_full(sync)) return;
     collect_near_limit(sync, now_ms);
     if (twi_sync_is_full(sync) || !begin(sync, now_ms)) return;
     sync->collecting.is_under_way = true;
-    while (sync->collecting.is_under_way && !twi_sync_is_full(sync) && !twi_presence_are_full(&store->presence)) {
+    while (sync->collecting.is_under_way && !twi_sync_is_full(sync) && !twi_waiting_is_full(gauges) &&
+           !twi_waiting_is_full(sketches)) {
         int64_t wait_ms = 0;
-        size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
+        size_t room = twi_pace_room(&sync->pace, sync->collecting.items_max, now_ms, &wait_ms);
         if (room == 0) {
             sync->collecting.hold_ms = now_ms + wait_ms;
             return;
@@ -137,12 +265,12 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         size_t count = twi_port_collect(sync->engine, sync->collecting.items, room);
         sync->collecting.is_under_way = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
-        if (!set_gauges_aside(sync, &count, now_ms) || !freeze(sync, count, now_ms)) {
-            sync->collecting.begin_again =
-                twi_ticket_renew(&sync->tickets); /* what went back is not in this round yet */
+        if (!set_all_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
+            /* The round lacks what went back. */
+            sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
             return;
         }
     }
     end_round(sync);
-    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&store->ledger)); /* there may have been nothing to send */
+    look_at_flush(sync);
 }

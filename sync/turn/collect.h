@@ -1,4 +1,4 @@
-/* collect.h -- from counters that owe Redis something to frozen batches. See collect.c. */
+/* collect.h -- from counters with unsent deltas to frozen batches. See collect.c. */
 #ifndef TWI_SYNC_TURN_COLLECT_H
 #define TWI_SYNC_TURN_COLLECT_H
 
@@ -9,7 +9,7 @@ struct twi_store;
 struct twi_sync;
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
-uint64_t twi_sync_unsettled(const struct twi_store *store); /* batches whose items await an answer */
-bool twi_sync_is_full(const struct twi_sync *sync);         /* as many as may be sent now: nothing more is frozen */
+uint64_t twi_sync_unsettled(const struct twi_store *store); /* batches whose items are not settled */
+bool twi_sync_is_full(const struct twi_sync *sync);         /* as many batches as may be sent now: no more are frozen */
 
 #endif

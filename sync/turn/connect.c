@@ -1,11 +1,12 @@
 /* connect.c -- from nothing to a connection that takes batches, and back.
  *
- * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, INFO; then, for a new instance, number 0, which
- * makes its ledger, unless the one of before is there. An opening is sent under one identity once: if its outcome is
- * not known, the next one has another identity, so a ledger is never made twice and a batch never meets one that was
- * made behind its back. The identity of before is given up when an opening was answered, and not earlier (instance.c).
- * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its
- * first word reaches a log (servers quote what they did not understand). */
+ * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, TIME (without a script), ROLE (where Redis may
+ * move), INFO. A new instance then sends number 0, the opening, which makes its ledger, unless the ledger of the
+ * instance before is there. An opening whose outcome is unknown is not sent again: the next opening has another
+ * identity. So no ledger is made twice, and no batch meets a ledger that was made without our knowing. The instance
+ * before ends only when an opening was answered (instance.c).
+ * Always true: a password is wiped from every buffer as soon as it went out. Of the reply to AUTH, only the first
+ * word reaches a log (servers quote what they did not understand). */
 #include "sync/turn/connect.h"
 
 #include <ctype.h>
@@ -15,43 +16,35 @@
 
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
+#include "sync/ask/pool.h"
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/turn/merge_plain.h"
 #include "sync/turn/send.h"
+#include "sync/turn/split.h"
+#include "sync/message/awake.h"
 #include "sync/message/message.h"
+#include "sync/message/distinct.h"
 #include "sync/message/presence.h"
 #include "sync/message/refusal.h"
 #include "sync/message/registry.h"
 #include "sync/message/state.h"
+#include "sync/wire/cluster_slots.h"
+#include "sync/wire/tls.h"
+
+/* Between two tries to find the master, where what was named is none: a failover is under way. */
+#define OTHER_MASTER_MS 100
+#define OTHER_MASTER_SPREAD_MS 900
 
 /* A batch reply: 8 + 1000 items with their ends are some 50 KiB; texts of 1000 errors 100 KiB. INFO has some KiB. */
 static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .nodes_max = 8192, .depth_max = 3};
 
 /* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
-/* The password of this connection, or -1. */
-static int fetch_password(struct twi_connection *connection, char *out, size_t size) {
-    if (!connection->endpoint.password)
-        return snprintf(out, size, "%s",
-                        connection->endpoint.url.has_password ? connection->endpoint.url.password : "");
-    int length = connection->endpoint.password(connection->endpoint.password_ctx, out, size);
-    return length < 0 || (size_t)length >= size ? -1 : length;
-}
-
 static bool put_auth(struct twi_connection *connection) {
-    char password[1024];
-    int length = fetch_password(connection, password, sizeof password);
-    if (length > 0) {
-        bool has_user = connection->endpoint.url.user[0] != '\0';
-        twi_wire_begin(&connection->pipeline.out, has_user ? 3 : 2);
-        twi_wire_put_text(&connection->pipeline.out, "AUTH");
-        if (has_user) twi_wire_put_text(&connection->pipeline.out, connection->endpoint.url.user);
-        twi_wire_put(&connection->pipeline.out, password, (size_t)length);
-        (void)twi_pipeline_await(&connection->pipeline, TWI_AUTH, NULL, 1);
-    }
-    explicit_bzero(password, sizeof password);
-    return length >= 0;
+    enum twi_login_put done = twi_login_put(&connection->target.login, &connection->pipeline.out);
+    if (done == TWI_LOGIN_PUT) (void)twi_pipeline_await(&connection->pipeline, TWI_AUTH, NULL, 1);
+    return done != TWI_LOGIN_FAILED;
 }
 
 static void put_word(struct twi_connection *connection, enum twi_command command, const char *word) {
@@ -60,14 +53,13 @@ static void put_word(struct twi_connection *connection, enum twi_command command
     (void)twi_pipeline_await(&connection->pipeline, command, NULL, 1);
 }
 
-static void greet(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+static void greet(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     connection->phase = TWI_GREETING;
-    connection->serial++;
-    connection->server.run[0] = '\0';
+    connection->server.history[0] = '\0';
+    connection->server.role = TWI_ROLE_UNKNOWN;
     connection->pipeline.out_sent = 0;
     connection->pipeline.out_moved_ms = connection->reply_ms = now_ms;
-    connection->pipeline.reader = twi_reader_create(&reply_limits);
+    connection->pipeline.reader = twi_reader_create(connection->is_node ? &twi_cluster_slots_limits : &reply_limits);
     if (!connection->pipeline.reader) {
         twi_connection_fail(connection, false, "no memory");
         return;
@@ -76,20 +68,21 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
         twi_connection_fail(connection, true, "the password callback failed");
         return;
     }
-    if (connection->endpoint.url.db) {
+    if (connection->target.url.db) {
         twi_wire_begin(&connection->pipeline.out, 2);
         twi_wire_put_text(&connection->pipeline.out, "SELECT");
-        twi_wire_put_u64(&connection->pipeline.out, connection->endpoint.url.db);
+        twi_wire_put_u64(&connection->pipeline.out, connection->target.url.db);
         (void)twi_pipeline_await(&connection->pipeline, TWI_SELECT, NULL, 1);
     }
     put_word(connection, TWI_PING, "PING");
-    if (sync->store.merge != TW_MERGE_SCRIPT)
+    if (sync->stores[0]->merge != TW_MERGE_SCRIPT)
         put_word(connection, TWI_TIME, "TIME"); /* what is late is told by us then */
+    if (twi_resolver_may_move(connection->target.resolver)) put_word(connection, TWI_ROLE, "ROLE");
     put_word(connection, TWI_INFO, "INFO");
 }
 
-/* How long a connection may take to stand. The first one has ten times the time of a reply; once tries have failed,
- * half of retry_max_ms will do, and twice that of a reply: where nobody answers at all, that time passes before the
+/* How long connecting may take: ten times `timeout_ms` at first. After two failures in a row: half of retry_max_ms,
+ * but at least twice and at most ten times `timeout_ms`. Where nobody answers at all, this time passes before the
  * next try. */
 static int64_t dial_ms(const struct twi_connection *connection) {
     int64_t most_ms = 10 * (int64_t)connection->timeout_ms, least_ms = 2 * (int64_t)connection->timeout_ms;
@@ -100,20 +93,41 @@ static int64_t dial_ms(const struct twi_connection *connection) {
     return half_ms < most_ms ? half_ms : most_ms;
 }
 
-void twi_connect_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+/* Asks the resolver where Redis is. */
+static void locate(struct twi_connection *connection, int64_t now_ms) {
+    struct twi_target *target = &connection->target;
+    int64_t again_ms = 0;
+    enum twi_where where = twi_resolver_ask(target->resolver, now_ms, &target->endpoint, &again_ms);
+    connection->resolve_again_ms = now_ms + again_ms;
+    if (where == TWI_WHERE_UNKNOWN) twi_connection_fail(connection, false, twi_resolver_why(target->resolver));
+    if (where != TWI_WHERE_HERE) return;
+    connection->is_located = true;
+    connection->phase_deadline_ms = now_ms + dial_ms(connection);
+    twi_endpoint_name(&target->endpoint, target->name, sizeof target->name);
+}
+
+static void log_tls(struct twi_sync *sync) {
+    struct twi_tls_news news;
+    if (twi_tls_news(sync->tls, &news))
+        twi_port_log(sync->engine, news.is_bad ? TW_LOG_WARNING : TW_LOG_INFO, TW_EVENT_TLS, "%s", news.text);
+}
+
+void twi_connect_step(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     if (connection->phase == TWI_DOWN) {
-        if (!twi_breaker_may_try(&connection->breaker, now_ms)) return;
+        if (!connection->use.is_wanted || !twi_breaker_may_try(&connection->breaker, now_ms)) return;
         connection->phase = TWI_CONNECTING;
-        connection->phase_deadline_ms = now_ms + dial_ms(connection);
+        connection->is_located = false;
     }
     if (connection->phase != TWI_CONNECTING) return;
-    int done = connection->endpoint.transport->connect(connection->endpoint.transport_ctx, &connection->endpoint.url,
-                                                       now_ms, connection->phase_deadline_ms);
+    if (!connection->is_located) locate(connection, now_ms);
+    if (!connection->is_located) return;
+    int done = connection->target.transport->connect(connection->target.transport_ctx, &connection->target.endpoint,
+                                                     now_ms, connection->phase_deadline_ms);
+    if (done != 0 && sync->tls) log_tls(sync);
     if (done > 0)
-        greet(sync, now_ms);
+        greet(sync, connection, now_ms);
     else if (done < 0)
-        twi_connection_fail(connection, false, connection->endpoint.transport->why(connection->endpoint.transport_ctx));
+        twi_connection_break(connection);
     else if (now_ms >= connection->phase_deadline_ms)
         twi_connection_fail(connection, false, "connect: no answer in time");
 }
@@ -136,25 +150,17 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
     if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
 }
 
-/* A replica would tell of what its master had a while ago, or of nothing; one that takes writes forgets them. */
-static bool is_replica(const struct twi_node *info) {
-    char role[16];
-    info_value(info, "role", role, sizeof role);
-    return strcmp(role, "slave") == 0 || strcmp(role, "replica") == 0;
-}
-
-/* Another database of that server holds keys: ours may have changed places with it. */
-static bool has_other_keys(const struct twi_sync *sync, const struct twi_node *info) {
+/* Whether another database of that server holds keys: it may have changed places with ours (SWAPDB). */
+static bool has_other_keys(const struct twi_connection *connection, const struct twi_node *info) {
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char *end;
         if (strncmp(line, "db", 2) != 0 || !isdigit((unsigned char)line[2])) continue;
-        if (strtoul(line + 2, &end, 10) != sync->connection.endpoint.url.db && *end == ':') return true;
+        if (strtoul(line + 2, &end, 10) != connection->target.url.db && *end == ':') return true;
     }
     return false;
 }
 
-static void check_server(struct twi_sync *sync, const struct twi_node *info) {
-    struct twi_connection *connection = &sync->connection;
+static void check_server(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info) {
     char value[64];
     bool news = !connection->server.is_checked; /* one line each, at the first connect */
     connection->server.is_checked = true;
@@ -165,11 +171,12 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "redis_version", value, sizeof value);
     connection->server.is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
-    info_value(info, "run_id", connection->server.run, sizeof connection->server.run);
-    connection->server.has_other_keys = has_other_keys(sync, info);
+    info_value(info, "master_replid", connection->server.history, sizeof connection->server.history);
+    connection->server.has_other_keys = has_other_keys(connection, info);
     info_value(info, "aof_enabled", value, sizeof value);
     connection->server.has_aof = strcmp(value, "1") == 0;
-    if (news && connection->server.has_aof) { /* asked once, and only where it matters: many users may not ask */
+    /* CONFIG is sent once, and only where it matters: many users may not send it. */
+    if (news && connection->server.has_aof) {
         twi_wire_begin(&connection->pipeline.out, 3);
         twi_wire_put_text(&connection->pipeline.out, "CONFIG");
         twi_wire_put_text(&connection->pipeline.out, "GET");
@@ -177,20 +184,22 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
         (void)twi_pipeline_await(&connection->pipeline, TWI_CONFIG, NULL, 1);
     }
     info_value(info, "redis_mode", value, sizeof value);
-    if (strcmp(value, "cluster") == 0)
-        log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
+    if (strcmp(value, "cluster") == 0 && !connection->is_node)
+        log_start(sync, news, "this is a node of a Redis Cluster (mode %s): it is reached by redis+cluster://", value);
+    if (value[0] && strcmp(value, "cluster") != 0 && connection->is_node)
+        log_start(sync, news, "redis+cluster:// leads to a Redis that is no node of a cluster (mode %s)", value);
 }
 
-/* With it, Redis starts from a file whose tail was torn within a transaction, and applies the first half of that
- * transaction at the restart after: a batch, or half of one, a second time (fault 16). */
+/* With aof-load-truncated, Redis starts from an append-only file that was torn within a transaction. At the restart
+ * after that, Redis applies the first half of the transaction again: a batch, or half of one, counts twice (fault
+ * 16). */
 static void check_config(struct twi_sync *sync, const struct twi_node *nodes, size_t count) {
     if (count == 3 && twi_node_is(&nodes[2], "yes"))
         log_start(sync, true, "a torn append-only file may be applied twice by Redis itself (aof-load-truncated %s)",
                   "yes");
 }
 
-void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_connect_rewrite(struct twi_connection *connection, int64_t now_ms) {
     if (!connection->rewrite.tries_left || connection->rewrite.is_under_way ||
         connection->breaker.state != TWI_BREAKER_CLOSED)
         return;
@@ -219,7 +228,7 @@ static void rewrite_answered(struct twi_connection *connection, const struct twi
                      text);
 }
 
-/* ---- answers to the greeting ------------------------------------------------------------------------------------- */
+/* ---- replies to the greeting ------------------------------------------------------------------------------------- */
 
 static void greeting_refused(struct twi_connection *connection, enum twi_command command,
                              const struct twi_node *error) {
@@ -234,52 +243,90 @@ static void greeting_refused(struct twi_connection *connection, enum twi_command
     twi_connection_fail(connection, slowly, NULL);
 }
 
-static void greeted(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
-    twi_port_count(sync->engine, connects, 1);
-    twi_port_presence_resend(sync->engine);
-    sync->collecting.look_until_ms =
-        now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
-    connection->clock.at_ms = 0;
-    twi_registry_connected(&store->registry, now_ms);
-    if (!store->belief.is_open) {
-        connection->phase = TWI_OPENING;
-        twi_connect_open(sync, now_ms);
-        return;
+/* A master is reached. The pool's connections may lead to the one of before. */
+static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t now_ms) {
+    bool has_moved = target->home.host[0] && !twi_endpoint_equals(&target->home, &target->endpoint);
+    target->home = target->endpoint;
+    twi_resolver_found(target->resolver, now_ms);
+    if (has_moved && sync->pool) twi_pool_leave(sync->pool);
+}
+
+void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store) {
+    if (store->connection != connection) {
+        twi_ledger_doubt_replicas(&store->ledger);
+        twi_split_forget(store);
     }
-    connection->phase = TWI_UP;
-    store->rewind = connection->use_eval = false;
-    if (connection->server.run[0] == '\0' || strcmp(connection->server.run, store->belief.run) != 0)
+    store->connection = connection;
+    store->route.homeless_ms = 0;
+    store->route.serial = ++sync->serials;
+    store->rewind = false;
+    store->wrote_number = 0;
+    if (!store->belief.is_open) return;
+    if (connection->server.history[0] == '\0' || strcmp(connection->server.history, store->belief.history) != 0)
         twi_ledger_look_back(&store->ledger);
     store->sent_number = store->ledger.confirmed;
 }
 
-static void take_info(struct twi_sync *sync, const struct twi_node *info, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    /* It may be forbidden: then nothing is known of the server, and nothing is restored after a wipe. */
-    connection->server.may_restore = connection->server.is_seven = false;
-    if (info->type == TWI_NODE_STRING && is_replica(info)) {
-        twi_connection_fail(connection, false, "this Redis is a replica: nothing is asked of it");
-        return;
-    }
-    if (info->type == TWI_NODE_STRING) check_server(sync, info);
-    greeted(sync, now_ms);
+static void greeted(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    arrived(sync, &connection->target, now_ms);
+    twi_port_count(sync->engine, connects, 1);
+    twi_port_presence_resend(sync->engine);
+    twi_distinct_greeted(sync, connection);
+    /* Expiries may have been lost with whatever happened. */
+    sync->collecting.look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
+    connection->clock.at_ms = 0;
+    twi_registry_connected(&sync->senders.registry, now_ms);
+    connection->phase = TWI_UP;
+    connection->use_eval = false;
+    for (uint32_t i = 0; i < sync->store_count; i++)
+        if (sync->stores[i]->connection == connection) twi_connect_attach(sync, connection, sync->stores[i]);
+    if (connection->is_node || sync->stores[0]->belief.is_open) return;
+    connection->phase = TWI_OPENING;
+    twi_connect_open(sync, sync->stores[0], now_ms);
 }
 
-void twi_connect_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_connect_not_master(struct twi_connection *connection, const char *why) {
+    twi_connection_fail(connection, false, why);
+    if (!twi_resolver_may_move(connection->target.resolver)) return;
+    connection->failure.again_ms =
+        OTHER_MASTER_MS + (int64_t)(twi_sync_random(connection->engine) % OTHER_MASTER_SPREAD_MS);
+}
+
+/* A replica reports what its master had a while ago, or nothing. A replica that takes writes loses them again. Where
+ * Redis may move, the server itself has to say that it is the master. */
+static bool may_stay(struct twi_connection *connection, const struct twi_node *info) {
+    enum twi_role role = twi_reply_info_role(info);
+    if (connection->is_node) return true;
+    if (role == TWI_ROLE_REPLICA || connection->server.role == TWI_ROLE_REPLICA)
+        twi_connect_not_master(connection, "this Redis is a replica: nothing is asked of it");
+    else if (role != TWI_ROLE_MASTER && connection->server.role != TWI_ROLE_MASTER &&
+             twi_resolver_may_move(connection->target.resolver))
+        twi_connect_not_master(connection, "ROLE and INFO are refused: it does not say that it is the master");
+    return !connection->failure.is_there;
+}
+
+static void take_info(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info,
+                      int64_t now_ms) {
+    /* INFO may be forbidden. Then nothing is known of the server, and nothing is restored after a wipe. */
+    connection->server.may_restore = connection->server.is_seven = false;
+    if (!may_stay(connection, info)) return;
+    if (info->type == TWI_NODE_STRING) check_server(sync, connection, info);
+    greeted(sync, connection, now_ms);
+}
+
+void twi_connect_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                       const struct twi_node *nodes, size_t count, int64_t now_ms) {
     bool error = nodes->type == TWI_NODE_ERROR;
     switch (pending->command) {
     case TWI_PING:
-        if (error && twi_node_is(nodes, "NOPERM")) return; /* it answers; what it permits, the batches will show */
+        if (error && twi_node_is(nodes, "NOPERM")) return; /* Redis answers; the batches will show what it permits */
         /* fall through */
     case TWI_AUTH:
     case TWI_SELECT:
         if (error) greeting_refused(connection, pending->command, nodes);
         return;
-    case TWI_INFO: take_info(sync, nodes, now_ms); return;
+    case TWI_ROLE: connection->server.role = twi_reply_role(nodes, count); return;
+    case TWI_INFO: take_info(sync, connection, nodes, now_ms); return;
     case TWI_CONFIG: check_config(sync, nodes, count); return;
     default: rewrite_answered(connection, nodes); return;
     }
@@ -293,55 +340,102 @@ static void name_former(struct twi_batch *opening, const char *name) {
     opening->key_count++;
 }
 
-void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    bool again = store->opening != NULL; /* answered "nothing was done": the same identity may be sent again */
-    if (!again) {
-        store->opening = twi_batch_empty(now_ms);
-        if (!store->opening) {
-            twi_connection_fail(&sync->connection, false, "no memory");
-            return;
-        }
-        twi_identity_make(&store->candidate, twi_port_prefix(sync->engine), twi_sync_fill_random, sync->engine);
-        store->opening->nonce = twi_sync_random(sync->engine);
-        if (store->ledger.name_size) name_former(store->opening, store->ledger.name); /* if it is there, none is made */
-        for (uint32_t i = 1; store->ledger.name_size && i <= TWI_FORMERS; i++)
-            name_former(store->opening, store->formers.names[(store->formers.next - i) % TWI_FORMERS]);
+/* Number 0 of a candidate identity. NULL: no memory. */
+static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    struct twi_batch *opening = twi_batch_empty(now_ms);
+    if (!opening) return NULL;
+    twi_identity_make(&store->candidate, twi_port_prefix(sync->engine), store->tag, twi_sync_fill_random, sync->engine);
+    opening->nonce = twi_sync_random(sync->engine);
+    /* If one of the earlier ledgers exists, Redis makes no new one. */
+    if (store->ledger.name_size) name_former(opening, store->ledger.name);
+    for (uint32_t i = 1; store->ledger.name_size && i <= TWI_FORMERS; i++)
+        name_former(opening, store->formers.names[(store->formers.next - i) % TWI_FORMERS]);
+    if (store->connection->is_node) twi_wire_put_u64(&opening->args, store->slot), opening->arg_count++;
+    if (!opening->keys.failed && !opening->args.failed) return opening;
+    twi_batch_free(opening); /* it lacks names that it counts */
+    return NULL;
+}
+
+/* The store was found to be wiped, and the opening could not be sent in time: what other masters hold may have changed.
+ * So the store is asked once more whether it knows the instance before. */
+static void doubt_again(struct twi_store *store) {
+    twi_batch_free(store->opening);
+    store->opening = NULL;
+    store->belief.is_open = true;
+    store->rewind = true;
+}
+
+void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    if (store->ledger.name_size != 0 && !twi_split_is_ruled_out(sync, store, now_ms)) {
+        doubt_again(store);
+        return;
     }
-    twi_send_batch(sync, store->opening, TWI_OPEN, now_ms);
+    /* If there is one, the reply was "nothing was done": the same identity may be sent again. */
+    if (!store->opening) store->opening = make_opening(sync, store, now_ms);
+    if (store->opening)
+        twi_send_batch(sync, store, store->opening, TWI_OPEN, now_ms);
+    else
+        twi_connection_fail(store->connection, false, "no memory");
+}
+
+/* ---- while it is up ---------------------------------------------------------------------------------------------- */
+
+void twi_connect_watch(struct twi_connection *connection, int64_t now_ms) {
+    if (!twi_resolver_look(connection->target.resolver, now_ms, &connection->target.endpoint)) return;
+    twi_connection_fail(connection, false, "more than half of the sentinels name another master");
+    connection->failure.again_ms = TWI_BREAKER_FLOOR_MS;
 }
 
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
-void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms) {
+void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     twi_merge_plain_dropped(sync);
-    twi_message_dropped(sync, now_ms);
+    twi_message_dropped(sync, connection, now_ms);
     twi_presence_dropped(sync);
+    twi_distinct_dropped(sync);
 }
 
-void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+/* What the store had under way on the connection has no reply any more. */
+static void interrupt(struct twi_sync *sync, const struct twi_connection *connection, struct twi_store *store) {
+    if (store->connection != connection && store->route.via != connection && store->route.asking != connection) return;
+    twi_awake_wake(sync, store);
+    if (store->route.asking == connection) store->route.asking = NULL;
+    if ((store->awaited != 0 ? store->route.via : store->connection) != connection) {
+        /* A node of an ASK ended with the last reply: its batch is sent again, from home. */
+        if (store->route.via == connection) store->rewind = true;
+        return;
+    }
+    twi_batch_free(store->opening);
+    store->opening = NULL;
+    twi_split_forget(store);
+    store->rewind = store->connection != connection; /* else it is sent again when the connection is up */
+    store->awaited = 0;
+    store->wrote_number = 0;
+}
+
+void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     struct twi_failure failure = connection->failure;
     bool was_up = connection->phase == TWI_UP;
-    twi_connect_unanswered(sync, now_ms);
-    connection->endpoint.transport->close(connection->endpoint.transport_ctx);
+    twi_connect_unanswered(sync, connection, now_ms);
+    if (connection->is_located && connection->phase <= TWI_GREETING) twi_resolver_distrust(connection->target.resolver);
+    connection->target.transport->close(connection->target.transport_ctx);
     connection->phase = TWI_DOWN;
     connection->failure.is_there = false;
     twi_pipeline_clear(&connection->pipeline);
-    twi_batch_free(store->opening);
-    store->opening = NULL;
-    store->rewind = connection->use_eval = connection->rewrite.is_under_way = false;
+    connection->use_eval = connection->rewrite.is_under_way = false;
     connection->replicas.waits = 0;
     twi_depth_forget(&connection->depth);
-    store->wrote_number = 0;
+    connection->room.keys_under_way = 0;
+    for (uint32_t i = 0; i < sync->store_count; i++) interrupt(sync, connection, sync->stores[i]);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
-    twi_port_connected(sync->engine, false);
+    if (failure.is_idle) return;
+    if (connection->use.is_wanted) twi_port_connected(sync->engine, false);
     if (failure.why) {
         twi_port_last_error(sync->engine, failure.why);
         if (!connection->outage.is_logged)
-            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "no connection to Redis at %s: %s",
-                         connection->endpoint.name, failure.why);
+            twi_port_log(sync->engine, failure.is_refused ? TW_LOG_ERROR : TW_LOG_WARNING,
+                         failure.is_refused ? TW_EVENT_TLS : TW_EVENT_LOST_CONNECTION,
+                         "no connection to Redis at %s: %s", connection->target.name, failure.why);
         connection->outage.is_logged = true;
     }
     if (failure.slowly)

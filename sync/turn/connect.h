@@ -6,15 +6,25 @@
 #include "sync/message/pipeline.h"
 #include "sync/wire/wire.h"
 
-void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
-twi_taker twi_connect_reply;                                  /* to the greeting, to CONFIG and BGREWRITEAOF */
-void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
-/* Ends the connection that has failed (twi_connection_fail()). For the turn alone, between two steps. */
-void twi_connect_end(struct twi_sync *sync, int64_t now_ms);
-/* What is under way will not be answered: whoever waits for it is told. */
-void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms);
-/* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second
- * time. */
-void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
+struct twi_connection;
+struct twi_store;
+
+void twi_connect_step(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
+twi_taker twi_connect_reply; /* to the greeting, to CONFIG and BGREWRITEAOF */
+/* The store's requests go over this connection from now on. Nothing of it is under way elsewhere. */
+void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store);
+/* Sends number 0 of a fresh instance to that store. */
+void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
+/* This Redis is no master, or none any more. */
+void twi_connect_not_master(struct twi_connection *connection, const char *why);
+/* Asks now and then whether Redis is elsewhere by now, where it may move. */
+void twi_connect_watch(struct twi_connection *connection, int64_t now_ms);
+/* Ends the connection that has failed (twi_connection_fail()). Only the turn calls it, between two steps. */
+void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
+/* The requests under way get no reply. Tells the modules that wait for one. */
+void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
+/* Asks for BGREWRITEAOF after Redis went back: its append-only file may hold half a transaction, which Redis would
+ * apply a second time at its next restart. */
+void twi_connect_rewrite(struct twi_connection *connection, int64_t now_ms);
 
 #endif

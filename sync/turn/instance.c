@@ -1,18 +1,23 @@
-/* instance.c -- which store is this, and do we go on in it under our name? What GONE and the answer to an opening lead
- * to.
+/* instance.c -- decides which store this is, and whether we go on in it under our name: what follows from GONE and
+ * from the reply to an opening.
  *
- *   GONE ──▶ in doubt: look again, for twi_doubt_ms ──still there──▶ an opening of another instance
+ *   GONE ──▶ in doubt: look again, for doubt_ms ──still there──▶ an opening of another instance
  *
- *   the opening is answered   the instance of before
- *   KEPT                      goes on: its ledger is there; another store was seen for a while
+ *   the reply to the opening    the instance before
+ *   KEPT                        goes on: its ledger is there; another store was seen for a while
  *   OK; the marker is
- *     the one of before, and knows the instance           evicted: what was surely not applied goes on, the rest is
- * uncertain
- *     the one of before, and does not know the instance   gone back to before our ledger: everything is told again
- *     another that we know, or an older ledger is there   gone back to before a wipe: uncertain
- *     another, or made just now                           wiped: everything is told again, out of the counters
- * Always true: ledger name, numbers and replay window stay what they are until a store has taken number 0 of another
- * instance and told, in the same answer, that the ledger of this one is not there. */
+ *     the one before, and knows the instance    its ledger was evicted: batches that were surely not applied are sent,
+ *                                               the others are uncertain
+ *     the one before, and does not know the     Redis went back to before our ledger: what is held is sent again, or
+ *     instance                                  what the counters hold; uncertain, if an older ledger is there, or if
+ *                                               that marker was not the one under which the instance began
+ *     another, where Redis may evict it, or     uncertain
+ *     INFO did not say
+ *     another that we know, or an older         Redis went back to before a wipe: uncertain
+ *     ledger is there
+ *     another, or made just now                 Redis was wiped: all is sent again, out of the counters
+ * Always true: ledger name, numbers and replay window stay what they are until a store has accepted number 0 of
+ * another instance, and said in the same reply that the ledger of this instance is not there. */
 #include "sync/turn/instance.h"
 
 #include <inttypes.h>
@@ -22,14 +27,16 @@
 #include "engine/port/items.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
+#include "sync/message/cluster.h"
 #include "sync/turn/settle.h"
+#include "sync/turn/split.h"
+#include "sync/message/closing.h"
 #include "sync/message/state.h"
 
-#define DOUBT_LOOK_MS 50 /* between two looks at a store that is in doubt: 50 to 100 ms */
-#define REWRITE_TRIES 3u /* of BGREWRITEAOF; each is perhaps done: one more does no harm, one for ever would */
-_Atomic int64_t twi_doubt_ms = 6000; /* a failover that is taken back is over by then, as a rule */
+#define DOUBT_LOOK_MS 50 /* between two looks at a store in doubt: 50 to 100 ms */
+#define REWRITE_TRIES 3u /* of BGREWRITEAOF; a lost one may be done: one more does no harm, endless ones would */
 
-/* Stores that we have counted in, by their markers. */
+/* Whether we have counted in this store before, by its marker. */
 static bool is_known_store(const struct twi_store *store, const struct twi_reply_head *head) {
     for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
         if (strlen(store->known.markers[i]) == head->marker_size &&
@@ -38,8 +45,22 @@ static bool is_known_store(const struct twi_store *store, const struct twi_reply
     return false;
 }
 
-void twi_instance_note(struct twi_store *store, const struct twi_reply_head *head) {
+static bool is_same_store(const struct twi_store *store, const struct twi_reply_head *head) {
+    const struct twi_ledger *ledger = &store->ledger;
+    return head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
+           memcmp(head->marker, ledger->marker, head->marker_size) == 0;
+}
+
+void twi_instance_note(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head) {
     if (!head->marker || head->marker_size >= sizeof store->ledger.marker) return;
+    if (sync->by_slot && store->ledger.marker_known && !is_same_store(store, head)) {
+        store->belief.is_joined = true;
+        twi_port_log(
+            sync->engine, TW_LOG_ERROR, TW_EVENT_SPLIT,
+            "slot %u has our ledger beside the marker of another state: two states of it were joined, and what "
+            "it holds is uncertain",
+            store->slot);
+    }
     memcpy(store->ledger.marker, head->marker, head->marker_size + 1);
     store->ledger.marker_known = true;
     if (!is_known_store(store, head))
@@ -51,26 +72,29 @@ void twi_instance_entered(struct twi_store *store, const struct twi_reply_head *
     store->belief.entered_redis_ms = head->redis_ms;
 }
 
-/* A store answered that has our ledger. */
-void twi_instance_at_own_store(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
-    memcpy(store->belief.run, sync->connection.server.run, sizeof store->belief.run);
+void twi_instance_at_own_store(const struct twi_connection *connection, struct twi_store *store) {
+    memcpy(store->belief.history, connection->server.history, sizeof store->belief.history);
     store->belief.doubt_since_ms = 0;
+    twi_split_forget(store);
 }
 
-/* Copies on this connection are answered, or will be, by "no ledger": none of them was or can be applied. */
-static void close_copies_in_flight(struct twi_connection *connection) {
+/* The reply to each copy of this store's batches that is under way on this connection is "no ledger": none was applied
+ * or can be. */
+static void close_copies_in_flight(const struct twi_store *store) {
+    struct twi_connection *connection = store->route.via;
+    if (store->awaited == 0) return;
     for (uint32_t i = 0; i < connection->pipeline.count; i++) {
         struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
-        if (pending->command == TWI_BATCH && pending->batch->copies_open) pending->batch->copies_open--;
+        if (pending->command == TWI_BATCH && pending->store == store && pending->batch->copies_open)
+            pending->batch->copies_open--;
     }
 }
 
-/* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. They need not be the first
- * ones: one may have been refused and the answer to the next be lost. (That one was not applied either, if the ledger
- * was ours alone. Where two engines wrote it, the other one's batch may have stood before ours: so it is given up.) */
-static void give_up_uncertain(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
+/* Gives up the unsettled batches with a copy of unknown outcome: the ledger that knew the outcome is gone. They need
+ * not be the first ones: a batch may have been refused, and the reply to the next one lost. (The next one was not
+ * applied either, if the ledger was ours alone. Where two engines wrote it, the other engine's batch may have come
+ * before ours. So it is given up.) */
+static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
         next = batch->next;
         if (batch->number <= store->ledger.acked || batch->copies_open == 0) continue;
@@ -80,31 +104,55 @@ static void give_up_uncertain(struct twi_sync *sync) {
     }
 }
 
-/* What stood in the window is in Redis, but for the part that was still to be replayed. */
-static void leave_instance(struct twi_sync *sync, const char *why) {
-    struct twi_store *store = &sync->store;
+/* Ends the instance. The batches of the window are in Redis, except those that were still to be replayed: these are
+ * uncertain. */
+static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why) {
     uint64_t open = twi_ledger_window_drop(&store->ledger, twi_ledger_known(&store->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
-    give_up_uncertain(sync);
+    give_up_uncertain(sync, store);
     store->formers.has_any = true;
     twi_port_forgotten(sync->engine);
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
     twi_port_last_error(sync->engine, why);
 }
 
-/* The ledger is there, and not ours any more: nobody is to go back to it. */
-void twi_instance_lose(struct twi_sync *sync, const char *why) {
-    struct twi_store *store = &sync->store;
-    leave_instance(sync, why);
+/* What is under way for the store says nothing any more. */
+static void abandon(struct twi_store *store) {
+    struct twi_connection *connection = store->route.via;
+    for (uint32_t i = 0; store->awaited != 0 && i < connection->pipeline.count; i++) {
+        struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
+        if (pending->store != store || (pending->command != TWI_BATCH && pending->command != TWI_OPEN)) continue;
+        pending->command = TWI_ABANDONED;
+        pending->batch = NULL;
+    }
+    twi_batch_free(store->opening);
+    store->opening = NULL;
+    store->rewind = true;
+}
+
+/* The store begins anew, after so long: with the connection, if that is its own; else by itself. 0: the back-off
+ * decides, or at once. */
+static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
+    if (sync->by_slot) {
+        abandon(store);
+        store->route.detour.again_ms = pause_ms != 0 ? now_ms + pause_ms : store->route.detour.again_ms;
+        return;
+    }
+    twi_connection_fail(store->connection, false, NULL);
+    store->connection->failure.again_ms = pause_ms;
+}
+
+void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const char *why) {
+    leave_instance(sync, store, why);
     twi_ledger_close_ranks(&store->ledger);
     store->ledger.name_size = 0;
     store->belief.is_open = false;
-    twi_connection_fail(&sync->connection, false, NULL);
+    restart(sync, store, 0, 0);
 }
 
-bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_reply_head *head) {
-    if (head->last <= sync->store.ledger.last) return true;
-    twi_instance_lose(sync, "the ledger has numbers that were never sent from here");
+bool twi_instance_is_ours(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head) {
+    if (head->last <= store->ledger.last) return true;
+    twi_instance_lose(sync, store, "the ledger has numbers that were never sent from here");
     return false;
 }
 
@@ -117,25 +165,24 @@ static void note_forgotten(struct twi_connection *connection, uint64_t lost, con
     twi_port_last_error(connection->engine, what);
 }
 
-/* Nothing of this instance is in Redis any more, perhaps something of an instance before it: what is held is sent under
- * another. */
-static void send_all_again(struct twi_sync *sync, const char *what) {
+/* Redis has nothing of this instance any more, but perhaps something of an earlier one. The batches that are held
+ * are sent under another instance. */
+static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
     twi_port_forgotten(sync->engine);
-    note_forgotten(&sync->connection, twi_ledger_beyond_window(&sync->store.ledger), what,
+    note_forgotten(store->connection, twi_ledger_beyond_window(&store->ledger), what,
                    "the latest batches are sent again");
 }
 
-/* What the store that is left may have all the same, should it come back. */
+/* Notes the unsettled deltas that the store which we leave may have applied: it may come back. */
 static void note_adrift(struct twi_store *store) {
     for (struct twi_batch *batch = store->ledger.head; batch; batch = batch->next)
         for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
             twi_port_adrift(&batch->items[i]);
 }
 
-/* Nothing of this engine is in this store, and no copy that is under way can be applied there, for want of its
- * ledger. The counters know what they contributed; the window's batches are a part of that. */
-static void restore_all(struct twi_sync *sync, const char *what) {
-    struct twi_store *store = &sync->store;
+/* This store has nothing of this engine, and it can apply no copy that is under way, because it lacks the ledger.
+ * The counters know what they contributed; the batches of the window are a part of that. */
+static void restore_all(struct twi_sync *sync, struct twi_store *store, const char *what) {
     note_adrift(store);
     while (store->ledger.head) {
         struct twi_batch *batch = store->ledger.head;
@@ -144,13 +191,13 @@ static void restore_all(struct twi_sync *sync, const char *what) {
         twi_batch_free(batch);
     }
     store->formers.has_any = false;
-    note_forgotten(&sync->connection, twi_port_restore(sync->engine), what, "what the counters hold is sent again");
+    note_forgotten(store->connection, twi_port_restore(sync->engine, store->index), what,
+                   "what the counters hold is sent again");
 }
 
-/* What is unsettled: surely not applied, it goes back to its counters; else it is given up, but for what this store
- * has. */
-static void keep_unsettled(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
+/* Settles the unsettled batches. A batch that was surely not applied goes back to its counters. Any other is given
+ * up, except for the part that this store has (twi_port_keep_item()). */
+static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
         next = batch->next;
         if (batch->number <= store->ledger.acked) continue;
@@ -165,104 +212,104 @@ static void keep_unsettled(struct twi_sync *sync) {
     }
 }
 
-/* A store that we knew, or may have known: what it has of ours is not told again, and what was acknowledged elsewhere
- * since is not there. Where it is the one that was left for another, only what is new since then is missing. */
-static void leave_uncertain(struct twi_sync *sync, const char *why) {
-    struct twi_store *store = &sync->store;
+/* For a store that we knew, or may have known. What it has of ours is not sent again. What another store
+ * acknowledged since is not there. If it is the store that we left for another one, it lacks only what is new since
+ * then. */
+static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why) {
     uint64_t uncertain, since = twi_ledger_beyond_window(&store->ledger);
     since += twi_ledger_window_drop(&store->ledger, 0);
-    keep_unsettled(sync);
-    bool was_left = twi_port_keep(sync->engine, &uncertain);
+    keep_unsettled(sync, store);
+    bool was_left = twi_port_keep(sync->engine, store->index, &uncertain);
     if (!was_left) uncertain += since;
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
                  "%s; what it has is not sent again, %" PRIu64 " units are uncertain", why, uncertain);
-    leave_instance(sync, why);
+    leave_instance(sync, store, why);
 }
 
-static bool is_same_store(struct twi_sync *sync, const struct twi_reply_head *head) {
-    const struct twi_ledger *ledger = &sync->store.ledger;
-    return head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
-           memcmp(head->marker, ledger->marker, head->marker_size) == 0;
-}
-
-/* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
- * only where the entry must be there if nothing was forgotten: it was made, or seen, since the marker was, and not so
- * long ago, by either clock, that it might have been tidied away. */
+/* Whether the store that we know went back to before our ledger was made, because it does not know us. This follows
+ * only if our entry must be there unless it was forgotten: it was made, or seen, since the marker was made, and not
+ * so long ago, by either clock, that it might have been tidied away. */
 static bool was_never_born(const struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
     return !head->registered && head->marker_made_ms <= store->belief.entered_redis_ms &&
            now_ms - store->belief.entered_ms < TWI_LEDGER_TTL_MS &&
            head->redis_ms - store->belief.entered_redis_ms < TWI_LEDGER_TTL_MS;
 }
 
-/* A store has taken another instance of ours: what of the one before? */
-static void part_from_instance(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+/* A store has accepted another instance of ours. Decides what becomes of the instance before. */
+static void part_from_instance(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
+                               int64_t now_ms) {
     static const char unborn[] = "Redis went back to before this engine's ledger";
+    static const char apart[] = "Redis went back to a state from before two states of this slot were joined";
     static const char back[] = "Redis went back to a state from before it was wiped";
-    bool same = is_same_store(sync, head);
+    bool same = is_same_store(store, head);
     if (same && was_never_born(store, head, now_ms)) {
-        if (store->formers.has_any)
-            send_all_again(sync, unborn);
+        /* A part of our counts may be older than that marker. One made anew by a batch says nothing of the slot. */
+        if (store->belief.is_joined || head->survivors < 0)
+            leave_uncertain(sync, store, apart);
+        else if (store->formers.has_any)
+            send_all_again(sync, store, unborn);
         else if (head->has_older)
-            leave_uncertain(sync, back);
+            leave_uncertain(sync, store, back);
         else
-            restore_all(sync, unborn);
+            restore_all(sync, store, unborn);
     } else if (same) {
-        leave_instance(sync, "the ledger is gone: evicted, expired or overwritten");
-    } else if (!sync->connection.server.may_restore) {
-        leave_uncertain(sync, "ledger and marker are gone, and Redis may evict them or would not say");
+        leave_instance(sync, store, "the ledger is gone: evicted, expired or overwritten");
+    } else if (!store->connection->server.may_restore) {
+        leave_uncertain(sync, store, "ledger and marker are gone, and Redis may evict them or would not say");
     } else if (is_known_store(store, head) || head->registered || head->has_older) {
-        leave_uncertain(sync, back);
+        leave_uncertain(sync, store, back);
+    } else if (head->survivors != 0) {
+        leave_uncertain(sync, store, "the ledger's slot was emptied in part, or nobody may count its keys");
     } else {
-        restore_all(sync, "Redis was wiped");
+        restore_all(sync, store, "Redis was wiped");
     }
 }
 
 /* ---- a store that does not know us ------------------------------------------------------------------------------- */
 
-/* It may be another one, seen for a moment: then what it lacks was never lost. The server that knew us has surely
- * forgotten, if it says after a new greeting that no other of its databases holds keys (SWAPDB); of any other that is
- * not believed before it has stayed for a while. Until then counts wait. */
-static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
-    int64_t doubt_ms = twi_load_relaxed(&twi_doubt_ms);
+/* The store may be another one, seen for a moment. Then what it lacks was never lost. The server that knew us has
+ * surely forgotten us if, after a new greeting, none of its other databases holds keys (SWAPDB). Any other server is
+ * believed only once it has stayed for doubt_ms. Until then counts wait. */
+static bool is_in_doubt(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    struct twi_connection *connection = store->connection;
+    int64_t doubt_ms = twi_port_tuning(sync->engine)->doubt_ms;
     if (store->belief.doubt_since_ms == 0) {
         store->belief.doubt_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
                      "the store at %s does not know this engine: perhaps it is another one; nothing is told to it for "
                      "%" PRId64 " ms",
-                     connection->endpoint.name, doubt_ms);
+                     connection->target.name, doubt_ms);
         return true;
     }
-    if (connection->server.run[0] && strcmp(connection->server.run, store->belief.run) == 0 &&
+    if (connection->server.history[0] && strcmp(connection->server.history, store->belief.history) == 0 &&
         !connection->server.has_other_keys)
         return false;
     return now_ms - store->belief.doubt_since_ms < doubt_ms;
 }
 
-void twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    close_copies_in_flight(connection);
-    bool waits = is_in_doubt(sync, now_ms);
-    if (!waits) sync->store.belief.is_open = false;
-    twi_connection_fail(connection, false, NULL);
-    if (waits) connection->failure.again_ms = DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync->engine) % DOUBT_LOOK_MS);
+static int64_t pause_in_doubt(const struct twi_sync *sync) {
+    return DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync->engine) % DOUBT_LOOK_MS);
 }
 
-/* ---- the store has our ledger, and is behind
- * ---------------------------------------------------------------------- */
+void twi_instance_gone(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    close_copies_in_flight(store);
+    bool waits = is_in_doubt(sync, store, now_ms) || !twi_split_is_ruled_out(sync, store, now_ms);
+    if (!waits) store->belief.is_open = false;
+    restart(sync, store, waits ? pause_in_doubt(sync) : 0, now_ms);
+}
 
-void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+/* ---- the store has our ledger, and is behind --------------------------------------------------------------------- */
+
+void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint64_t gone, uint64_t lost,
+                            int64_t now_ms) {
     twi_port_forgotten(sync->engine);
     store->belief.is_restoring = true;
     twi_ledger_believe(&store->ledger);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
-    sync->connection.rewrite.tries_left = REWRITE_TRIES;
+    store->connection->rewrite.tries_left = REWRITE_TRIES;
     store->wrote_number = 0;
     sync->collecting.look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
@@ -271,89 +318,107 @@ void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost,
                  gone, lost);
 }
 
-/* The store is at that number: what it lacks is sent again. */
-static void go_back_to(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+/* The store is at the number of `head`. What it lacks is sent again. */
+static void go_back_to(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
+                       int64_t now_ms) {
     store->rewind = true;
-    if (head->last >= store->ledger.confirmed) return; /* only out of turn */
+    if (head->last >= store->ledger.confirmed) return; /* it lacks nothing */
     struct twi_batch *step = twi_batch_empty(now_ms);
     if (!step) {
-        twi_connection_fail(&sync->connection, false, "no memory");
+        twi_connection_fail(store->connection, false, "no memory");
         return;
     }
     uint64_t gone = twi_ledger_known(&store->ledger) - head->last;
     uint64_t lost = twi_ledger_roll_back(&store->ledger, head, step, twi_sync_random(sync->engine));
-    twi_instance_went_back(sync, gone, lost, now_ms);
+    twi_instance_went_back(sync, store, gone, lost, now_ms);
     twi_ledger_look_back(&store->ledger);
 }
 
-void twi_instance_at(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    if (twi_instance_is_ours(sync, head)) go_back_to(sync, head, now_ms);
+void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
+                     int64_t now_ms) {
+    if (twi_instance_is_ours(sync, store, head)) go_back_to(sync, store, head, now_ms);
 }
 
-/* ---- an opening
- * --------------------------------------------------------------------------------------------------- */
+/* ---- an opening -------------------------------------------------------------------------------------------------- */
 
-/* Nobody held us up: the first identity, or another one. */
-static void begin_instance(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
+/* Begins the instance of the candidate identity: the first one, or another one. */
+static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     memcpy(store->formers.names[store->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
     twi_ledger_adopt(&store->ledger, &store->candidate, twi_sync_fill_random, sync->engine);
     twi_poison_renumber(&store->poison, store->ledger.last);
     store->sent_number = 0;
-    store->belief.is_restoring = false;
-    if (twi_ticket_renew(&sync->tickets))
-        sync->collecting.begin_again = true; /* numbers have changed: the round starts over */
+    store->belief.is_restoring = store->belief.is_joined = false;
+    if (twi_ticket_renew_share(&sync->tickets, &store->flush))
+        sync->collecting.begin_again = true; /* numbers have changed: the round collects once more */
 }
 
-static void end_opening(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+static void end_opening(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
     twi_batch_free(store->opening);
     store->opening = NULL;
     store->belief.is_open = true;
-    sync->connection.phase = TWI_UP;
-    twi_instance_at_own_store(sync);
+    connection->phase = TWI_UP;
+    twi_instance_at_own_store(connection, store);
     store->belief.written_ms = now_ms;
 }
 
-static void take_opening(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+/* Without a ledger of before, nothing was asked of this store but to begin a new one. If it has a marker that we have
+ * not met, and we have met others, it may be another store, seen for a moment: what it is told would go with it. The
+ * ledger that was made there stays empty and expires. */
+static bool opened_elsewhere(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
+                             int64_t now_ms) {
+    return store->ledger.name_size == 0 && store->known.next != 0 && !is_known_store(store, head) &&
+           is_in_doubt(sync, store, now_ms);
+}
+
+static void take_opening(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
+                         const struct twi_reply_head *head, int64_t now_ms) {
+    if (head->error && twi_cluster_redirects(sync, connection, store, head->error, now_ms)) {
+        twi_cluster_sent_away(sync, store, head->error, now_ms);
+        twi_settle_success(sync, connection, now_ms); /* the node answers */
+        return;
+    }
+    twi_cluster_answered(store);
     switch (head->kind) {
     case TWI_REPLY_OK:
-        if (store->ledger.name_size) part_from_instance(sync, head, now_ms);
-        begin_instance(sync);
-        end_opening(sync, now_ms);
+        if (opened_elsewhere(sync, store, head, now_ms)) {
+            restart(sync, store, pause_in_doubt(sync), now_ms);
+            break;
+        }
+        if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms);
+        begin_instance(sync, store);
+        end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);
-        twi_instance_note(store, head);
-        twi_settle_success(sync, now_ms);
-        /* What another identity had acknowledged is safe with the first batch of this one, if it is on the replicas. */
+        twi_instance_note(sync, store, head);
+        twi_closing_sender_met(sync, head->marker_made_ms, head->redis_ms, now_ms);
+        twi_settle_success(sync, connection, now_ms);
+        /* Once the replicas have the first batch of this identity, they also have what an earlier one had
+         * acknowledged. */
         if (connection->replicas.wanted)
             (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
         break;
     case TWI_REPLY_KEPT:
-        end_opening(sync, now_ms);
+        end_opening(connection, store, now_ms);
         if (head->last >= store->ledger.confirmed) twi_ledger_look_back(&store->ledger);
         store->sent_number = store->ledger.confirmed;
-        twi_instance_at(sync, head, now_ms);
+        twi_instance_at(sync, store, head, now_ms);
         break;
     case TWI_REPLY_NOSCRIPT: connection->use_eval = true; break; /* the turn sends it again */
     case TWI_REPLY_REFUSED:
     case TWI_REPLY_TURNED_AWAY:
-    case TWI_REPLY_UNKNOWN: twi_settle_refused(sync, head, now_ms); break;
-    default: /* its name was taken: by a copy of itself, or by chance; the next one has another */
-        twi_connection_fail(connection, false, "the name of a new instance was taken");
+    case TWI_REPLY_UNKNOWN: twi_settle_refused(sync, connection, store, head, now_ms); break;
+    default: /* the name was taken, by a copy of this opening or by chance; the next one has another */
+        if (!sync->by_slot) twi_connection_fail(connection, false, "the name of a new instance was taken");
+        restart(sync, store, DOUBT_LOOK_MS, now_ms);
     }
 }
 
-void twi_instance_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                        size_t count, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_instance_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                        const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_reply_head head;
     if (!twi_reply_read(nodes, count, &head)) {
         twi_connection_fail(connection, false, "a reply that is not understood");
         return;
     }
     twi_settle_clock(connection, pending, head.redis_ms, now_ms);
-    take_opening(sync, &head, now_ms);
+    take_opening(sync, connection, pending->store, &head, now_ms);
 }

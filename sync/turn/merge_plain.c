@@ -3,17 +3,17 @@
  *   TIME  [MULTI]  an item's commands, item by item ...  [EXEC]        one batch under way at a time
  *
  *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
- *   INCRBY key delta        or GET key, where only the total is asked for
- *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each that has
- * no
- *                           end: what INCRBY made anew as the key died between two commands, and what lost its end
- *   PEXPIRETIME key         from-first lives, Redis 7: the end that somebody else may have named (before it: PTTL's)
+ *   INCRBY key delta        or GET key, where only the total is requested
+ *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each key
+ *                           without an end: it died and INCRBY made it anew, or it lost its end
+ *   PEXPIRETIME key         from-first lives, Redis 7: the end that another engine may have set (before 7: PTTL)
  *
- * There is no ledger, so a batch whose answer was lost is sent again and may count twice: its units are `uncertain`.
- * What is known is not sent again: an item that was answered is settled and leaves its batch, and of a transaction
- * whose EXEC had not gone out nothing was applied. Nobody refuses a dead window here: what ends within BEFORE_END_MS by
- * Redis's clock is late and is not sent.
- * Always true: a batch's items are those that have not been settled, but for those before `item` while answers come. */
+ * There is no ledger. So a batch whose reply was lost is sent again and may count twice: its units are `uncertain`.
+ * What is known to be done is not sent again: an answered item is settled and leaves its batch, and a transaction
+ * whose EXEC had not gone out applied nothing. Here Redis does not refuse a dead window. So an item whose key ends
+ * within BEFORE_END_MS by Redis's clock is late and is not sent.
+ * There are no tags without a script: all is in the engine's first store, and that is the only one.
+ * Always true: a batch's items are those that are not settled, except those before `item` while replies arrive. */
 #include "sync/turn/merge_plain.h"
 
 #include <inttypes.h>
@@ -29,18 +29,18 @@
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 
-#define BEFORE_END_MS 100 /* from our look at the clock to the command's execution, on a server that answers */
+#define BEFORE_END_MS 100 /* from our reading of the clock to the execution of the command, on a server that answers */
 
 enum stage { STAGE_TIME, STAGE_MULTI, STAGE_QUEUE, STAGE_RESULTS, STAGE_EXEC };
 enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
 
 /* The batch that is under way, and how far its replies have come. */
 struct twi_merge_plain {
-    uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
+    uint32_t stage, item, step; /* what the next reply answers: which stage, which item, which of its commands */
     uint32_t commands;          /* of all its items */
-    uint32_t kept;              /* items before `item` that are to be sent again, at the front */
+    uint32_t kept;              /* items before `item` that are sent again; they stand at the front */
     bool in_multi, refused, turned_away;
-    bool over; /* nothing more is to be said of this item */
+    bool over; /* this item is settled, or is sent again: its other replies mean nothing */
     struct twi_item_answer result;
     uint32_t unhealed;
     int64_t redis_ms;
@@ -57,7 +57,7 @@ void twi_merge_plain_free(struct twi_merge_plain *plain) {
     free(plain);
 }
 
-/* ---- what an item takes ------------------------------------------------------------------------------------------ */
+/* ---- the commands of an item ------------------------------------------------------------------------------------- */
 
 static bool is_from_first(const struct twi_item *item) {
     return item->flags & TWI_ITEM_FROM_FIRST;
@@ -70,10 +70,10 @@ static int64_t end_of(const struct twi_connection *connection, const struct twi_
 }
 
 static bool has_step(const struct twi_sync *sync, const struct twi_item *item, enum step step) {
-    const struct twi_connection *connection = &sync->connection;
+    const struct twi_connection *connection = sync->connections[0];
     bool ends = item->expiry_ms != 0;
     switch (step) {
-    case STEP_SET: return sync->store.merge == TW_MERGE_SETNX && ends && item->delta != 0;
+    case STEP_SET: return sync->stores[0]->merge == TW_MERGE_SETNX && ends && item->delta != 0;
     case STEP_COUNT: return true;
     case STEP_END: return ends && (item->delta != 0 || (is_from_first(item) && !connection->server.is_seven));
     case STEP_LIFE: return is_from_first(item) && connection->server.is_seven;
@@ -86,7 +86,7 @@ static enum step next_step(const struct twi_sync *sync, const struct twi_item *i
     return step;
 }
 
-/* ---- out --------------------------------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 struct name {
     char bytes[TWI_REDIS_KEY_MAX];
@@ -117,9 +117,9 @@ static void put_end(struct twi_connection *connection, const struct name *name, 
     twi_wire_put_text(&connection->pipeline.out, "NX");
 }
 
-/* Returns how many commands that were. */
+/* Returns the number of commands. */
 static uint32_t put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
-    struct twi_connection *connection = &sync->connection;
+    struct twi_connection *connection = sync->connections[0];
     struct name name;
     uint32_t commands = 0;
     name.size = twi_port_render(item, name.bytes);
@@ -145,15 +145,15 @@ static bool is_late(const struct twi_connection *connection, const struct twi_it
 
 static void settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
                    const struct twi_item_answer *result, int64_t now_ms) {
-    twi_settle_item(sync, &batch->items[index], batch->number, result, true, now_ms);
+    twi_settle_item(sync, sync->stores[0], &batch->items[index], batch->number, result, true, now_ms);
 }
 
-/* What the window of is over, or nearly so. */
+/* Settles as late the items whose window is over, or nearly so. */
 static void settle_what_is_late(struct twi_sync *sync, struct twi_batch *batch, int64_t redis_ms, int64_t now_ms) {
     const struct twi_item_answer late = {.kind = TWI_ITEM_LATE};
     uint32_t kept = 0;
     for (uint32_t i = 0; i < batch->item_count; i++) {
-        if (is_late(&sync->connection, &batch->items[i], redis_ms + BEFORE_END_MS))
+        if (is_late(sync->connections[0], &batch->items[i], redis_ms + BEFORE_END_MS))
             settle(sync, batch, i, &late, now_ms);
         else
             batch->items[kept++] = batch->items[i];
@@ -167,7 +167,7 @@ static int64_t units_of(const struct twi_batch *batch) {
     return units;
 }
 
-/* Copies of it were sent and not answered: some of it may be counted twice from here on. */
+/* Earlier copies got no reply: from here on some of the batch may be counted twice. */
 static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
     int64_t units = units_of(batch);
     if (batch->copies_open == 0 || units == 0) return;
@@ -177,8 +177,8 @@ static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
 }
 
 void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+    struct twi_store *store = sync->stores[0];
+    struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     int64_t redis_ms = twi_port_wall_ms(sync->engine) + connection->clock.offset_ms;
     settle_what_is_late(sync, batch, redis_ms, now_ms);
@@ -199,44 +199,48 @@ void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_
     batch->copies_open++;
     batch->sent_ms = now_ms;
     uint32_t replies = 1 + merge_plain->commands + (multi ? 2 : 0);
-    twi_pipeline_await(&connection->pipeline, TWI_MERGE_PLAIN, batch, replies)->out_begin = out_begin;
+    struct twi_pending *pending = twi_pipeline_await(&connection->pipeline, TWI_MERGE_PLAIN, batch, replies);
+    pending->out_begin = out_begin;
+    pending->store = store;
+    store->awaited++;
     twi_port_count(sync->engine, batches_sent, 1);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* One key may be forbidden while others are not; a forbidden command helps nobody. */
+/* Whether the error concerns this key alone. One key may be forbidden while others are not. A forbidden command
+ * fails for every key. */
 static bool is_of_the_key(const struct twi_node *error) {
     enum twi_reply_kind kind = twi_reply_error(error);
     if (kind == TWI_REPLY_UNKNOWN) return true; /* WRONGTYPE, no number, overflow */
     return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
 }
 
-/* Nothing was done for this item, and it is not its key's fault. */
+/* Nothing was done for this item, and its key is not the cause. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
-    if (!merge_plain->refused) twi_refusal_report(&sync->connection, "a batch", error);
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
+    if (!merge_plain->refused) twi_refusal_report(sync->connections[0], "a batch", error);
     merge_plain->refused = true;
     if (twi_reply_error(error) == TWI_REPLY_TURNED_AWAY) merge_plain->turned_away = true;
 }
 
 static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
-    struct twi_store *store = &sync->store;
+    struct twi_store *store = sync->stores[0];
     struct name name;
     name.size = twi_port_render(item, name.bytes);
     struct twi_bytes *repairs = &store->merge_plain->repairs;
     twi_wire_begin(repairs, 3);
     twi_wire_put_text(repairs, "PEXPIREAT");
     twi_wire_put(repairs, name.bytes, name.size);
-    twi_wire_put_i64(repairs, end_of(&sync->connection, item));
+    twi_wire_put_i64(repairs, end_of(sync->connections[0], item));
     store->merge_plain->repair_count++;
 }
 
 static void take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     merge_plain->result = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
     if (node->type == TWI_NODE_ERROR) {
-        merge_plain->over = true; /* its text is gone when the next answer is read */
+        merge_plain->over = true; /* handled now: the error's text is gone when the next reply is read */
         if (!is_of_the_key(node)) {
             note_refusal(sync, node);
             batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
@@ -251,11 +255,11 @@ static void take_count(struct twi_sync *sync, struct twi_batch *batch, const str
 }
 
 static void take_end(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     if (merge_plain->over) return;
     if (node->type != TWI_NODE_INTEGER) {
         merge_plain->unhealed++;
-    } else if (!sync->connection.server.is_seven) { /* PTTL */
+    } else if (!sync->connections[0]->server.is_seven) { /* PTTL */
         if (node->integer == -1 && item->delta) need_repair(sync, item);
         if (node->integer >= 0 && is_from_first(item))
             merge_plain->result.end_ms = merge_plain->redis_ms + node->integer;
@@ -264,10 +268,10 @@ static void take_end(struct twi_sync *sync, const struct twi_item *item, const s
 
 /* All of an item's commands are answered, or as many as ever will be. */
 static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
-        if (is_late(&sync->connection, item, merge_plain->redis_ms))
+        if (is_late(sync->connections[0], item, merge_plain->redis_ms))
             merge_plain->result.kind = TWI_ITEM_LATE; /* counted into a dead window */
         settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
@@ -277,7 +281,7 @@ static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t 
 }
 
 static void take_result(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     enum step step = next_step(sync, item, (enum step)merge_plain->step);
     switch (step) {
@@ -286,7 +290,7 @@ static void take_result(struct twi_sync *sync, struct twi_batch *batch, const st
     case STEP_LIFE:
         if (node->type == TWI_NODE_INTEGER && node->integer > 0) merge_plain->result.end_ms = node->integer;
         break;
-    default: break; /* SET: if it was refused, INCRBY says so, too */
+    default: break; /* SET: if Redis refused it, it refuses INCRBY, too */
     }
     merge_plain->step = step + 1;
     if (next_step(sync, item, (enum step)merge_plain->step) == STEP_NONE) finish_item(sync, batch, now_ms);
@@ -294,9 +298,9 @@ static void take_result(struct twi_sync *sync, struct twi_batch *batch, const st
 
 /* ---- a transaction ----------------------------------------------------------------------------------------------- */
 
-/* A command that is not queued has the transaction discarded as a whole. */
+/* If Redis does not queue a command, it discards the whole transaction. */
 static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     struct twi_item *item = &batch->items[merge_plain->item];
     enum step step = next_step(sync, item, (enum step)merge_plain->step);
     if (node->type == TWI_NODE_ERROR && !is_of_the_key(node)) {
@@ -312,17 +316,17 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
     merge_plain->step = STEP_SET;
 }
 
-/* Those that were not settled wait for the next sending. */
+/* Items that are not settled stay in the batch for the next sending. */
 static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
     struct twi_merge_plain *merge_plain = store->merge_plain;
     for (; merge_plain->item < batch->item_count; merge_plain->item++)
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
 }
 
-/* False: not an answer to EXEC. */
+/* False: not a reply to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+    struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     merge_plain->item = merge_plain->step = 0;
     if (nodes->type == TWI_NODE_ARRAY && count == 1 + (size_t)merge_plain->commands) {
@@ -335,11 +339,11 @@ static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const stru
     if (discarded && !merge_plain->refused && merge_plain->kept == batch->item_count) note_refusal(sync, nodes);
     if (discarded) return true;
     batch->item_count = merge_plain->kept;
-    twi_connection_fail(&sync->connection, false, "an answer to EXEC that is not understood");
+    twi_connection_fail(sync->connections[0], false, "an answer to EXEC that is not understood");
     return false;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis_ms) {
     int64_t seconds, microseconds;
@@ -348,30 +352,32 @@ static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis
     return true;
 }
 
-void twi_merge_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                          size_t count, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+void twi_merge_plain_time(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                          const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_store *store = sync->stores[0];
     if (read_time(nodes, count, &store->merge_plain->redis_ms))
-        twi_settle_clock(&sync->connection, pending, store->merge_plain->redis_ms, now_ms);
+        twi_settle_clock(connection, pending, store->merge_plain->redis_ms, now_ms);
 }
 
-/* Keys that stand without an end get one: those of Redis before 7. */
+/* Before Redis 7: gives an end to the keys that have none. */
 static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    struct twi_connection *connection = sync->connections[0];
+    struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     if (merge_plain->repair_count == 0) return;
     twi_pipeline_begin(&connection->pipeline, now_ms);
-    if (merge_plain->repairs.failed) /* they are asked for again with their next counts */
+    if (merge_plain->repairs.failed) /* PTTL is sent again with their next counts */
         twi_bytes_free(&merge_plain->repairs);
     else {
         twi_bytes_add(&connection->pipeline.out, merge_plain->repairs.data, merge_plain->repairs.size);
-        (void)twi_pipeline_await(&connection->pipeline, TWI_REPAIR, NULL, merge_plain->repair_count);
+        struct twi_store *store = sync->stores[0];
+        twi_pipeline_await(&connection->pipeline, TWI_REPAIR, NULL, merge_plain->repair_count)->store = store;
+        store->awaited++;
     }
     merge_plain->repairs.size = merge_plain->repair_count = 0;
 }
 
 static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+    struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     batch->item_count = merge_plain->kept;
     batch->copies_open = 0;
@@ -382,10 +388,10 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
                      merge_plain->unhealed);
     send_repairs(sync, now_ms);
     if (merge_plain->refused) {
-        twi_settle_refusal(sync, merge_plain->turned_away, now_ms);
+        twi_settle_refusal(sync, store->connection, store, merge_plain->turned_away, now_ms);
         return;
     }
-    if (batch->item_count) { /* some had to leave the transaction: the others go at once */
+    if (batch->item_count) { /* some items had to leave the transaction: the others go at once */
         store->rewind = true;
         return;
     }
@@ -394,17 +400,17 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
     twi_ledger_confirm(&store->ledger, batch);
     twi_ledger_trim(&store->ledger, now_ms);
     store->belief.written_ms = now_ms;
-    twi_settle_success(sync, now_ms);
-    twi_ticket_acknowledged(&sync->tickets, store->ledger.acked);
+    twi_settle_success(sync, store->connection, now_ms);
+    twi_ticket_acknowledged(&sync->tickets, &store->flush, store->ledger.acked);
 }
 
 static enum stage after_queue(const struct twi_batch *batch, const struct twi_merge_plain *merge_plain) {
     return merge_plain->item == batch->item_count ? STAGE_EXEC : (enum stage)merge_plain->stage;
 }
 
-void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                           size_t count, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                           const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     struct twi_batch *batch = pending->batch;
     if (pending->command == TWI_REPAIR) {
@@ -415,7 +421,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pend
     switch ((enum stage)merge_plain->stage) {
     case STAGE_TIME:
         if (nodes->type == TWI_NODE_ERROR) note_refusal(sync, nodes);
-        twi_merge_plain_time(sync, pending, nodes, count, now_ms);
+        twi_merge_plain_time(sync, connection, pending, nodes, count, now_ms);
         merge_plain->stage = store->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
         break;
     case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
@@ -441,8 +447,8 @@ void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pend
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
 
 void twi_merge_plain_dropped(struct twi_sync *sync) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+    struct twi_store *store = sync->stores[0];
+    struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     if (connection->pipeline.count == 0) return;
     const struct twi_pending *pending = &connection->pipeline.pending[connection->pipeline.first];
@@ -451,8 +457,8 @@ void twi_merge_plain_dropped(struct twi_sync *sync) {
     bool whole = pending->out_end <= connection->pipeline.out_sent,
          none = connection->pipeline.out_sent <= pending->out_begin;
     if (none || (merge_plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
-    if (merge_plain->in_multi)
-        merge_plain->item = 0; /* EXEC was not answered: nothing but what left it is settled */
+    if (merge_plain->in_multi) /* EXEC got no reply: only items that left the transaction are settled */
+        merge_plain->item = 0;
     else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
         finish_item(sync, batch, connection->reply_ms); /* its count was answered */
     keep_the_rest(store, batch);

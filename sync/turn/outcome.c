@@ -1,21 +1,21 @@
-/* outcome.c -- what an answer does to batches, and through settle.c to counters.   Steps 7 and 8 of the flow.
+/* outcome.c -- what a reply does to batches, and through settle.c to counters.   Steps 7 and 8 of the flow.
  *
- *   answer      the batch                                     the connection
+ *   reply       the batch                                     the connection
  *   OK, DUP     confirmed; its items settled, once            goes on
  *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
- *   PAST        waits; asked about what the ledger            goes on, from there
- *               remembers
+ *   PAST        waits; the store is asked about the numbers   goes on, from the first of these
+ *               that it remembers
  *   GONE        waits                                         ends; an opening, if that store stays
  *   CLASH       uncertain, if it was perhaps applied          ends, new instance
  *   NOSCRIPT    waits                                         goes on, with the script's text
  *   REFUSED     waits                                         goes on after a back-off
  *   TURNED_AWAY waits                                         ends, slowly tried again
  *   UNKNOWN     waits, its outcome open                       ends
- *   none        waits, its outcome open: no answer in time,   ends; the same batch goes again under its number, and
+ *   none        waits, its outcome open: no reply in time,    ends; the same batch is sent again under its number, and
  *               or the connection was lost before one came    OK or DUP says what became of it
- * What becomes of the instance after GONE: instance.c.
- * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
- * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
+ * instance.c decides what becomes of the instance after GONE.
+ * Always true: an item is settled only by the first reply that says its batch was applied, or when its batch is
+ * given up. Replies about batches out of turn are ignored: these batches are sent again and answered DUP. */
 #include "sync/turn/outcome.h"
 
 #include <inttypes.h>
@@ -24,6 +24,7 @@
 #include "engine/port/services.h"
 #include "sync/turn/instance.h"
 #include "sync/turn/settle.h"
+#include "sync/message/cluster.h"
 #include "sync/message/state.h"
 
 static const char clash[] = "two engines use one ledger, or another version does";
@@ -37,18 +38,19 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
     return at == count;
 }
 
-/* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one
- * of it. */
-static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
+/* Settles an item that Redis refused. Its delta leaves the batch: a replay must not bring it to Redis, and a loss of
+ * the batch does not include it. */
+static void settle_refused_item(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, uint32_t index,
                                 const struct twi_item_answer *result, int64_t now_ms) {
     bool returns = result->kind == TWI_ITEM_FAILED;
     uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
-    twi_ledger_note_missing(&sync->store.ledger, batch->number, units);
-    twi_settle_item(sync, &batch->items[index], batch->number, result, false, now_ms);
+    twi_ledger_note_missing(&store->ledger, batch->number, units);
+    twi_settle_item(sync, store, &batch->items[index], batch->number, result, false, now_ms);
 }
 
-static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                         const struct twi_reply_head *head, int64_t now_ms) {
+static void settle_items(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
+                         const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
+                         int64_t now_ms) {
     size_t at = head->items_at;
     bool uncertain = head->kind == TWI_REPLY_DUP && !head->done;
     batch->was_short = uncertain;
@@ -59,16 +61,16 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
         if (uncertain && batch->items[i].delta)
             twi_settle_give_up_item(sync, &batch->items[i], TW_LOST_UNCERTAIN);
         else if (result.kind == TWI_ITEM_FAILED || result.kind == TWI_ITEM_LATE)
-            settle_refused_item(sync, batch, i, &result, now_ms);
+            settle_refused_item(sync, store, batch, i, &result, now_ms);
         else
-            twi_settle_item(sync, &batch->items[i], batch->number, &result, head->last == batch->number, now_ms);
+            twi_settle_item(sync, store, &batch->items[i], batch->number, &result, head->last == batch->number, now_ms);
     }
     twi_batch_items_drop(batch);
 }
 
 struct replayed {
-    uint64_t refused; /* not brought back: Redis refuses the key by now. (What is late has died there anyway.) */
-    uint64_t twice;   /* this store has them; another one refused them, so they went back to their counters */
+    uint64_t refused; /* not restored: Redis refuses the key by now (the key of a late item has died there anyway) */
+    uint64_t twice;   /* this store has them, but another one refused them, so they went back to their counters */
 };
 
 static struct replayed replay_items(struct twi_store *store, struct twi_batch *batch, const struct twi_node *nodes,
@@ -87,8 +89,8 @@ static struct replayed replay_items(struct twi_store *store, struct twi_batch *b
     return units;
 }
 
-/* One store took it, another one refused it before that was known: what went back to its counter is a second time in
- * the first. */
+/* One store applied a delta, and another store refused it before we knew that. The delta went back to its counter,
+ * so the first store gets it a second time. */
 static void note_twice(struct twi_sync *sync, uint64_t units) {
     if (units == 0) return;
     twi_port_count(sync->engine, uncertain, (int64_t)units);
@@ -97,30 +99,30 @@ static void note_twice(struct twi_sync *sync, uint64_t units) {
                  units);
 }
 
-static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                          const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
+static void settle_replay(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
+                          const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
+                          int64_t now_ms) {
     int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
-    if (head->kind == TWI_REPLY_DUP && !head->done) { /* it was cut short */
+    if (head->kind == TWI_REPLY_DUP && !head->done) { /* that run was cut short */
         if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
         batch->was_short = true;
         return;
     }
     bool went_back = head->kind == TWI_REPLY_OK && batch->number <= store->ledger.looked;
-    if (went_back) twi_instance_went_back(sync, store->ledger.looked - batch->before, 0, now_ms);
+    if (went_back) twi_instance_went_back(sync, store, store->ledger.looked - batch->before, 0, now_ms);
     struct replayed of = replay_items(store, batch, nodes, count, head->items_at);
     if (!batch->was_short) twi_port_count(sync->engine, lost, (int64_t)of.refused);
     note_twice(sync, of.twice);
     if (head->kind == TWI_REPLY_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
 }
 
-static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                           const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    if (!twi_instance_is_ours(sync, head)) return;
-    /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
+static void settle_applied(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
+                           const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
+                           int64_t now_ms) {
+    if (!twi_instance_is_ours(sync, store, head)) return;
+    /* A reply of "applied" with a ledger number before the batch's own makes no sense, whoever sent it. */
     if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
-        twi_connection_fail(&sync->connection, false, "a reply that is not understood");
+        twi_connection_fail(store->route.via, false, "a reply that is not understood");
         return;
     }
     if (batch->before != store->ledger.confirmed) { /* out of turn */
@@ -132,17 +134,18 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     else
         twi_port_count(sync->engine, batches_dup, 1);
     if (batch->items)
-        settle_items(sync, batch, nodes, count, head, now_ms);
+        settle_items(sync, store, batch, nodes, count, head, now_ms);
     else
-        settle_replay(sync, batch, nodes, count, head, now_ms);
+        settle_replay(sync, store, batch, nodes, count, head, now_ms);
     twi_ledger_confirm(&store->ledger, batch);
-    twi_instance_note(store, head);
+    twi_instance_note(sync, store, head);
     if (head->kind == TWI_REPLY_OK) { /* a DUP writes nothing */
         twi_instance_entered(store, head, now_ms);
-        store->wrote_number = batch->number;
+        if (store->route.via == store->connection)
+            store->wrote_number = batch->number; /* that connection has written it */
     }
-    twi_ledger_trim(&store->ledger, now_ms); /* perhaps `batch`, too */
-    twi_settle_success(sync, now_ms);
+    twi_sync_trim(sync, store, now_ms); /* this may free `batch` */
+    twi_settle_success(sync, store->route.via, now_ms);
     if (!twi_ledger_is_replaying(&store->ledger) && store->belief.is_restoring) {
         store->belief.is_restoring = false;
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
@@ -151,43 +154,45 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     if (head->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
                      head->unhealed);
-    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&store->ledger));
+    twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(&store->ledger));
 }
 
 /* ---- Redis went back, or another engine has our ledger ----------------------------------------------------------- */
 
-static void settle_gap(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
+static void settle_gap(struct twi_sync *sync, const struct twi_connection *connection, struct twi_store *store,
+                       const struct twi_reply_head *head, int64_t now_ms) {
     twi_port_count(sync->engine, batches_gap, 1);
-    twi_instance_at_own_store(sync);
-    twi_instance_at(sync, head, now_ms);
+    twi_instance_at_own_store(connection, store);
+    twi_instance_at(sync, store, head, now_ms);
 }
 
-/* It went back, was told again, and is now where it had been before: another store was seen in between. */
-static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_reply_head *head) {
-    struct twi_store *store = &sync->store;
-    if (!twi_instance_is_ours(sync, head)) return;
+/* The store went back, got batches again, and is now further than that, where it was before: another store was seen
+ * in between. */
+static void settle_past(struct twi_sync *sync, struct twi_store *store, const struct twi_batch *batch,
+                        const struct twi_reply_head *head) {
+    if (!twi_instance_is_ours(sync, store, head)) return;
     store->rewind = true;
     if (batch->before != store->ledger.confirmed) return; /* out of turn */
-    if (!twi_ledger_skip_to(&store->ledger, head->last)) twi_instance_lose(sync, clash);
+    if (!twi_ledger_skip_to(&store->ledger, head->last)) twi_instance_lose(sync, store, clash);
 }
 
-/* A step over what could not be replayed, where that stands after all. */
-static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_reply_head *head) {
-    struct twi_store *store = &sync->store;
+/* A step over batches that could not be replayed meets a store that has their numbers after all: the step is
+ * confirmed. */
+static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
+                         const struct twi_reply_head *head) {
     if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > store->ledger.last) {
-        twi_instance_lose(sync, clash);
+        twi_instance_lose(sync, store, clash);
         return;
     }
     store->rewind = true;
     if (batch->before == store->ledger.confirmed) twi_ledger_confirm(&store->ledger, batch);
 }
 
-/* ---- every answer ------------------------------------------------------------------------------------------------ */
+/* ---- every reply ------------------------------------------------------------------------------------------------- */
 
-void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+void twi_outcome_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                       const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_store *store = pending->store;
     struct twi_reply_head head;
     struct twi_batch *batch = pending->batch;
     if (!twi_reply_read(nodes, count, &head)) {
@@ -195,23 +200,30 @@ void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending,
         return;
     }
     twi_settle_clock(connection, pending, head.redis_ms, now_ms);
-    /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until
-     * its batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
+    /* A reply "not applied" closes a copy. A copy that was applied, or perhaps applied, stays open until its batch
+     * is confirmed. If the ledger vanishes before that, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_REPLY_OK || head.kind == TWI_REPLY_DUP || head.kind == TWI_REPLY_UNKNOWN;
     if (!applied && batch->copies_open) batch->copies_open--;
+    if (head.kind != TWI_REPLY_NOSCRIPT) store->route.asking = NULL;
+    if (head.error && twi_cluster_redirects(sync, connection, store, head.error, now_ms)) {
+        twi_cluster_sent_away(sync, store, head.error, now_ms);
+        twi_settle_success(sync, connection, now_ms); /* the node answers */
+        return;
+    }
+    if (head.kind != TWI_REPLY_NOSCRIPT) twi_detour_end(&store->route.detour);
     switch (head.kind) {
     case TWI_REPLY_OK:
     case TWI_REPLY_DUP:
-        twi_instance_at_own_store(sync);
+        twi_instance_at_own_store(connection, store);
         store->belief.written_ms = now_ms;
-        settle_applied(sync, batch, nodes, count, &head, now_ms);
+        settle_applied(sync, store, batch, nodes, count, &head, now_ms);
         break;
-    case TWI_REPLY_GAP: settle_gap(sync, &head, now_ms); break;
-    case TWI_REPLY_PAST: settle_past(sync, batch, &head); break;
-    case TWI_REPLY_GONE: twi_instance_gone(sync, now_ms); break;
-    case TWI_REPLY_CLASH: settle_clash(sync, batch, &head); break;
+    case TWI_REPLY_GAP: settle_gap(sync, connection, store, &head, now_ms); break;
+    case TWI_REPLY_PAST: settle_past(sync, store, batch, &head); break;
+    case TWI_REPLY_GONE: twi_instance_gone(sync, store, now_ms); break;
+    case TWI_REPLY_CLASH: settle_clash(sync, store, batch, &head); break;
     case TWI_REPLY_KEPT: twi_connection_fail(connection, false, "a reply that is not understood"); break;
     case TWI_REPLY_NOSCRIPT: store->rewind = connection->use_eval = true; break;
-    default: twi_settle_refused(sync, &head, now_ms);
+    default: twi_settle_refused(sync, connection, store, &head, now_ms);
     }
 }

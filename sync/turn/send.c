@@ -4,10 +4,10 @@
 #include "engine/port/services.h"
 #include "sync/message/state.h"
 
-static struct twi_envelope envelope_of(const struct twi_sync *sync, bool opens) {
-    const struct twi_store *store = &sync->store;
+static struct twi_envelope envelope_of(const struct twi_connection *connection, const struct twi_store *store,
+                                       bool opens) {
     return (struct twi_envelope){
-        .eval = sync->connection.use_eval,
+        .eval = connection->use_eval,
         .ledger_name = opens ? store->candidate.name : store->ledger.name,
         .ledger_size = opens ? store->candidate.name_size : store->ledger.name_size,
         .marker_name = store->marker_name,
@@ -17,19 +17,34 @@ static struct twi_envelope envelope_of(const struct twi_sync *sync, bool opens) 
     };
 }
 
-void twi_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    struct twi_envelope envelope = envelope_of(sync, command == TWI_OPEN);
+/* The next command may be done there, though the slot is another node's. */
+static void put_asking(struct twi_connection *connection) {
+    twi_wire_begin(&connection->pipeline.out, 1);
+    twi_wire_put_text(&connection->pipeline.out, "ASKING");
+    twi_pipeline_await(&connection->pipeline, TWI_ASKING, NULL, 1)->alone = false;
+}
+
+void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, enum twi_command command,
+                    int64_t now_ms) {
+    struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
+    struct twi_envelope envelope = envelope_of(connection, store, command == TWI_OPEN);
     twi_pipeline_begin(&connection->pipeline, now_ms);
+    if (store->route.asking) put_asking(connection);
     twi_batch_encode(batch, &envelope, &connection->pipeline.out);
-    if (connection->pipeline.out.failed) { /* half a command stands there: nothing after it would be understood */
+    /* the buffer ends with half a command: Redis would understand nothing after it */
+    if (connection->pipeline.out.failed) {
         twi_connection_fail(connection, false, "no memory");
         return;
     }
     connection->use_eval = false;
-    if (batch->items) batch->strayed = batch->copies_open != 0; /* later ones are replays */
+    if (batch->items) batch->strayed = batch->copies_open != 0; /* without items it is a replay */
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    (void)twi_pipeline_await(&connection->pipeline, command, batch, 1);
+    struct twi_pending *pending = twi_pipeline_await(&connection->pipeline, command, batch, 1);
+    pending->store = store;
+    pending->cost = batch->key_count + TWI_BATCH_COST;
+    connection->room.keys_under_way += pending->cost;
+    store->route.via = connection;
+    store->awaited++;
     if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
 }

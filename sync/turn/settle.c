@@ -1,5 +1,5 @@
-/* settle.c -- what Redis has said of counters and of itself: items are settled through the port, and the breaker, the
- * clock and the log are told how Redis does.   Step 8 of the flow.
+/* settle.c -- what replies mean for counters and for the connection. Settles items through the port, and informs the
+ * breaker, the clock and the log.   Step 8 of the flow.
  * Always true: an item of a batch is settled once. */
 #include "sync/turn/settle.h"
 
@@ -10,36 +10,41 @@
 #include "engine/base/atomic.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
+#include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */
 
-static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+/* Whose reply is being settled. */
+static const struct twi_connection *said_by(const struct twi_store *store) {
+    return store->route.via ? store->route.via : store->connection;
+}
+
+static void acknowledge(struct twi_store *store, const struct twi_item *item, uint64_t number,
                         const struct twi_item_answer *result, bool take_total) {
-    struct twi_store *store = &sync->store;
     struct twi_reply answer = {.total = result->total, .has_total = take_total && result->kind == TWI_ITEM_TOTAL};
-    if (result->end_ms) answer.end_ms = result->end_ms - sync->connection.clock.offset_ms;
+    if (result->end_ms) answer.end_ms = result->end_ms - said_by(store)->clock.offset_ms;
     if (store->poison.count && item->delta) twi_poison_remove(&store->poison, item, number);
     twi_port_acknowledge(item, &answer);
 }
 
 void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason) {
     if (item->delta == 0) {
-        twi_port_return(item, 0); /* a question: nothing is lost with it */
+        twi_port_return(item, 0); /* it only asks for the total: nothing is lost with it */
         return;
     }
     twi_ticket_refused(&sync->tickets);
     twi_port_give_up(item, reason);
 }
 
-/* The window is dead by Redis's clock. Which of us was late: Redis could not be reached, or the clocks differ? */
-static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint64_t number) {
-    struct twi_store *store = &sync->store;
+/* The window is dead by Redis's clock. The reason says why: Redis could not be reached in time, or the clocks
+ * differ. */
+static void settle_late(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number) {
     bool was_poison = store->poison.count && twi_poison_remove(&store->poison, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
-    struct twi_item fresh =
-        *item; /* what a store of before has, and this one was only told again, is not lost with it */
+    /* What an earlier store has, and what was only sent again to this one, is not lost with it. */
+    struct twi_item fresh = *item;
     if (twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
     if (fresh.delta == 0 && item->delta != 0) {
         struct twi_reply none = {0};
@@ -49,24 +54,24 @@ static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint
     twi_settle_give_up_item(sync, &fresh, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
-static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
-                          int64_t now_ms) {
+static void settle_failed(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                          const struct twi_node *error, int64_t now_ms) {
     if (item->delta == 0) {
         struct twi_reply none = {0};
-        twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
+        twi_port_acknowledge(item, &none); /* answered: there is no total */
         return;
     }
-    uint32_t wait_ms = twi_refusal_key(sync, item, error, now_ms);
+    uint32_t wait_ms = twi_refusal_key(sync, store, item, error, now_ms);
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
 }
 
-void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number,
                      const struct twi_item_answer *result, bool take_total, int64_t now_ms) {
     switch (result->kind) {
     case TWI_ITEM_TOTAL:
-    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, result, take_total); break;
-    case TWI_ITEM_LATE: settle_late(sync, item, number); break;
-    case TWI_ITEM_FAILED: settle_failed(sync, item, result->error, now_ms); break;
+    case TWI_ITEM_NO_TOTAL: acknowledge(store, item, number, result, take_total); break;
+    case TWI_ITEM_LATE: settle_late(sync, store, item, number); break;
+    case TWI_ITEM_FAILED: settle_failed(sync, store, item, result->error, now_ms); break;
     }
 }
 
@@ -83,33 +88,35 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
     twi_batch_items_drop(batch);
 }
 
-/* ---- how Redis does -----------------------------------------------------------------------------------------------
- * */
+/* ---- how Redis does ---------------------------------------------------------------------------------------------- */
 
-void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+/* Redis is back. Other engines return at the same time. So none begins at once, unless a flush waits, and none sends
+ * all it has at once. */
+static void spread(struct twi_sync *sync, int64_t away_ms, int64_t now_ms) {
+    sync->collecting.is_under_way = false;
+    sync->collecting.at_ms = now_ms + twi_pace_spread_ms(away_ms, twi_sync_random(sync->engine));
+}
+
+void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     bool was_away = connection->breaker.state != TWI_BREAKER_CLOSED;
     twi_breaker_succeed(&connection->breaker);
     twi_store_relaxed(&sync->published.acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
     connection->outage.is_logged = false;
     memset(connection->outage.refusals, 0, sizeof connection->outage.refusals);
-    twi_port_connected(sync->engine, true);
-    int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms); /* only turns write it */
-    /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
-    sync->collecting.is_under_way = false;
-    sync->collecting.at_ms =
-        now_ms + twi_pace_spread_ms(since_ms ? now_ms - since_ms : 0, twi_sync_random(sync->engine));
+    if (twi_cluster_is_whole(sync)) twi_port_connected(sync->engine, true);
+    int64_t since_ms = connection->outage.since_ms;
     twi_pace_begin(&sync->pace, now_ms);
+    if (!connection->is_node) spread(sync, since_ms ? now_ms - since_ms : 0, now_ms);
     twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
-                 "Redis at %s answers (%" PRId64 " ms after its last word)", connection->endpoint.name,
+                 "Redis at %s answers (%" PRId64 " ms after its last word)", connection->target.name,
                  since_ms ? now_ms - since_ms : 0);
 }
 
 #define CLOCK_WAS_SET_MS 1000 /* beyond what round trips and the length of a turn explain */
 
-/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. Until
- * one says that a clock was set since. */
+/* Measures Redis's clock minus ours, by the fastest reply of the last minute: the error is at most half its round
+ * trip. A slower reply counts only if it shows that a clock was set since. */
 void twi_settle_clock(struct twi_connection *connection, const struct twi_pending *pending, int64_t redis_ms,
                       int64_t now_ms) {
     int64_t rtt_ms = now_ms - pending->sent_ms;
@@ -125,13 +132,14 @@ void twi_settle_clock(struct twi_connection *connection, const struct twi_pendin
     twi_port_clock_offset(connection->engine, connection->clock.offset_ms);
 }
 
-void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store, bool slowly,
+                        int64_t now_ms) {
     twi_port_count(sync->engine, batches_error, 1);
     if (!slowly) {
         twi_port_connected(sync->engine, false);
-        sync->store.rewind = true;
-        if (connection->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
+        store->rewind = true;
+        /* The other replies of the pipeline say the same: one failure. */
+        if (connection->breaker.state != TWI_BREAKER_OPEN)
             twi_breaker_fail(&connection->breaker, now_ms, twi_sync_random(sync->engine));
         return;
     }
@@ -139,11 +147,11 @@ void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
     twi_connection_fail(connection, true, NULL);
 }
 
-void twi_settle_refused(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+void twi_settle_refused(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
+                        const struct twi_reply_head *head, int64_t now_ms) {
     twi_refusal_report(connection, "a batch", head->error);
     if (head->kind != TWI_REPLY_UNKNOWN) {
-        twi_settle_refusal(sync, head->kind == TWI_REPLY_TURNED_AWAY, now_ms);
+        twi_settle_refusal(sync, connection, store, head->kind == TWI_REPLY_TURNED_AWAY, now_ms);
         return;
     }
     twi_port_count(sync->engine, batches_error, 1);

@@ -1,12 +1,11 @@
 /* turn.c -- one bounded round: connect, receive, collect, send. Never waits.
  *
- * Bounds: one connection step, RECEIVE_BYTES_MAX in, TWI_PIPELINE_MAX batches collected and sent.
- * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
- * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
- * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`.
- * A step that finds the connection broken marks it, and is the last one: replies that were read behind the one that
- * shows it are not looked at, and nothing more is sent. The connection ends here, in one place.
- * Always true: at the end of a turn fd, wants_write and wake_ms tell what to wait for. */
+ * Bounds: one step of each connection, and for each what transfer.c reads at most; as many batches as may be under way.
+ * Lateness: if a turn was due and did not come (a starved thread, a stopped process), that time is no evidence against
+ * Redis. It is added to the deadline of a reply, up to nine times `timeout_ms`.
+ * A step that finds a connection broken marks it, and is the last step with that connection: nothing more is read or
+ * sent there. Only twi_sync_turn() ends connections.
+ * Always true: at the end of a turn fd, wants_write and wake_ms say what to wait for. */
 #include "sync/turn/turn.h"
 
 #include <string.h>
@@ -17,11 +16,16 @@
 #include "engine/port/services.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/connect.h"
-#include "sync/turn/instance.h"
-#include "sync/turn/outcome.h"
 #include "sync/turn/merge_plain.h"
+#include "sync/turn/nodes.h"
 #include "sync/turn/send.h"
+#include "sync/turn/split.h"
+#include "sync/turn/stores.h"
+#include "sync/turn/transfer.h"
+#include "sync/message/awake.h"
 #include "sync/message/closing.h"
+#include "sync/message/cluster.h"
+#include "sync/message/distinct.h"
 #include "sync/message/lease.h"
 #include "sync/message/message.h"
 #include "sync/message/presence.h"
@@ -29,294 +33,343 @@
 #include "sync/message/replicas.h"
 #include "sync/message/state.h"
 
-#define LATE_MS 5 /* less than that is no lateness: a scheduler's, a clock's grain */
+#define LATE_MS 5 /* a shorter delay is none: it is the grain of a scheduler or a clock */
 #define LATE_TIMES 9
-#define RECEIVE_BYTES_MAX (1u << 20) /* per turn */
-#define WAIT_SLACK_MS 250 /* Redis looks ten times a second at whose WAIT is over, and may be late for that */
 
-/* ---- out --------------------------------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* How many batches may be in flight: as many as the way asks for, or one to try with, or none before the back-off is
- * over. */
-static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
+/* How many batches may be in flight on the connection: as many as the distance calls for; one without a script, or as a
+ * probe; none before the back-off is over. */
+static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
-        return sync->store.merge == TW_MERGE_SCRIPT ? twi_depth_load(&connection->depth).batches : 1;
+        return sync->stores[0]->merge == TW_MERGE_SCRIPT ? twi_depth_load(&connection->depth).batches : 1;
     return twi_breaker_may_try(&connection->breaker, now_ms) ? 1 : 0;
 }
 
-static void send_batches(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_store *store = &sync->store;
-    struct twi_connection *connection = &sync->connection;
+/* How much may be under way when a batch is sent. The replies to other commands are awaited beside those to batches. Of
+ * several stores, batches are small: then their keys count, not their number. */
+static void measure_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    uint32_t room = pipeline_room(sync, connection, now_ms);
+    connection->room.most_keys = UINT32_MAX;
+    if (sync->by_slot && connection->breaker.state == TWI_BREAKER_CLOSED) {
+        struct twi_load load = twi_depth_load(&connection->depth);
+        connection->room.most_keys = load.batches * load.keys + TWI_BATCH_COST;
+        room = TWI_PENDING_BATCHES_MAX;
+    }
+    connection->room.most_pending = room + connection->rewrite.is_under_way + connection->replicas.waits +
+                                    connection->messages.count + connection->messages.waits;
+}
+
+/* Sends the batches of one store that are not in flight, while its connection has room. */
+static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
+    if (!connection || !twi_connection_is_up(connection) || store->route.is_waiting) return;
     if (store->rewind) {
-        if (connection->pipeline.count) return; /* their answers belong to the old order */
+        if (store->awaited) return; /* these replies belong to the old order */
         store->rewind = false;
         store->sent_number = store->ledger.confirmed;
     }
-    uint32_t room = pipeline_room(sync, now_ms);
-    /* The answers of these are awaited beside those of batches. */
-    room += connection->rewrite.is_under_way + connection->replicas.waits + connection->messages.count +
-            connection->messages.waits;
-    uint64_t before = store->sent_number;
-    bool was_idle = connection->pipeline.count == 0;
+    if (!store->belief.is_open) return;
     struct twi_batch *batch = twi_ledger_unconfirmed(&store->ledger);
     while (batch && batch->number <= store->sent_number) batch = batch->next;
-    for (; batch && connection->pipeline.count < room && !connection->failure.is_there; batch = batch->next) {
+    bool is_alone = store->route.asking || store->route.detour.is_held; /* one batch at a time */
+    for (; batch && twi_connection_has_room(connection) && !connection->failure.is_there; batch = batch->next) {
+        if (is_alone && store->awaited != 0) return;
         store->sent_number = batch->number;
+        connection->room.has_sent = true;
         if (store->merge == TW_MERGE_SCRIPT)
-            twi_send_batch(sync, batch, TWI_BATCH, now_ms);
+            twi_send_batch(sync, store, batch, TWI_BATCH, now_ms);
         else
             twi_merge_plain_send(sync, batch, now_ms);
     }
-    if (!connection->replicas.wanted || store->sent_number == before || connection->failure.is_there) return;
+}
+
+/* Replicas are to have what was sent. */
+static void await_replicas(struct twi_connection *connection, int64_t now_ms) {
+    if (!connection->replicas.wanted || !connection->room.has_sent || connection->failure.is_there) return;
     twi_replicas_request(connection, now_ms);
-    if (was_idle) /* its answer tells how long all of the way takes, the replicas' with it */
+    if (connection->room.was_idle) /* the reply measures the whole round trip, with that of the replicas */
         twi_pipeline_at(&connection->pipeline, connection->pipeline.count - 1)->alone = true;
 }
 
-static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
-    for (uint32_t i = 0; i < connection->pipeline.count; i++) {
-        struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
-        if (pending->out_end > connection->pipeline.out_sent) break;
-        if (pending->sent_ms) continue;
-        pending->sent_ms = now_ms ? now_ms : 1;
-        pending->wall_ms = twi_port_wall_ms(connection->engine);
-        if (pending->alone) pending->sent_us = twi_port_mono_us(connection->engine);
+/* Sends batches of all stores that have any, beginning with another one in each turn. */
+static void send_batches(struct twi_sync *sync, int64_t now_ms) {
+    uint32_t first = sync->send_first++;
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_connection *connection = sync->connections[i];
+        connection->room.has_sent = false;
+        connection->room.was_idle = connection->pipeline.count == 0;
+        if (twi_connection_is_up(connection)) measure_room(sync, connection, now_ms);
     }
-}
-
-static void flush_out(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    while (!twi_pipeline_is_sent(&connection->pipeline)) {
-        ssize_t sent = connection->endpoint.transport->send(
-            connection->endpoint.transport_ctx, connection->pipeline.out.data + connection->pipeline.out_at,
-            connection->pipeline.out.size - connection->pipeline.out_at);
-        if (sent < 0) {
-            twi_connection_fail(connection, false,
-                                connection->endpoint.transport->why(connection->endpoint.transport_ctx));
-            return;
-        }
-        if (sent == 0) break;
-        connection->pipeline.out_at += (size_t)sent;
-        connection->pipeline.out_sent += (uint64_t)sent;
-        connection->pipeline.out_moved_ms = now_ms;
-    }
-    mark_sent(connection, now_ms);
-    if (!twi_pipeline_is_sent(&connection->pipeline)) return;
-    connection->pipeline.out_at = 0;
-    if (connection->phase == TWI_GREETING)
-        twi_bytes_wipe(&connection->pipeline.out); /* the password */
-    else
-        connection->pipeline.out.size = 0;
-}
-
-/* ---- in ---------------------------------------------------------------------------------------------------------- */
-
-static twi_taker *const takers[] = {
-    [TWI_AUTH] = twi_connect_reply,
-    [TWI_SELECT] = twi_connect_reply,
-    [TWI_PING] = twi_connect_reply,
-    [TWI_INFO] = twi_connect_reply,
-    [TWI_CONFIG] = twi_connect_reply,
-    [TWI_REWRITE] = twi_connect_reply,
-    [TWI_TIME] = twi_merge_plain_time,
-    [TWI_WAIT] = twi_replicas_reply,
-    [TWI_MESSAGE] = twi_message_reply,
-    [TWI_MESSAGE_WAIT] = twi_message_wait_reply,
-    [TWI_OPEN] = twi_instance_reply,
-    [TWI_BATCH] = twi_outcome_reply,
-    [TWI_MERGE_PLAIN] = twi_merge_plain_reply,
-    [TWI_REPAIR] = twi_merge_plain_reply,
-};
-
-/* Its last byte went out; or, of many commands, the first of them did. */
-static bool was_asked(const struct twi_pipeline *pipeline) {
-    const struct twi_pending *pending = &pipeline->pending[pipeline->first];
-    if (pipeline->count == 0) return false;
-    return pending->sent_ms || (pending->command == TWI_MERGE_PLAIN && pipeline->out_sent > pending->out_begin);
-}
-
-/* How far Redis is, by what was under way alone. Where replicas are waited for, they are a part of the way. */
-static void note_way(struct twi_connection *connection, const struct twi_pending *pending) {
-    if (pending->sent_us == 0 || pending->command == TWI_MERGE_PLAIN) return;
-    if (connection->replicas.wanted != 0 && pending->command != TWI_WAIT) return;
-    int64_t now_us = twi_port_mono_us(connection->engine);
-    twi_depth_note(&connection->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0,
-                   now_us);
-}
-
-/* Every whole reply that is there, up to one that shows the connection broken. */
-static void take_replies(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    while (!connection->failure.is_there) {
-        const struct twi_node *nodes;
-        size_t count;
-        enum twi_wire wire = twi_reader_next(connection->pipeline.reader, &nodes, &count);
-        if (wire == TWI_WIRE_MORE) return;
-        bool asked = was_asked(&connection->pipeline);
-        if (wire == TWI_WIRE_BAD || !asked) {
-            twi_connection_fail(connection, false,
-                                wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
-            return;
-        }
-        struct twi_pending pending = twi_pipeline_take(&connection->pipeline);
-        connection->reply_ms = now_ms;
-        connection->late_ms = 0;
-        note_way(connection, &pending);
-        takers[pending.command](sync, &pending, nodes, count, now_ms);
-    }
-}
-
-static void receive(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    char chunk[16384];
-    for (size_t total = 0; total < RECEIVE_BYTES_MAX && !connection->failure.is_there;) {
-        ssize_t got = connection->endpoint.transport->recv(connection->endpoint.transport_ctx, chunk, sizeof chunk);
-        if (got == 0) return;
-        if (got < 0) {
-            twi_connection_fail(connection, false,
-                                connection->endpoint.transport->why(connection->endpoint.transport_ctx));
-        } else if (!twi_reader_feed(connection->pipeline.reader, chunk, (size_t)got)) {
-            twi_connection_fail(connection, false, "a reply too long");
-        } else {
-            total += (size_t)got;
-            take_replies(sync, now_ms);
-        }
-    }
-}
-
-/* When the connection is given up if nothing comes; INT64_MAX: nothing is awaited. */
-static int64_t deadline_of(const struct twi_connection *connection) {
-    int64_t out_ms = !twi_pipeline_is_sent(&connection->pipeline)
-                         ? connection->pipeline.out_moved_ms + 10 * (int64_t)connection->timeout_ms
-                         : INT64_MAX;
-    int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
-    if (since_ms == 0) return out_ms;
-    if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
-    bool is_first =
-        connection->phase != TWI_UP && connection->breaker.failures == 0; /* has ten times the time, as its dialling */
-    int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)connection->timeout_ms + connection->late_ms;
-    enum twi_command command = connection->pipeline.pending[connection->pipeline.first].command;
-    if (command == TWI_WAIT || command == TWI_MESSAGE_WAIT) reply_ms += WAIT_SLACK_MS;
-    return reply_ms < out_ms ? reply_ms : out_ms;
+    twi_stores_open(sync, now_ms);
+    for (uint32_t i = 0; i < sync->awake.count; i++)
+        send_of(sync, sync->awake.stores[(first + i) % sync->awake.count], now_ms);
+    for (uint32_t i = 0; i < sync->connection_count; i++) await_replicas(sync->connections[i], now_ms);
 }
 
 /* ---- the round --------------------------------------------------------------------------------------------------- */
 
-/* A flush cuts a back-off short, once: whoever waits may know that Redis is back. */
+/* A new flush cuts a back-off short, once: its caller may know that Redis is back. */
 static void nudge(struct twi_sync *sync, int64_t now_ms) {
     uint64_t taken = twi_load_relaxed(&sync->tickets.taken);
     if (taken == sync->nudged || !twi_ticket_waits(&sync->tickets)) return;
     sync->nudged = taken;
-    twi_breaker_nudge(&sync->connection.breaker, now_ms);
+    for (uint32_t i = 0; i < sync->connection_count; i++) twi_breaker_nudge(&sync->connections[i]->breaker, now_ms);
 }
 
 static int64_t earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
-/* This turn may come later than the one before wished for. Nobody has looked since, and Redis may have been as short of
- * time. */
-static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    int64_t due_ms = twi_load_relaxed(&sync->published.wake_ms), most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
-    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TWI_TICK_MS);
-    if (due_ms < sync->turned_ms) due_ms = sync->turned_ms;
-    sync->turned_ms = now_ms;
+/* Nobody has read replies for `late_ms`, and Redis may have been short of time, too. */
+static void note_late(struct twi_connection *connection, int64_t late_ms) {
+    int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
     if (twi_pipeline_awaited_since_ms(&connection->pipeline) == 0) {
         connection->late_ms = 0;
-    } else if (now_ms - due_ms >= LATE_MS) {
-        connection->late_ms += now_ms - due_ms + connection->timeout_ms / 4; /* and a while to look once more */
+    } else if (late_ms >= LATE_MS) {
+        connection->late_ms += late_ms + connection->timeout_ms / 4; /* and a while to read once more */
         if (connection->late_ms > most_ms) connection->late_ms = most_ms;
     }
 }
 
-/* When there is something to do that no byte from Redis announces. */
-static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
-    const struct twi_store *store = &sync->store;
-    const struct twi_connection *connection = &sync->connection;
-    const struct twi_breaker *breaker = &connection->breaker;
-    if (connection->phase == TWI_DOWN) return breaker->state == TWI_BREAKER_OPEN ? breaker->retry_at_ms : now_ms;
-    if (connection->phase == TWI_CONNECTING) /* 10 ms: a look-up has no descriptor; else: the next address's turn */
-        return earlier(now_ms + (fd < 0 ? 10 : connection->timeout_ms), connection->phase_deadline_ms);
-    int64_t wake_ms = deadline_of(connection);
-    if (connection->phase == TWI_UP && !store->rewind && connection->messages.of[TWI_SENDER_LEASES] < TWI_LEASES_MAX &&
-        breaker->state == TWI_BREAKER_CLOSED)
-        wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
-    if (connection->phase == TWI_UP && !store->rewind && twi_presence_wait(&store->presence) &&
-        breaker->state == TWI_BREAKER_CLOSED)
-        return now_ms;
-    if (connection->phase == TWI_UP && !store->rewind && breaker->state == TWI_BREAKER_CLOSED)
-        wake_ms = earlier(earlier(wake_ms, twi_registry_due_ms(store)), twi_closing_sender_due_ms(store));
-    if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
-    if (connection->phase != TWI_UP || twi_sync_is_full(sync) || breaker->state != TWI_BREAKER_CLOSED) return wake_ms;
-    if (store->rewind && connection->pipeline.count == 0) return now_ms;
-    if (twi_ledger_is_replaying(&store->ledger)) return connection->pipeline.count ? wake_ms : now_ms;
-    if (now_ms < sync->collecting.hold_ms) return earlier(wake_ms, sync->collecting.hold_ms);
-    if (twi_replicas_hold(sync))
-        return earlier(wake_ms, connection->replicas.ask_at_ms > now_ms ? connection->replicas.ask_at_ms : now_ms + 1);
-    if (sync->collecting.is_under_way || sync->collecting.begin_again ||
-        (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
-        return now_ms;
-    if (sync->tickets.collecting) return now_ms + 1; /* adders of before are setting their marks */
-    /* Due, but nothing was marked: look again soon; marks raise no alarm (P9). */
-    int64_t look_ms = sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1;
-    return earlier(wake_ms, look_ms);
+/* Notes if this turn comes later than the turn before asked for. */
+static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
+    int64_t due_ms = twi_load_relaxed(&sync->published.wake_ms);
+    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TWI_TICK_MS);
+    if (due_ms < sync->turned_ms) due_ms = sync->turned_ms;
+    sync->turned_ms = now_ms;
+    for (uint32_t i = 0; i < sync->connection_count; i++) note_late(sync->connections[i], now_ms - due_ms);
 }
 
+/* ---- what to wait for -------------------------------------------------------------------------------------------- */
+
+/* The descriptor of the resolver until the endpoint is known, then that of the connection. */
+static int fd_of(const struct twi_connection *connection, bool *wants_write) {
+    const struct twi_target *target = &connection->target;
+    if (connection->phase == TWI_CONNECTING && !connection->is_located)
+        return twi_resolver_fd(target->resolver, wants_write);
+    int fd = target->transport->fd(target->transport_ctx, wants_write);
+    if (!twi_pipeline_is_sent(&connection->pipeline)) *wants_write = true;
+    return fd;
+}
+
+/* When the connection itself needs a turn, if no byte arrives. */
+static int64_t connection_wake_ms(const struct twi_connection *connection, int64_t now_ms, int fd) {
+    const struct twi_breaker *breaker = &connection->breaker;
+    if (connection->phase == TWI_DOWN && !connection->use.is_wanted) return INT64_MAX;
+    if (connection->phase == TWI_DOWN) return breaker->state == TWI_BREAKER_OPEN ? breaker->retry_at_ms : now_ms;
+    if (connection->phase == TWI_CONNECTING && !connection->is_located) return connection->resolve_again_ms;
+    /* 10 ms: a name look-up has no descriptor; else: the next address is tried */
+    if (connection->phase == TWI_CONNECTING)
+        return earlier(now_ms + (fd < 0 ? 10 : connection->timeout_ms), connection->phase_deadline_ms);
+    if (connection->has_more) return now_ms;
+    int64_t wake_ms = twi_transfer_deadline_ms(connection);
+    if (connection->phase == TWI_UP)
+        wake_ms = earlier(wake_ms, twi_resolver_look_due_ms(connection->target.resolver, now_ms));
+    if (breaker->state == TWI_BREAKER_OPEN) wake_ms = earlier(wake_ms, breaker->retry_at_ms);
+    return wake_ms;
+}
+
+/* When there is a message to send that goes with the first store. */
+static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
+    const struct twi_store *home = sync->stores[0];
+    const struct twi_connection *connection = home->connection;
+    if (!connection || !twi_connection_takes(connection) || home->rewind) return INT64_MAX;
+    if (twi_presence_wait(&sync->senders.presence) || twi_distinct_waits(&sync->senders.distinct)) return now_ms;
+    return earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
+}
+
+/* When a store needs a turn; INT64_MAX: a reply has to come first. */
+static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
+    const struct twi_connection *connection = store->connection;
+    if (!connection || !twi_connection_takes(connection) || store->route.is_waiting) return INT64_MAX;
+    if (store->rewind && store->awaited == 0) return now_ms;
+    bool is_behind = !store->belief.is_open || twi_ledger_is_replaying(&store->ledger);
+    if (is_behind && connection->pipeline.count == 0) return now_ms;
+    return twi_stores_are_due(store) ? now_ms : INT64_MAX;
+}
+
+/* When there are batches to make or to send. */
+static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
+    bool any_takes = sync->awake.resting.count != 0;
+    int64_t wake_ms = INT64_MAX;
+    if (twi_sync_is_full(sync)) return wake_ms;
+    for (uint32_t i = 0; i < sync->awake.count; i++) {
+        wake_ms = earlier(wake_ms, store_wake_ms(sync->awake.stores[i], now_ms));
+        any_takes |= twi_stores_may_take(sync->awake.stores[i]);
+    }
+    if (!any_takes || wake_ms <= now_ms) return wake_ms;
+    if (now_ms < sync->collecting.hold_ms) return earlier(wake_ms, sync->collecting.hold_ms);
+    if (twi_replicas_hold(sync)) {
+        int64_t ask_at_ms = sync->connections[0]->replicas.ask_at_ms;
+        return earlier(wake_ms, ask_at_ms > now_ms ? ask_at_ms : now_ms + 1);
+    }
+    if (sync->collecting.is_under_way || sync->collecting.begin_again ||
+        (twi_ticket_waits(&sync->tickets) && !sync->tickets.active))
+        return now_ms;
+    if (sync->tickets.collecting) return now_ms + 1; /* adders that began before still mark their counters dirty */
+    /* A collection is due, but no counter is dirty. Look again soon: marking wakes nobody (P9). */
+    return earlier(wake_ms,
+                   sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
+}
+
+static bool is_away(const struct twi_connection *connection) {
+    return connection->phase != TWI_UP || connection->breaker.state != TWI_BREAKER_CLOSED;
+}
+
+/* Since when the server does not answer; 0: it does. */
+static int64_t note_outage(struct twi_connection *connection, int64_t now_ms) {
+    if (!is_away(connection))
+        connection->outage.since_ms = 0;
+    else if (connection->outage.since_ms == 0)
+        connection->outage.since_ms = now_ms ? now_ms : 1;
+    return connection->outage.since_ms;
+}
+
+static int64_t first_of(int64_t a_ms, int64_t b_ms) {
+    return a_ms == 0 || (b_ms != 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
+/* Since when nobody answers for the store, though it was tried; 0: somebody does. */
+static int64_t away_since_ms(const struct twi_store *store) {
+    const struct twi_connection *connection = store->connection;
+    if (!connection) return store->route.homeless_ms;
+    return is_away(connection) && connection->breaker.failures != 0 ? connection->outage.since_ms : 0;
+}
+
+/* What the engine and tw_stats are told of nodes and stores. */
+static void publish_stores(struct twi_sync *sync) {
+    uint32_t nodes = 0, away = 0, split = 0;
+    for (uint32_t i = 0; i < sync->connection_count; i++)
+        nodes += sync->connections[i]->phase == TWI_UP && sync->connections[i]->use.node != 0;
+    for (uint32_t i = 0; i < sync->awake.count; i++) { /* of a store at rest nothing changes */
+        const struct twi_store *store = sync->awake.stores[i];
+        twi_port_outage(sync->engine, store->index, away_since_ms(store));
+        away += !store->connection || is_away(store->connection);
+        split += store->split.is_found || store->route.detour.is_told;
+    }
+    twi_store_relaxed(&sync->published.nodes, nodes);
+    twi_store_relaxed(&sync->published.stores, sync->store_count);
+    twi_store_relaxed(&sync->published.stores_away, away);
+    twi_store_relaxed(&sync->published.stores_split, split);
+    twi_store_relaxed(&sync->published.stores_waiting, sync->awake.waiting.count);
+}
+
+/* Hints: a reader of an old value wakes once too often, or at its own tick. */
 static void publish(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
     bool wants_write = false;
-    int fd = connection->endpoint.transport->fd(connection->endpoint.transport_ctx, &wants_write);
-    if (!twi_pipeline_is_sent(&connection->pipeline)) wants_write = true;
-    twi_store_relaxed(&sync->published.fd,
-                      fd); /* hints: whoever reads an old one wakes once too often or at its own tick */
+    uint32_t state = TWI_BREAKER_CLOSED;
+    int64_t since_ms = 0, wake_ms = earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
+    int socket = -1;
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_connection *connection = sync->connections[i];
+        bool writes = false;
+        int fd = fd_of(connection, &writes);
+        wake_ms = earlier(wake_ms, connection_wake_ms(connection, now_ms, fd));
+        socket = twi_nodes_watch(sync, connection, fd, writes, &wants_write);
+        if (!connection->use.is_wanted) continue;
+        since_ms = first_of(since_ms, note_outage(connection, now_ms));
+        if (connection->breaker.state != TWI_BREAKER_CLOSED) state = connection->breaker.state;
+    }
+    twi_store_relaxed(&sync->published.fd, socket);
     twi_store_relaxed(&sync->published.wants_write, wants_write);
-    bool away = connection->phase != TWI_UP || connection->breaker.state != TWI_BREAKER_CLOSED;
-    int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms);
-    if (away && since_ms == 0) since_ms = now_ms ? now_ms : 1;
-    twi_store_relaxed(&sync->published.outage_since_ms, away ? since_ms : 0);
-    twi_port_outage(sync->engine, away && connection->breaker.failures != 0 ? since_ms : 0);
-    twi_store_relaxed(&sync->published.breaker_state, connection->breaker.state);
-    twi_store_relaxed(&sync->published.wake_ms, wake_at(sync, now_ms, fd));
+    twi_store_relaxed(&sync->published.outage_since_ms, since_ms);
+    twi_store_relaxed(&sync->published.breaker_state, state);
+    publish_stores(sync);
+    twi_nodes_publish(sync);
+    wake_ms = earlier(wake_ms, earlier(messages_wake_ms(sync, now_ms), batches_wake_ms(sync, now_ms)));
+    twi_store_relaxed(&sync->published.wake_ms, wake_ms);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-static void look_at_deadline(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    if (now_ms >= deadline_of(connection)) twi_connection_fail(connection, false, "no answer in time");
+static void look_at_deadline(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    (void)sync;
+    if (now_ms >= twi_transfer_deadline_ms(connection)) twi_connection_fail(connection, false, "no answer in time");
 }
 
-static void open_again(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_connection *connection = &sync->connection;
-    if (connection->phase == TWI_OPENING && connection->pipeline.count == 0 && pipeline_room(sync, now_ms))
-        twi_connect_open(sync, now_ms);
+static void open_again(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    if (connection->phase == TWI_OPENING && connection->pipeline.count == 0 && pipeline_room(sync, connection, now_ms))
+        twi_connect_open(sync, sync->stores[0], now_ms);
 }
 
-/* In this order, each in the phases from `from` on. */
-static const struct {
-    void (*make)(struct twi_sync *sync, int64_t now_ms);
+static void watch(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    (void)sync;
+    twi_connect_watch(connection, now_ms);
+}
+
+static void rewrite(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    (void)sync;
+    twi_connect_rewrite(connection, now_ms);
+}
+
+static void wait_for_replicas(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    (void)sync;
+    twi_message_step(connection, now_ms);
+}
+
+static void flush_out(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    (void)sync;
+    twi_transfer_send(connection, now_ms);
+}
+
+/* The steps of a turn with one connection, in this order. Each is made in the phases from `from` on. */
+struct step {
+    void (*make)(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
     enum twi_phase from;
-} steps[] = {
-    {twi_connect_step, TWI_DOWN}, {receive, TWI_GREETING},       {look_at_deadline, TWI_GREETING},
-    {open_again, TWI_OPENING},    {twi_connect_rewrite, TWI_UP}, {twi_replicas_step, TWI_UP},
-    {twi_collect, TWI_UP},        {send_batches, TWI_UP},        {twi_lease_step, TWI_UP},
-    {twi_presence_step, TWI_UP},  {twi_registry_step, TWI_UP},   {twi_closing_sender_step, TWI_UP},
-    {twi_message_step, TWI_UP},   {flush_out, TWI_GREETING},
 };
+/* ... before batches and messages are made ... */
+static const struct step first_steps[] = {
+    {twi_connect_step, TWI_DOWN},     {twi_transfer_receive, TWI_GREETING},
+    {look_at_deadline, TWI_GREETING}, {watch, TWI_UP},
+    {open_again, TWI_OPENING},        {rewrite, TWI_UP},
+    {twi_replicas_step, TWI_UP},
+};
+/* ... and after that. */
+static const struct step last_steps[] = {{wait_for_replicas, TWI_UP}, {flush_out, TWI_GREETING}};
+
+static void make_steps(struct twi_sync *sync, const struct step *steps, size_t count, int64_t now_ms) {
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        struct twi_connection *connection = sync->connections[i];
+        for (size_t k = 0; k < count && !connection->failure.is_there; k++) {
+            if (connection->pipeline.out.failed)
+                twi_connection_fail(connection, false, "no memory");
+            else if (connection->phase >= steps[k].from)
+                steps[k].make(sync, connection, now_ms);
+        }
+        if (connection->pipeline.out.failed) twi_connection_fail(connection, false, "no memory");
+    }
+}
+
+/* Batches and messages, over whichever connections are up. */
+static void send_all(struct twi_sync *sync, int64_t now_ms) {
+    static void (*const makers[])(struct twi_sync * sync, int64_t now_ms) = {
+        twi_nodes_step,    twi_split_step,    twi_collect,
+        send_batches,      twi_lease_step,    twi_presence_step,
+        twi_distinct_step, twi_registry_step, twi_closing_sender_step,
+    };
+    twi_stores_make(sync);
+    twi_awake_begin(sync, now_ms);
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) makers[i](sync, now_ms);
+}
 
 void twi_sync_turn(struct twi_sync *sync) {
-    struct twi_connection *connection = &sync->connection;
     int64_t now_ms = twi_port_mono_ms(sync->engine);
     note_lateness(sync, now_ms);
     nudge(sync, now_ms);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps && !connection->failure.is_there; i++) {
-        if (connection->phase < steps[i].from) continue;
-        steps[i].make(sync, now_ms);
-        if (connection->pipeline.out.failed) twi_connection_fail(connection, false, "no memory");
+    make_steps(sync, first_steps, sizeof first_steps / sizeof *first_steps, now_ms);
+    send_all(sync, now_ms);
+    make_steps(sync, last_steps, sizeof last_steps / sizeof *last_steps, now_ms);
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        if (!sync->connections[i]->failure.is_there) continue;
+        twi_connect_end(sync, sync->connections[i], now_ms);
+        twi_nodes_lost(sync, sync->connections[i], now_ms);
     }
-    if (connection->failure.is_there) twi_connect_end(sync, now_ms);
-    twi_check_full(twi_ledger_is_valid(&sync->store.ledger));
+    twi_nodes_sweep(sync);
+    for (uint32_t i = 0; i < sync->store_count; i++) twi_check_full(twi_ledger_is_valid(&sync->stores[i]->ledger));
+    twi_awake_look(sync);
     publish(sync, now_ms);
+    twi_awake_rest(sync, now_ms);
+    if (twi_awake_has_next(sync)) twi_store_relaxed(&sync->published.wake_ms, now_ms);
+    twi_check_full(twi_awake_is_sound(sync));
 }

@@ -1,9 +1,12 @@
 /* breaker.h -- when to try Redis again: exponential back-off with full jitter.
- * Pure: time and random bits come from the caller. Always true: after a failure the next try lies at least
- * TWI_BREAKER_FLOOR_MS ahead (no busy loop) and, but for slow ones, at most retry_max_ms; a success closes it at once.
- * How soon a Redis that is back is found: it comes back within a wait that is even between the floor and the most, C.
- * What is left of such a wait is C/3 in the mean, 0.29 C in the middle, C at most; so 0.3 s of the default, and many
- * engines come spread over it. */
+ *
+ * How soon the breaker finds that Redis is back: after some failures in a row each wait is uniform between the
+ * floor and C (retry_max_ms). Redis comes back at some moment within one of these waits. What is left of that wait is
+ * C/3 in the mean, 0.29 C in the median and C at most. With the default C this is 0.3 s, and many engines come spread
+ * over it.
+ * Always true: a wait is at least TWI_BREAKER_FLOOR_MS (no busy loop). It is at most retry_max_ms, except after
+ * twi_breaker_fail_slowly(). Only twi_breaker_nudge() cuts it short. A success closes the breaker at once. The file is
+ * pure: time and random bits come from the caller. */
 #ifndef TWI_SYNC_WIRE_BREAKER_H
 #define TWI_SYNC_WIRE_BREAKER_H
 
@@ -11,11 +14,12 @@
 #include <stdint.h>
 
 #define TWI_BREAKER_FLOOR_MS 10
-#define TWI_BREAKER_BASE_MS 50        /* the first ceiling; doubled at each failure in a row */
-#define TWI_BREAKER_RETRY_MAX_MS 1000 /* the last ceiling, where tw_options.retry_max_ms names no other */
+#define TWI_BREAKER_BASE_MS 50        /* the first ceiling; it doubles at each failure in a row */
+#define TWI_BREAKER_RETRY_MAX_MS 1000 /* the last ceiling, unless tw_options.retry_max_ms is set */
 #define TWI_BREAKER_SLOW_MS \
-    2000 /* after a refused login: nothing heals by itself there, and servers log each attempt */
+    2000 /* after a refused login, which does not heal by itself, and which servers log: up to twice this long */
 
+/* closed: Redis is used; open: Redis is left alone; trying (half-open): one try is made. */
 enum twi_breaker_state { TWI_BREAKER_CLOSED, TWI_BREAKER_OPEN, TWI_BREAKER_TRYING };
 
 struct twi_breaker {
@@ -29,6 +33,6 @@ void twi_breaker_fail(struct twi_breaker *breaker, int64_t now_ms, uint64_t rand
 void twi_breaker_fail_slowly(struct twi_breaker *breaker, int64_t now_ms, uint64_t random);
 void twi_breaker_succeed(struct twi_breaker *breaker);
 bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms); /* true: the try has begun */
-void twi_breaker_nudge(struct twi_breaker *breaker, int64_t now_ms);   /* a flush waits: one try at once */
+void twi_breaker_nudge(struct twi_breaker *breaker, int64_t now_ms);   /* a flush waits: the next try may begin now */
 
 #endif

@@ -1,7 +1,7 @@
-/* pace.c -- see pace.h: a bucket of keys that fills at the rate, and holds two chunks. */
+/* pace.c -- see pace.h. A token bucket of keys: it fills at keys_per_s, holds two chunks, and starts with one. */
 #include "sync/wire/pace.h"
 
-/* A fiftieth of a second's worth, within bounds: few enough not to hold up other clients of Redis. */
+/* One chunk: the keys of 20 ms, at least 8 and at most 1000. That is short enough for other clients of Redis. */
 static int64_t chunk_mkeys(const struct twi_pace *pace) {
     uint32_t keys = pace->keys_per_s / 50;
     if (keys < TWI_PACE_CHUNK_MIN) keys = TWI_PACE_CHUNK_MIN;
@@ -18,7 +18,7 @@ static void fill(struct twi_pace *pace, int64_t now_ms) {
     int64_t most = 2 * chunk_mkeys(pace), passed_ms = now_ms - pace->at_ms;
     if (passed_ms <= 0) return;
     pace->at_ms = now_ms;
-    /* a key a second is a thousandth of a key a millisecond */
+    /* one key per second is one thousandth of a key per millisecond */
     if (passed_ms >= most / pace->keys_per_s + 1)
         pace->allowance_mkeys = most;
     else

@@ -1,5 +1,6 @@
-/* pace.h -- how fast what has piled up is sent once Redis is back: other nodes return at the same time.
- * Pure: time comes from the caller. Always true: while catching up, never more than one chunk ahead of `keys_per_s`. */
+/* pace.h -- how fast an engine sends what has piled up in an outage: other engines come back at the same time.
+ * Always true: while the engine catches up, it has sent at most one chunk more than `keys_per_s` allows since
+ * twi_pace_begin(). The file is pure: time comes from the caller. */
 #ifndef TWI_SYNC_WIRE_PACE_H
 #define TWI_SYNC_WIRE_PACE_H
 
@@ -8,24 +9,24 @@
 #include <stdint.h>
 
 #define TWI_PACE_KEYS_PER_S 200000u /* the default: two fifths of what one Redis takes in batches */
-#define TWI_PACE_CHUNK_MIN 8u       /* so that a quarter of it is two keys of open windows */
-/* The first collection after an outage comes within this, or half the outage. With the wait for the next try
- * (breaker.h) half of all engines have begun after 0.6 s, all of them after 1.5 s. */
+#define TWI_PACE_CHUNK_MIN 8u       /* a quarter of a collection is reserved for open windows: here two keys */
+/* The first collection after an outage comes within this time, or within half the outage if that is shorter. Together
+ * with the wait for the next try (breaker.h), half of all engines have begun after 0.6 s, all of them after 1.5 s. */
 #define TWI_PACE_SPREAD_MAX_MS 500u
 
 struct twi_pace {
     uint32_t keys_per_s;
-    bool catching_up;        /* from the return of Redis until everything has been collected once */
+    bool catching_up;        /* from the moment Redis is back until everything has been collected once */
     int64_t allowance_mkeys; /* thousandths of keys */
     int64_t at_ms;
 };
 
 void twi_pace_begin(struct twi_pace *pace, int64_t now_ms);
-/* How many keys may go now, `most` at most; 0: none for another *wait_ms. */
+/* Returns how many keys may be sent now, at most `most`. 0: none for another *wait_ms. */
 size_t twi_pace_room(struct twi_pace *pace, size_t most, int64_t now_ms, int64_t *wait_ms);
-/* So many went. `whole`: there are no more. */
+/* `keys` keys were collected. `whole`: nothing is left, so the catching up is over. */
 void twi_pace_took(struct twi_pace *pace, size_t keys, bool whole);
-/* How long the first collection waits after an outage of that length. */
+/* Returns how long the first collection waits after an outage of this length. */
 int64_t twi_pace_spread_ms(int64_t outage_ms, uint64_t random);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *   ASKING --thread--> ANSWERED --owner--> freed by the owner
  *   ASKING --owner---> ABANDONED --thread-> freed by the thread
- * One exchange of `state` by each side decides who comes last, and the last one frees. */
+ * Each side exchanges `state` once. Whichever side comes last frees the look-up. */
 #include "sync/wire/resolve.h"
 
 #include <netdb.h>
@@ -63,7 +63,7 @@ struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
     if (!lookup) return NULL;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
     lookup->port = port;
-    sigset_t all, before; /* the host's signals are the host's: none is delivered to our thread */
+    sigset_t all, before; /* the thread blocks all signals: they belong to the host */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_t attributes;
@@ -88,9 +88,9 @@ bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const ch
 }
 
 void twi_lookup_abandon(struct twi_lookup *lookup) {
-    if (twi_swap_acqrel(&lookup->state, ABANDONED) == ANSWERED) lookup_free(lookup); /* R2 again, when it came last */
+    if (twi_swap_acqrel(&lookup->state, ABANDONED) == ANSWERED) lookup_free(lookup); /* R2 again: it came last */
 }
 
 void twi_lookup_forget(struct twi_lookup *lookup) {
-    free(lookup); /* what it found, if anything, cannot be told from what the lost thread was writing: left */
+    free(lookup); /* `found` is left: the lost thread may have been writing it */
 }

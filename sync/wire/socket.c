@@ -1,8 +1,9 @@
-/* socket.c -- the socket is ours: non-blocking, close-on-exec, no SIGPIPE, no delay, every address tried in turn.
+/* socket.c -- a real socket behind the table of socket.h: non-blocking, close-on-exec, no SIGPIPE, TCP_NODELAY.
  *
- *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() walks as far as it can without waiting
- * Always true: `fd` is open exactly in DIALLING and OPEN; an address is tried once per connect. Addresses found by name
- * are forgotten when all of them failed, so that the next attempt asks again. */
+ *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() goes as far as it can without waiting
+ * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect tries each address once, one after the
+ * other. When all have failed, or the caller gives up, the addresses are forgotten, and the next attempt looks the name
+ * up again (a host-driven engine keeps them). */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -21,10 +22,12 @@
 
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 
-struct twi_socket {
+struct link {
     enum state state;
     int fd;
     bool may_thread;
+    char host[TWI_HOST_SIZE];   /* whose addresses stand here, or are being looked up */
+    uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
     struct twi_lookup *lookup;
@@ -32,27 +35,39 @@ struct twi_socket {
     char why[128];
 };
 
-static int fail(struct twi_socket *link, const char *what, const char *detail) {
+static int fail(struct link *link, const char *what, const char *detail) {
     snprintf(link->why, sizeof link->why, "%s: %s", what, detail);
     return -1;
 }
 
-static void fd_close(struct twi_socket *link) {
+static void fd_close(struct link *link) {
     if (link->fd >= 0) close(link->fd); /* EINTR or not, Linux has released it */
     link->fd = -1;
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-/* 1: link->addresses stand; 0: the helper is still asking; -1: failed. */
-static int resolve(struct twi_socket *link, const struct twi_url *url) {
+/* Forgets the addresses of another endpoint, and the look-up of them. */
+static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
+    if (link->port == endpoint->port && strcmp(link->host, endpoint->host) == 0) return;
+    memcpy(link->host, endpoint->host, sizeof link->host);
+    link->port = endpoint->port;
+    if (link->lookup) twi_lookup_abandon(link->lookup);
+    if (link->addresses) freeaddrinfo(link->addresses);
+    link->lookup = NULL;
+    link->addresses = NULL;
+}
+
+/* 1: link->addresses is set; 0: the helper thread is still asking; -1: failed. */
+static int resolve(struct link *link, const struct twi_endpoint *endpoint) {
     const char *why = NULL;
+    turn_to(link, endpoint);
     if (link->addresses) return 1;
     if (!link->lookup) {
-        link->addresses = twi_resolve_digits(url->host, url->port);
+        link->addresses = twi_resolve_digits(endpoint->host, endpoint->port);
         if (link->addresses) return 1;
         if (!link->may_thread) return fail(link, "name", "could not be resolved when the engine was opened");
-        link->lookup = twi_lookup_begin(url->host, url->port);
+        link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
         if (!link->lookup) return fail(link, "name", "no thread could be made to resolve it");
     }
     if (!twi_lookup_end(link->lookup, &link->addresses, &why)) return 0;
@@ -60,8 +75,8 @@ static int resolve(struct twi_socket *link, const struct twi_url *url) {
     return link->addresses ? 1 : fail(link, "name", why ? why : "has no address");
 }
 
-static void addresses_forget(struct twi_socket *link) {
-    if (!link->may_thread || !link->addresses) return; /* a host-driven engine resolved once: it keeps what it has */
+static void addresses_forget(struct link *link) {
+    if (!link->may_thread || !link->addresses) return; /* a host-driven engine keeps its addresses */
     freeaddrinfo(link->addresses);
     link->addresses = NULL;
 }
@@ -71,26 +86,26 @@ static void addresses_forget(struct twi_socket *link) {
 static void socket_set_up(int fd, int family) {
     int on = 1;
     if (family == AF_UNIX) return;
-    /* Both are improvements only: without them it works, slower or blinder. */
+    /* Both are optional. Without them replies are slower, or a dead peer is noticed later. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-/* Begins to connect to one address: 1, 0 or -1 as connect() of the table. */
-static int dial(struct twi_socket *link, int family, const struct sockaddr *address, socklen_t size) {
+/* Begins to connect to one address. Returns 1, 0 or -1, as connect() of the table does. */
+static int dial(struct link *link, int family, const struct sockaddr *address, socklen_t size) {
     link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
-    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: it goes on by itself, as after EINPROGRESS */
-    fail(link, "connect", strerror(errno));               /* a unix socket's EAGAIN, a full backlog, too */
+    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: the attempt goes on, as after EINPROGRESS */
+    fail(link, "connect", strerror(errno));               /* also EAGAIN: the backlog of a unix socket is full */
     fd_close(link);
     return -1;
 }
 
-static int dial_unix(struct twi_socket *link, const struct twi_url *url) {
+static int dial_unix(struct link *link, const struct twi_endpoint *endpoint) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, url->host, strnlen(url->host, sizeof address.sun_path - 1));
+    memcpy(address.sun_path, endpoint->host, strnlen(endpoint->host, sizeof address.sun_path - 1));
     return dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
 }
 
@@ -100,8 +115,8 @@ static int addresses_left(const struct addrinfo *address) {
     return count;
 }
 
-/* Tries addresses from link->address on until one answers or is under way. */
-static int dial_next(struct twi_socket *link, int64_t now_ms, int64_t deadline_ms) {
+/* Tries the addresses from link->address on, until one is connected or under way. */
+static int dial_next(struct link *link, int64_t now_ms, int64_t deadline_ms) {
     for (; link->address; link->address = link->address->ai_next) {
         int64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
         link->dial_deadline_ms = now_ms + left_ms / addresses_left(link->address);
@@ -111,8 +126,8 @@ static int dial_next(struct twi_socket *link, int64_t now_ms, int64_t deadline_m
     return -1;
 }
 
-/* The connection under way: 1 it stands, 0 not yet, -1 it failed (fd closed). */
-static int dial_look(struct twi_socket *link) {
+/* Looks at the attempt under way: 1 connected, 0 not yet, -1 failed (fd is closed). */
+static int dial_look(struct link *link) {
     struct pollfd pollfd = {.fd = link->fd, .events = POLLOUT};
     int ready = poll(&pollfd, 1, 0);
     if (ready == 0 || (ready < 0 && errno == EINTR)) return 0;
@@ -124,30 +139,30 @@ static int dial_look(struct twi_socket *link) {
     return -1;
 }
 
-static int dial_go_on(struct twi_socket *link, int64_t now_ms, int64_t deadline_ms) {
+static int dial_go_on(struct link *link, int64_t now_ms, int64_t deadline_ms) {
     int done = dial_look(link);
     if (done > 0) return 1;
     if (done == 0) {
         bool last = !link->address || !link->address->ai_next;
-        if (last || now_ms < link->dial_deadline_ms) return 0; /* the last one may use all the time there is */
+        if (last || now_ms < link->dial_deadline_ms) return 0; /* the last address may use all the time that is left */
         fail(link, "connect", "no answer");
         fd_close(link);
     }
-    if (!link->address) return -1; /* a unix socket has one */
+    if (!link->address) return -1; /* a unix socket has one address */
     link->address = link->address->ai_next;
     return dial_next(link, now_ms, deadline_ms);
 }
 
-static int link_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms) {
-    struct twi_socket *link = ctx;
+static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
+    struct link *link = ctx;
     int done = 0;
     if (link->state == OPEN) return 1;
     if (link->state == DIALLING) {
         done = dial_go_on(link, now_ms, deadline_ms);
-    } else if (url->is_unix) {
-        done = dial_unix(link, url);
+    } else if (endpoint->is_unix) {
+        done = dial_unix(link, endpoint);
     } else {
-        done = resolve(link, url);
+        done = resolve(link, endpoint);
         if (done == 0) {
             link->state = RESOLVING;
             return 0;
@@ -169,14 +184,14 @@ static bool would_wait(void) {
 }
 
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
-    struct twi_socket *link = ctx;
+    struct link *link = ctx;
     ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
     if (sent >= 0) return sent;
     return would_wait() ? 0 : fail(link, "send", strerror(errno));
 }
 
 static ssize_t link_recv(void *ctx, void *data, size_t size) {
-    struct twi_socket *link = ctx;
+    struct link *link = ctx;
     ssize_t got = recv(link->fd, data, size, 0);
     if (got > 0) return got;
     if (got == 0) return fail(link, "recv", "closed by Redis");
@@ -184,21 +199,54 @@ static ssize_t link_recv(void *ctx, void *data, size_t size) {
 }
 
 static void link_close(void *ctx) {
-    struct twi_socket *link = ctx;
+    struct link *link = ctx;
     fd_close(link);
     link->address = NULL;
-    if (link->state == DIALLING) addresses_forget(link); /* nobody answered in time: ask anew */
-    link->state = IDLE; /* a look-up under way goes on: its answer serves the next attempt */
+    if (link->state == DIALLING) addresses_forget(link); /* no answer in time: look the name up again */
+    link->state = IDLE; /* a look-up under way goes on: the next attempt uses its answer */
 }
 
 static int link_fd(void *ctx, bool *wants_write) {
-    struct twi_socket *link = ctx;
+    struct link *link = ctx;
     *wants_write = link->state == DIALLING;
     return link->fd;
 }
 
 static const char *link_why(void *ctx) {
-    return ((struct twi_socket *)ctx)->why;
+    return ((struct link *)ctx)->why;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void *link_create(void *shared, const struct twi_endpoint *endpoint, bool may_thread) {
+    (void)shared;
+    struct link *link = calloc(1, sizeof *link);
+    if (!link) return NULL;
+    link->fd = -1;
+    link->may_thread = may_thread;
+    if (endpoint && !endpoint->is_unix && !may_thread) {
+        const char *why = NULL;
+        turn_to(link, endpoint);
+        link->addresses = twi_resolve_now(endpoint->host, endpoint->port, &why);
+    }
+    return link;
+}
+
+static void link_destroy(void *ctx) {
+    struct link *link = ctx;
+    if (!link) return;
+    fd_close(link);
+    if (link->lookup) twi_lookup_abandon(link->lookup);
+    if (link->addresses) freeaddrinfo(link->addresses);
+    free(link);
+}
+
+static void link_abandon(void *ctx) {
+    struct link *link = ctx;
+    if (!link) return;
+    if (link->lookup) twi_lookup_forget(link->lookup);
+    link->lookup = NULL;
+    link_destroy(link);
 }
 
 const struct twi_transport twi_socket_transport = {
@@ -208,33 +256,7 @@ const struct twi_transport twi_socket_transport = {
     .close = link_close,
     .fd = link_fd,
     .why = link_why,
+    .create = link_create,
+    .destroy = link_destroy,
+    .abandon = link_abandon,
 };
-
-/* ---- life -------------------------------------------------------------------------------------------------------- */
-
-struct twi_socket *twi_socket_create(const struct twi_url *url, bool may_thread) {
-    struct twi_socket *link = calloc(1, sizeof *link);
-    if (!link) return NULL;
-    link->fd = -1;
-    link->may_thread = may_thread;
-    if (!url->is_unix && !may_thread) {
-        const char *why = NULL;
-        link->addresses = twi_resolve_now(url->host, url->port, &why);
-    }
-    return link;
-}
-
-void twi_socket_destroy(struct twi_socket *link) {
-    if (!link) return;
-    fd_close(link);
-    if (link->lookup) twi_lookup_abandon(link->lookup);
-    if (link->addresses) freeaddrinfo(link->addresses);
-    free(link);
-}
-
-void twi_socket_abandon(struct twi_socket *link) {
-    if (!link) return;
-    if (link->lookup) twi_lookup_forget(link->lookup);
-    link->lookup = NULL;
-    twi_socket_destroy(link);
-}

@@ -1,7 +1,7 @@
 /* socket.h -- the connection: a table of functions over one socket, so that a simulator can stand in for it.  Step 5.
  *
- * Always true: no function waits, none raises a signal; after connect() failed or anything answered -1 the connection
- * is closed by the caller, and what was on it is of unknown outcome. Time comes from the caller. */
+ * Always true: no function waits, and none raises a signal. Time comes from the caller. After connect(), send()
+ * or recv() has returned -1, the caller closes the connection, and the outcome of what was on it is unknown. */
 #ifndef TWI_SYNC_WIRE_SOCKET_H
 #define TWI_SYNC_WIRE_SOCKET_H
 
@@ -10,26 +10,30 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "sync/wire/url.h"
+#include "sync/wire/endpoint.h"
 
 struct twi_transport {
-    /* Begins to connect, or goes on: 1 connected, 0 under way (call again), -1 failed. `deadline_ms`: when the caller
-     * will give up; with several addresses each gets its share of what is left. */
-    int (*connect)(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms);
-    ssize_t (*send)(void *ctx, const void *data, size_t size); /* bytes taken, 0: would wait, -1: broken */
-    ssize_t (*recv)(void *ctx, void *data, size_t size);       /* bytes read, 0: nothing yet, -1: broken or closed */
+    /* Begins to connect, or goes on: 1 connected, 0 under way (call again with the same endpoint), -1 failed. The
+     * caller gives up at `deadline_ms`. If there are several addresses, each gets an equal share of the time left. */
+    int (*connect)(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms);
+    ssize_t (*send)(void *ctx, const void *data, size_t size); /* bytes taken; 0: would wait, -1: broken */
+    ssize_t (*recv)(void *ctx, void *data, size_t size);       /* bytes read; 0: nothing yet, -1: broken or closed */
     void (*close)(void *ctx);                                  /* harmless when not connected */
-    int (*fd)(void *ctx, bool *wants_write);                   /* -1: none; wants_write: while connecting */
-    const char *(*why)(void *ctx);                             /* what went wrong last */
+    int (*fd)(void *ctx, bool *wants_write);                   /* -1: none. wants_write: wait for writing, too */
+    const char *(*why)(void *ctx);                             /* the last error */
+
+    /* Will what went wrong last go wrong again until somebody changes a certificate or an option? NULL: never so. */
+    bool (*is_refused)(void *ctx);
+
+    /* The ctx of one more connection; NULL: no memory. `shared`: what all connections of this kind have in common, a
+     * struct twi_tls for TLS (tls.h); NULL for sockets. `may_thread`: a helper thread looks names up. Otherwise
+     * (host-driven engines) this call looks the name of `endpoint` up, once, and waits; `endpoint` may be NULL, and
+     * then no name can be looked up later. */
+    void *(*create)(void *shared, const struct twi_endpoint *endpoint, bool may_thread);
+    void (*destroy)(void *ctx); /* what create() made, connected or not; NULL is harmless */
+    void (*abandon)(void *ctx); /* the same in a forked child: closes its copy of the descriptor and says nothing */
 };
 
-struct twi_socket;
-extern const struct twi_transport twi_socket_transport; /* its ctx is a struct twi_socket */
-/* `may_thread`: names are looked up by a helper thread; else here and now, once (host-driven engines). NULL: no
- * memory. */
-struct twi_socket *twi_socket_create(const struct twi_url *url, bool may_thread);
-void twi_socket_destroy(struct twi_socket *link);
-void twi_socket_abandon(
-    struct twi_socket *link); /* in a forked child: closes its copy of the descriptor and says nothing */
+extern const struct twi_transport twi_socket_transport; /* sockets, TCP and unix */
 
 #endif

@@ -1,10 +1,14 @@
-/* url.c -- reads a Redis URL. Strict: whatever is not understood is refused by name, so that a typing error never
- * becomes a connection to somewhere else. Always true: nothing of the user part reaches the error text. */
+/* url.c -- reads a Redis URL. The parser is strict: it refuses whatever it does not understand, and names it. So a
+ * typing error never becomes a connection to another server.
+ * Always true: nothing of the user name or the password reaches the error text. */
 #include "sync/wire/url.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
+
+#define REDIS_PORT 6379
+#define SENTINEL_PORT 26379
 
 struct span {
     const char *text;
@@ -22,7 +26,7 @@ static int hex(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Undoes percent-encoding. NULL or what is wrong: a cut or impossible %, a NUL byte, too long. */
+/* Undoes percent-encoding. Returns NULL, or what is wrong: a bad %, a NUL byte, a text that is too long. */
 static const char *decode(struct span in, char *out, size_t room) {
     size_t used = 0;
     for (size_t i = 0; i < in.size; i++) {
@@ -54,29 +58,44 @@ static bool number(struct span in, uint32_t max, uint32_t *value) {
     return true;
 }
 
-/* The scheme, or why it is refused. */
-static const char *parse_scheme(const char **text, bool *is_unix) {
-    static const struct {
-        const char *scheme, *why;
-    } refused[] = {
-        {"rediss://", "rediss:// (TLS) is not supported by this version"},
-        {"redis+cluster://", "redis+cluster:// is not supported by this version"},
-        {"redis+sentinel://", "redis+sentinel:// is not supported by this version"},
-    };
-    if (strncmp(*text, "redis://", 8) == 0) {
-        *text += 8, *is_unix = false;
+struct scheme {
+    const char *text;
+    enum twi_url_kind kind;
+    bool is_tls, is_unix;
+};
+
+static const struct scheme schemes[] = {
+    {"redis://", TWI_URL_ONE, false, false},
+    {"rediss://", TWI_URL_ONE, true, false},
+    {"redis+cluster://", TWI_URL_CLUSTER, false, false},
+    {"rediss+cluster://", TWI_URL_CLUSTER, true, false},
+    {"redis+sentinel://", TWI_URL_SENTINEL, false, false},
+    {"rediss+sentinel://", TWI_URL_SENTINEL, true, false},
+    {"valkey://", TWI_URL_ONE, false, false},
+    {"valkeys://", TWI_URL_ONE, true, false},
+    {"valkey+cluster://", TWI_URL_CLUSTER, false, false},
+    {"valkeys+cluster://", TWI_URL_CLUSTER, true, false},
+    {"valkey+sentinel://", TWI_URL_SENTINEL, false, false},
+    {"valkeys+sentinel://", TWI_URL_SENTINEL, true, false},
+    {"unix://", TWI_URL_ONE, false, true},
+};
+
+/* Reads the scheme. Returns NULL, or why the scheme is refused. */
+static const char *parse_scheme(const char **text, struct twi_url *url) {
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t size = strlen(schemes[i].text);
+        if (strncmp(*text, schemes[i].text, size) != 0) continue;
+        *text += size;
+        url->kind = schemes[i].kind;
+        url->is_tls = schemes[i].is_tls;
+        url->is_unix = schemes[i].is_unix;
         return NULL;
     }
-    if (strncmp(*text, "unix://", 7) == 0) {
-        *text += 7, *is_unix = true;
-        return NULL;
-    }
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (strncmp(*text, refused[i].scheme, strlen(refused[i].scheme)) == 0) return refused[i].why;
-    return "must begin with redis:// or unix://";
+    return "must begin with redis:// or unix:// (or rediss://, redis+cluster://, redis+sentinel://)";
 }
 
-/* user:password@, :password@ or user@ (a user without a password is refused: it would log in as somebody else). */
+/* Reads user:password@ or :password@. A user without a password (user@) is refused: without AUTH the connection would
+ * act as the default user. */
 static const char *parse_login(struct span *rest, struct twi_url *url) {
     const char *slash = memchr(rest->text, '/', rest->size);
     size_t authority = slash ? (size_t)(slash - rest->text) : rest->size;
@@ -96,53 +115,113 @@ static const char *parse_login(struct span *rest, struct twi_url *url) {
     return NULL;
 }
 
-static const char *parse_port(struct span in, struct twi_url *url) {
-    uint32_t port = 0;
-    if (!number(in, 65535, &port) || port == 0) return "the port must be a number from 1 to 65535";
-    url->port = (uint16_t)port;
+/* ---- seeds ------------------------------------------------------------------------------------------------------- */
+
+static const char bad_port[] = "the port must be a number from 1 to 65535";
+
+/* Where the next host of `hosts` begins. */
+static size_t hosts_end(const struct twi_url *url) {
+    if (url->seed_count == 0) return 0;
+    size_t last = url->seeds[url->seed_count - 1].host_at;
+    return last + strlen(url->hosts + last) + 1;
+}
+
+/* Decoded, a text is never longer than it was in the URL, and a comma leaves the room for a NUL: so all fit. */
+static const char *add_seed(struct twi_url *url, struct span host, uint16_t port, size_t size_max) {
+    size_t at = hosts_end(url), room = sizeof url->hosts - at;
+    const char *why = decode(host, url->hosts + at, room < size_max ? room : size_max);
+    if (why) return why;
+    url->seeds[url->seed_count++] = (struct twi_url_seed){.host_at = (uint16_t)at, .port = port};
     return NULL;
 }
 
+/* Cuts "[host]" or "[host]:port". */
+static const char *split_brackets(struct span authority, struct span *host, struct span *port) {
+    const char *close = memchr(authority.text, ']', authority.size);
+    if (!close) return "an IPv6 address must end with ]";
+    *host = (struct span){authority.text + 1, (size_t)(close - authority.text - 1)};
+    size_t used = (size_t)(close + 1 - authority.text);
+    if (!memchr(host->text, ':', host->size)) return "brackets are for IPv6 addresses";
+    if (used == authority.size) return NULL;
+    if (authority.text[used] != ':') return "only a port may follow ]";
+    *port = (struct span){authority.text + used + 1, authority.size - used - 1};
+    return NULL;
+}
+
+/* Cuts "host", "host:port" or what stands in brackets. `port` without a text: none is given. */
+static const char *split(struct span authority, struct span *host, struct span *port) {
+    *port = (struct span){NULL, 0};
+    if (authority.size && authority.text[0] == '[') return split_brackets(authority, host, port);
+    *host = authority;
+    const char *colon = memchr(authority.text, ':', authority.size);
+    if (!colon) return NULL;
+    host->size = (size_t)(colon - authority.text);
+    *port = (struct span){colon + 1, authority.size - host->size - 1};
+    return memchr(port->text, ':', port->size) ? "an IPv6 address must stand in brackets" : NULL;
+}
+
 static const char *parse_host(struct span authority, struct twi_url *url) {
-    struct span host = authority, port = {NULL, 0};
-    if (authority.size && authority.text[0] == '[') {
-        const char *close = memchr(authority.text, ']', authority.size);
-        if (!close) return "an IPv6 address must end with ]";
-        host = (struct span){authority.text + 1, (size_t)(close - authority.text - 1)};
-        size_t used = (size_t)(close + 1 - authority.text);
-        if (used < authority.size) {
-            if (authority.text[used] != ':') return "only a port may follow ]";
-            port = (struct span){authority.text + used + 1, authority.size - used - 1};
-            if (port.size == 0) return "the port must be a number from 1 to 65535";
-        }
-        if (!memchr(host.text, ':', host.size)) return "brackets are for IPv6 addresses";
-    } else {
-        const char *colon = memchr(authority.text, ':', authority.size);
-        if (colon) {
-            host.size = (size_t)(colon - authority.text);
-            port = (struct span){colon + 1, authority.size - host.size - 1};
-            if (memchr(port.text, ':', port.size)) return "an IPv6 address must stand in brackets";
-            if (port.size == 0) return "the port must be a number from 1 to 65535";
-        }
-    }
+    struct span host, port_text;
+    uint32_t port = url->kind == TWI_URL_SENTINEL ? SENTINEL_PORT : REDIS_PORT;
+    const char *why = split(authority, &host, &port_text);
+    if (why) return why;
+    if (port_text.text && (!number(port_text, 65535, &port) || port == 0)) return bad_port;
     if (host.size == 0) return "the host is missing";
     for (size_t i = 0; i < host.size; i++)
         if ((unsigned char)host.text[i] <= ' ' || host.text[i] == ',' || host.text[i] == 127)
-            return "the host contains a character that no host name has";
-    const char *why = decode(host, url->host, sizeof url->host);
+            return "the host contains a character that no host name has (lists: redis+cluster://, redis+sentinel://)";
+    why = add_seed(url, host, (uint16_t)port, TWI_HOST_SIZE);
     if (why) return strcmp(why, "is too long") == 0 ? "the host is too long" : "the host is wrongly encoded";
-    return port.text ? parse_port(port, url) : NULL;
+    return NULL;
+}
+
+/* Hosts with commas between them. */
+static const char *parse_hosts(struct span list, struct twi_url *url) {
+    if (list.size == 0) return "the list of hosts is empty: the host is missing";
+    for (;;) {
+        const char *comma = memchr(list.text, ',', list.size);
+        struct span host = {list.text, comma ? (size_t)(comma - list.text) : list.size};
+        if (url->seed_count == TWI_URL_SEEDS_MAX) return "more than 64 hosts";
+        const char *why = parse_host(host, url);
+        if (why || !comma) return why;
+        list = (struct span){comma + 1, list.size - host.size - 1};
+    }
+}
+
+/* ---- what follows the hosts -------------------------------------------------------------------------------------- */
+
+/* "" or a number. */
+static const char *parse_db(struct span db, struct twi_url *url) {
+    if (db.size == 0 || number(db, 999999, &url->db)) return NULL;
+    return "the database must be a number, as in redis://host:6379/0";
+}
+
+/* name, name/ or name/db */
+static const char *parse_master(struct span path, struct twi_url *url) {
+    const char *slash = memchr(path.text, '/', path.size);
+    struct span name = {path.text, slash ? (size_t)(slash - path.text) : path.size};
+    if (name.size == 0) return "the name of the master is missing, as in redis+sentinel://host:26379/name";
+    if (decode(name, url->master, sizeof url->master) != NULL) return "the name of the master is wrongly encoded";
+    return slash ? parse_db((struct span){slash + 1, path.size - name.size - 1}, url) : NULL;
+}
+
+static const char *parse_path(struct span path, struct twi_url *url) {
+    if (url->kind == TWI_URL_SENTINEL) return parse_master(path, url);
+    if (url->kind == TWI_URL_ONE) return parse_db(path, url);
+    return path.size ? "a cluster has no databases: nothing may follow its hosts" : NULL;
 }
 
 static const char *parse_redis(struct span rest, struct twi_url *url) {
+    for (size_t i = 0; i < rest.size; i++)
+        if (rest.text[i] == '?' || rest.text[i] == '#')
+            return "? and # are not understood here: a database is /N, all else stands in tw_options";
     const char *slash = memchr(rest.text, '/', rest.size);
     struct span authority = {rest.text, slash ? (size_t)(slash - rest.text) : rest.size};
-    if (memchr(rest.text, '?', rest.size) || memchr(rest.text, '#', rest.size))
-        return "? and # are not understood here";
-    const char *why = parse_host(authority, url);
-    if (why || !slash || slash + 1 == rest.text + rest.size) return why;
-    struct span db = {slash + 1, rest.size - authority.size - 1};
-    return number(db, 999999, &url->db) ? NULL : "the database must be a number, as in redis://host:6379/0";
+    const char *why = url->kind == TWI_URL_ONE ? parse_host(authority, url) : parse_hosts(authority, url);
+    if (why) return why;
+    struct span path = {rest.text + rest.size, 0};
+    if (slash) path = (struct span){slash + 1, rest.size - authority.size - 1};
+    return parse_path(path, url);
 }
 
 static const char *parse_unix(struct span rest, struct twi_url *url) {
@@ -150,8 +229,7 @@ static const char *parse_unix(struct span rest, struct twi_url *url) {
     struct span path = {rest.text, mark ? (size_t)(mark - rest.text) : rest.size};
     if (path.size == 0 || path.text[0] != '/')
         return "the path of a unix socket must be absolute, as in unix:///run/redis.sock";
-    const char *why = decode(path, url->host, sizeof url->host);
-    if (!why && strlen(url->host) >= sizeof((struct sockaddr_un *)0)->sun_path) why = "is too long";
+    const char *why = add_seed(url, path, 0, sizeof((struct sockaddr_un *)0)->sun_path);
     if (why)
         return strcmp(why, "is too long") == 0 ? "the path is longer than a unix socket's can be (107 bytes)"
                                                : "the path is wrongly encoded";
@@ -166,8 +244,7 @@ bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t er
     memset(url, 0, sizeof *url);
     if (strnlen(text, TWI_URL_SIZE_MAX + 1) > TWI_URL_SIZE_MAX)
         return fail(error, error_size, "is longer than 2048 bytes");
-    url->port = 6379;
-    const char *why = parse_scheme(&text, &url->is_unix);
+    const char *why = parse_scheme(&text, url);
     if (!why) {
         struct span rest = {text, strlen(text)};
         why = parse_login(&rest, url);
@@ -182,9 +259,8 @@ void twi_url_wipe(struct twi_url *url) {
     explicit_bzero(url, sizeof *url);
 }
 
-void twi_url_name(const struct twi_url *url, char *out, size_t size) {
-    if (url->is_unix)
-        snprintf(out, size, "%s", url->host);
-    else
-        snprintf(out, size, strchr(url->host, ':') ? "[%s]:%u" : "%s:%u", url->host, url->port);
+struct twi_endpoint twi_url_seed(const struct twi_url *url, uint32_t i) {
+    struct twi_endpoint endpoint = {.is_unix = url->is_unix, .is_tls = url->is_tls, .port = url->seeds[i].port};
+    snprintf(endpoint.host, sizeof endpoint.host, "%s", url->hosts + url->seeds[i].host_at);
+    return endpoint;
 }

@@ -1,18 +1,20 @@
 /* wire.c -- encodes commands, decodes replies; the one file that includes hiredis (0.14.1, or 1.0 and later).
  *
- * hiredis' parser calls us for each element; we keep the elements in one flat array and their texts in one block, so
- * that a reply of a thousand totals costs no allocation once the reader is warm, and every bound is checked as the
- * element begins, before anything is reserved for it. hiredis never sees a socket here.
- * Always true: `nodes` hold the reply under construction or the last whole one; texts are offsets until it is whole. */
+ * The parser of hiredis calls this file for each element. The elements lie in one flat array and their texts in one
+ * block. So a reply of a thousand totals costs no allocation once the reader is warm. Count and depth are checked
+ * when an element begins, and an array that announces too many elements is refused at once. hiredis never sees a socket
+ * here.
+ * Always true: `nodes` holds the reply under construction, or the last whole one. Texts are offsets until the reply is
+ * whole. */
 #include "sync/wire/wire.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <hiredis/hiredis.h>
+
+#include "engine/base/decimal.h"
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
@@ -21,11 +23,14 @@ static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
     if (bytes->room - bytes->size > size) return true;
     size_t room = bytes->room ? bytes->room * 2 : 512;
     while (room - bytes->size <= size) room *= 2;
-    char *data = realloc(bytes->data, room);
+    char *data = malloc(room); /* not realloc(): the old block may have held a password, so it is wiped */
     if (!data) {
         bytes->failed = true;
         return false;
     }
+    if (bytes->size > 0) memcpy(data, bytes->data, bytes->size + 1);
+    if (bytes->data) explicit_bzero(bytes->data, bytes->room);
+    free(bytes->data);
     bytes->data = data;
     bytes->room = room;
     return true;
@@ -35,7 +40,7 @@ void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size) {
     if (size == 0 || !bytes_make_room(bytes, size)) return;
     memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
-    bytes->data[bytes->size] = '\0'; /* whoever reads a number in it stops at the end */
+    bytes->data[bytes->size] = '\0'; /* a parser of numbers stops here */
 }
 
 void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size) {
@@ -56,11 +61,12 @@ void twi_bytes_free(struct twi_bytes *bytes) {
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
-/* "*3\r\n", "$12\r\n": a sign, a length, the end of a line. */
+/* "*3\r\n" or "$12\r\n". */
 static void put_length(struct twi_bytes *out, char sign, size_t length) {
-    char text[32];
-    int size = snprintf(text, sizeof text, "%c%zu\r\n", sign, length);
-    twi_bytes_add(out, text, (size_t)size);
+    char text[1 + TWI_DECIMAL_MAX + 2], *end = text + sizeof text - 2, *at = twi_decimal_before(end, length);
+    *--at = sign;
+    memcpy(end, "\r\n", 2);
+    twi_bytes_add(out, at, (size_t)(end + 2 - at));
 }
 
 void twi_wire_begin(struct twi_bytes *out, size_t argument_count) {
@@ -84,13 +90,15 @@ void twi_wire_begin_script(struct twi_bytes *out, const struct twi_script_source
 }
 
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value) {
-    char text[24];
-    twi_wire_put(out, text, (size_t)snprintf(text, sizeof text, "%" PRId64, value));
+    char text[1 + TWI_DECIMAL_MAX], *end = text + sizeof text;
+    char *at = twi_decimal_before(end, value < 0 ? -(uint64_t)value : (uint64_t)value);
+    if (value < 0) *--at = '-';
+    twi_wire_put(out, at, (size_t)(end - at));
 }
 
 void twi_wire_put_u64(struct twi_bytes *out, uint64_t value) {
-    char text[24];
-    twi_wire_put(out, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
+    char text[TWI_DECIMAL_MAX], *end = text + sizeof text, *at = twi_decimal_before(end, value);
+    twi_wire_put(out, at, (size_t)(end - at));
 }
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
@@ -111,7 +119,7 @@ static uint32_t depth_of(const redisReadTask *task) {
     return depth;
 }
 
-/* A new node at the end; NULL past a bound or without memory, which hiredis turns into a broken parser. */
+/* Appends a node. NULL: past a bound, or no memory; hiredis then reports an error. */
 static struct twi_node *node_add(const redisReadTask *task, enum twi_node_type type) {
     struct twi_reader *reader = task->privdata;
     uint32_t depth = depth_of(task);
@@ -133,11 +141,11 @@ static enum twi_node_type text_type(int type) {
     return type == REDIS_REPLY_STATUS ? TWI_NODE_STATUS : TWI_NODE_STRING;
 }
 
-/* hiredis only asks that what we return is not NULL; the reader itself will do for every element. */
+/* hiredis needs any pointer but NULL for an element: each of these functions returns the reader. */
 static void *on_string(const redisReadTask *task, char *data, size_t size) {
     struct twi_reader *reader = task->privdata;
     if (task->type != REDIS_REPLY_STRING && task->type != REDIS_REPLY_STATUS && task->type != REDIS_REPLY_ERROR)
-        return NULL; /* types of a later protocol, which we never asked for */
+        return NULL; /* types of a later protocol, which is never requested */
     if (reader->text_room - reader->text_size < size + 1) {
         size_t room = reader->text_room ? reader->text_room * 2 : 1024;
         while (room - reader->text_size < size + 1) room *= 2;
@@ -148,7 +156,7 @@ static void *on_string(const redisReadTask *task, char *data, size_t size) {
     }
     struct twi_node *node = node_add(task, text_type(task->type));
     if (!node) return NULL;
-    node->integer = (int64_t)reader->text_size; /* an offset until the reply is whole: the block may still move */
+    node->integer = (int64_t)reader->text_size; /* an offset until the reply is whole: `text` may still move */
     node->size = size;
     if (size) memcpy(reader->text + reader->text_size, data, size);
     reader->text[reader->text_size + size] = '\0';
@@ -182,7 +190,7 @@ static void *on_nil(const redisReadTask *task) {
 }
 
 static void on_free(void *object) {
-    (void)object; /* the nodes are the reader's */
+    (void)object; /* the reader owns the nodes */
 }
 
 #if HIREDIS_MAJOR >= 1
@@ -219,7 +227,7 @@ struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits) {
         return NULL;
     }
     reader->parser->privdata = reader;
-    reader->parser->maxbuf = 0; /* hiredis asserts that shrinking an idle buffer cannot fail; without memory it can */
+    reader->parser->maxbuf = 0; /* hiredis asserts that shrinking an idle buffer succeeds; without memory it fails */
     return reader;
 }
 
@@ -233,7 +241,7 @@ void twi_reader_free(struct twi_reader *reader) {
 
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
     if (reader->bad) return false;
-    /* Bytes that wait within the parser, those of earlier, whole replies among them: one bound for all of it. */
+    /* One bound for all bytes that wait in the parser: also those of whole replies that were not taken yet. */
     size_t waiting = reader->parser->len - reader->parser->pos;
     if (size > reader->limits.bytes_max || waiting > reader->limits.bytes_max - size ||
         redisReaderFeed(reader->parser, data, size) != REDIS_OK)
@@ -241,7 +249,7 @@ bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
     return !reader->bad;
 }
 
-/* Elements arrive before their array is whole, so their texts count against the bound, too. */
+/* Elements are kept before their array is whole, so their texts count against the bound, too. */
 static bool within_bounds(const struct twi_reader *reader) {
     return reader->text_size <= reader->limits.bytes_max;
 }

@@ -1,8 +1,8 @@
-/* wire.h -- bytes of the Redis protocol apart from sockets: commands out, replies in.  Steps 4 and 6 of the flow.
+/* wire.h -- the bytes of the Redis protocol: commands out, replies in.  Steps 4 and 6 of the flow.
  * No sockets, no clock, no globals. wire.c is the one file that includes hiredis.
  *
- * Always true: a command is made of counted arguments, never of a format; a reply is bounded in bytes, elements and
- * depth before it is complete, so that a hostile server costs a dropped connection and no more. */
+ * Always true: a command is made of counted arguments, never of a format. Bounds on bytes, elements and depth hold
+ * before a reply is complete, so a hostile server costs a dropped connection and no more. */
 #ifndef TWI_SYNC_WIRE_WIRE_H
 #define TWI_SYNC_WIRE_WIRE_H
 
@@ -12,8 +12,8 @@
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
-/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. Behind its
- * bytes, if it ever had any, stands a NUL. */
+/* A buffer that grows. If it cannot grow, `failed` stays set, so the caller checks once after several appends. A NUL
+ * follows the bytes that were added last. */
 struct twi_bytes {
     char *data;
     size_t size, room;
@@ -23,17 +23,17 @@ struct twi_bytes {
 void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size);
 void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size);
 void twi_bytes_free(struct twi_bytes *bytes);
-/* Overwrites everything it ever held: passwords pass through here. The buffer stays usable. */
+/* Empties the buffer and overwrites all of its memory, because passwords pass through it. The buffer stays usable. */
 void twi_bytes_wipe(struct twi_bytes *bytes);
 
-/* A script: its text, and its SHA-1, by which a Redis that knows it runs it. */
+/* A script: its text, and its SHA-1. A Redis that knows the script runs it by the SHA-1. */
 struct twi_script_source {
     const char *text, *sha1;
 };
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
-void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly so many of: */
+void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly that many of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
 void twi_wire_put_text(struct twi_bytes *out, const char *text);
 /* Begins a call of a script by its SHA-1, or with its text where Redis may not know it (`eval`). Then exactly `count`
@@ -47,12 +47,12 @@ void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
 enum twi_wire {
     TWI_WIRE_DONE, /* a whole reply */
     TWI_WIRE_MORE, /* keep the bytes, read on */
-    TWI_WIRE_BAD   /* not the protocol, or past a bound: drop the connection, what was on it is of unknown outcome */
+    TWI_WIRE_BAD   /* not the protocol, or past a bound: drop the connection; what was on it is of unknown outcome */
 };
 
 enum twi_node_type { TWI_NODE_NIL, TWI_NODE_INTEGER, TWI_NODE_STRING, TWI_NODE_STATUS, TWI_NODE_ERROR, TWI_NODE_ARRAY };
 
-/* A reply is its nodes in the order of the wire: an array, then its elements (each with its own, if it is an array). */
+/* One element of a reply. The nodes stand in the order of the wire: an array, then its elements, to any depth. */
 struct twi_node {
     enum twi_node_type type;
     uint32_t depth;   /* 0: the reply itself */
@@ -62,22 +62,23 @@ struct twi_node {
 };
 
 struct twi_wire_limits {
-    size_t bytes_max;   /* one reply, as it stands on the wire */
-    size_t nodes_max;   /* its elements, of all depths */
+    size_t bytes_max;   /* of one reply, on the wire */
+    size_t nodes_max;   /* elements of one reply, of all depths */
     uint32_t depth_max; /* arrays within arrays */
 };
 
 struct twi_reader;
 struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits); /* NULL: no memory */
 void twi_reader_free(struct twi_reader *reader);
-/* Takes bytes that came. False: no memory, or too many bytes without a reply being taken. */
+/* Takes bytes that were received. False: no memory, or more bytes are waiting than `bytes_max`. */
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size);
-/* The next reply; its nodes are valid until the next call with this reader. After BAD: always BAD. */
+/* Returns the next reply. Its nodes are valid until the next call with this reader. After BAD it always returns BAD. */
 enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node **nodes, size_t *count);
 
-/* Is the node's text this word, or does it begin with it, followed by a space or the end? */
+/* Is the node's text this word, or does it begin with this word and a space? */
 bool twi_node_is(const struct twi_node *node, const char *word);
-/* The node as a whole number: an INTEGER, or a STRING that spells one. False: it is none. */
+/* Reads the node as a whole number: an INTEGER, or a STRING of digits. False: it is neither. The unsigned form reads a
+ * STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
 

@@ -4,7 +4,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 23
+plan 29
 
 # Keys with a tab, a backslash, broken UTF-8, a control byte, a NUL, an umlaut, quotes.
 {
@@ -136,3 +136,42 @@ run 0 count --format tsv --output tsv "$work/ties" && sort_rows <"$work/out" >"$
 ok $? 'equal counts: by key in byte order, with and without --top'
 run 0 count --format tsv --top 2 "$work/ties" && grep -q '(998 more keys)' "$work/out"
 ok $? 'table: what --top leaves out is summed up'
+
+# Distinct values: three clients of page a in the first hour, one of them twice; two of page b; one in the next hour.
+visit() { # CLIENT TIME PAGE USER
+    printf '%s - %s [17/May/2015:%s +0000] "GET /%s HTTP/1.1" 200 1 "-" "x"\n' "$1" "$4" "$2" "$3"
+}
+{
+    visit 10.0.0.1 10:00:00 a ann
+    visit 10.0.0.2 10:10:00 a ann
+    visit 10.0.0.1 10:20:00 a bob
+    visit 10.0.0.3 10:59:59 a ann
+    visit 10.0.0.1 10:00:00 b ann
+    visit 10.0.0.2 10:00:01 b ann
+    visit 10.0.0.1 09:59:59 a ann
+} >"$work/visits"
+{
+    printf '2015-05-17T09:00:00Z\tGET /a HTTP/1.1\t1\n'
+    printf '2015-05-17T10:00:00Z\tGET /a HTTP/1.1\t3\n2015-05-17T10:00:00Z\tGET /b HTTP/1.1\t2\n'
+} >"$work/want"
+run 0 count --key 5 --distinct 1 --output tsv "$work/visits" && same "$work/out" "$work/want" && err_is_empty
+ok $? '--distinct: different clients of each page, by hour'
+printf '2015-05-17T00:00:00Z\tGET /a HTTP/1.1\t4\n2015-05-17T00:00:00Z\tGET /b HTTP/1.1\t2\n' >"$work/want"
+run 0 count --key 5 --distinct 1,3 --window 1d --output tsv "$work/visits" && same "$work/out" "$work/want"
+ok $? '--distinct of several fields: their different combinations'
+run 0 count --key 5 --distinct 1 --top 1 "$work/visits" && grep -q '^Sun 2015-05-17 10:00 UTC  2 keys$' "$work/out" &&
+    grep -q '(1 more key)' "$work/out" && ! grep -q 'counts in' "$work/out"
+ok $? '--distinct, table: estimates of several keys are not summed up'
+{
+    printf '1431857103\tk\tx\n1431857103\tk\t\n1431857103\tk\tx\n1431857103\tk\ty\ty\n1431857103\tk\n'
+    head -c 30000 /dev/zero | tr '\0' z | sed 's/^/1431857103\tlong\t/'
+} >"$work/tsv3"
+printf '2015-05-17T10:00:00Z\tk\t3\n2015-05-17T10:00:00Z\tlong\t1\n' >"$work/want"
+run 0 count --format tsv --distinct 3 --output tsv "$work/tsv3" && same "$work/out" "$work/want" &&
+    err_has "1 line skipped, first: $work/tsv3:5: no tab after the key"
+ok $? '--distinct 3 of tsv: elements are bytes of any size, none included'
+run 1 count --distinct 10 "$work/visits" && err_has 'fewer fields than --key and --distinct need'
+ok $? '--distinct of a field that no line has'
+run 0 count --key host --distinct client --format vhost_combined --output tsv "$work/vhost" &&
+    grep -q "intranet:80${tab}1" "$work/out"
+ok $? '--distinct behind a virtual host'

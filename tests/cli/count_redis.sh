@@ -14,7 +14,7 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     echo '1..0 # SKIP built without Redis'
     exit 0
 }
-plan 12
+plan 14
 
 # Every counter as "name<TAB>value", sorted.
 contents() {
@@ -63,6 +63,28 @@ run 2 count --format tsv --redis "$url" --redis-key 'hits:%k' "$work/log" && err
 ok $? 'names that are alike for two windows are wrong usage'
 run 2 count --format tsv --redis 'http://example.com' "$work/log" && err_has '--redis'
 ok $? 'a URL that is none of Redis is wrong usage'
+
+# Each line's key is an element of one of three keys. PFCOUNT says what was printed; a second run changes nothing.
+awk -F "$tab" '{ print $1 "\tpage" NR % 3 "\t" $2 }' "$work/log" >"$work/visits"
+run 0 count --format tsv --window 7d --distinct 3 --output tsv --redis "$url" --redis-key 'seen:%k:%Y%m%d' "$work/visits" &&
+    cp "$work/out" "$work/seen" &&
+    run 0 count --format tsv --window 7d --distinct 3 --output tsv --redis "$url" --redis-key 'seen:%k:%Y%m%d' "$work/visits" &&
+    same "$work/out" "$work/seen" && [ "$(wc -l <"$work/seen")" -ge 3 ] &&
+    awk -F "$tab" '{ gsub(/-/, "", $1); print "PFCOUNT seen:" $2 ":" substr($1, 1, 8) }' "$work/seen" | ask >"$work/asked" &&
+    cut -f 3 "$work/seen" >"$work/estimates" && same "$work/asked" "$work/estimates"
+ok $? '--distinct: PFCOUNT has the estimates that were printed, after a second run, too'
+
+# Redis stands still for half of a second, as on a busy machine.
+{
+    printf '1431857103\tpaused\n'
+    sleep 0.5
+    kill -STOP "$redis"
+    printf '1431857103\tpaused\n'
+    sleep 0.5
+    kill -CONT "$redis"
+} | "$tool" count --follow --format tsv --redis "$url" - >"$work/out" 2>"$work/err"
+[ $? -eq 0 ] && err_is_empty && [ "$(ask GET count:paused:2015051710)" = 2 ]
+ok $? 'a Redis that is slow for a moment is no outage'
 
 # Redis goes away while the log is read, and comes back.
 ask FLUSHALL >/dev/null

@@ -5,7 +5,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 53
+plan 56
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 printf '2015-05-17T10:00:00Z\t10.0.0.1\t1\n' >"$work/one"
@@ -34,6 +34,9 @@ refused 'a window of 200 years' "--window '73000d'" count --window 73000d "$work
 refused 'a window of eleven years, with the longest that there is' 'up to 3660d' count --window 4000d "$work/log"
 run 0 count --window 3660d "$work/log"
 ok $? 'the longest that it names is taken'
+refused 'distinct values of no field' "--distinct '0'" count --distinct 0 "$work/log"
+refused 'distinct values of another field of tsv' '--distinct 3' count --format tsv --distinct 4 "$work/log"
+refused 'distinct hosts of a format without one' '--distinct host' count --format dpkg --distinct host "$work/log"
 refused 'a host as the key of a format without one' '--key host' count --format dpkg --key host "$work/log"
 refused 'an offset that is none' "--utc-offset '8'" count --utc-offset 8 "$work/log"
 refused 'an offset past 14 hours' "--utc-offset '+15:00'" count --utc-offset +15:00 "$work/log"

@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..24
+echo 1..28
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -57,12 +57,22 @@ grep -qx "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommen
 ok $? 'and prints the one line to run, with what is missing and nothing else'
 [ ! -e "$work/apt" ]
 ok $? 'and has not tried'
+grep -q 'not root, and no sudo works here without a password' "$work/err"
+ok $? 'and says why'
+mkdir "$work/few"
+for tool in dpkg-query id; do ln -s "$work/bin/$tool" "$work/few/$tool"; done
+ln -s "$(command -v dirname)" "$work/few/dirname"
+PATH=$work/few "$root/dev" test >"$work/out" 2>"$work/err" </dev/null
+[ $? -eq 3 ] && grep -qx "su -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server'" "$work/err"
+ok $? 'where there is no sudo, the line begins with su'
 stand_in sudo 'echo "$@" >>'"$work/sudo"'; case $2 in true) exit 0 ;; *) exit 100 ;; esac'
 run 3 run && grep -q 'install libck-dev redis-server$' "$work/sudo"
 ok $? 'an installation that fails is said so, with the same line'
 
 run 0 check list && grep -q format "$work/out" && ! grep -q . "$work/err"
 ok $? 'naming the steps of the check installs nothing'
+run 2 check tyde && grep -q 'no step tyde; there are: format' "$work/err"
+ok $? 'nor does a step that there is not'
 
 # A tree of its own, with a build that says much: the command is made there.
 mkdir -p "$work/tree/build" "$work/tree/scripts"
@@ -70,6 +80,7 @@ cp "$root/dev" "$work/tree/dev"
 cp "$root/scripts/count_tests.py" "$work/tree/scripts/"
 stand_in dpkg-query 'printf installed'
 stand_in meson 'seq -f "meson line %g" 40; mkdir -p "$2"; : >"$2/build.ninja"'
+stand_in cc 'echo some-triplet'
 stand_in ninja 'seq -f "[%g/140] Compiling" 140; echo "$@" >>'"$work/ninja"'
 mkdir -p "$2/tools" && printf "#!/bin/sh\necho the command: \"\$@\"\n" >"$2/tools/tallywheel" && chmod +x "$2/tools/tallywheel"'
 (root=$work/tree && run 0 run count x)
@@ -77,6 +88,8 @@ mkdir -p "$2/tools" && printf "#!/bin/sh\necho the command: \"\$@\"\n" >"$2/tool
 ok $? 'run builds without a word but one line'
 grep -q ' product$' "$work/ninja"
 ok $? 'and builds the libraries with the command'
+[ ! -e /etc/debian_version ] || grep -q -- '-Dlibdir=lib/some-triplet$' "$work/tree/build/dev-options"
+ok $? 'on a Debian the libraries are installed where its compiler looks for them'
 (root=$work/tree && run 0 run count x)
 [ "$(cat "$work/out")" = 'the command: count x' ] && [ ! -s "$work/err" ]
 ok $? 'a second run says nothing of its own'

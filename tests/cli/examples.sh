@@ -6,7 +6,7 @@ tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 beside=${tool%with_redis}
-plan 12
+plan 17
 tool=${beside}event_time
 run 0 && [ "$(tr '\n' ';' <"$work/out")" = 'search: 2 errors two hours ago, 1 now; 1 line too old;disk: 3 errors dealt with;' ]
 ok $? 'lines of a log are counted in their own hour'
@@ -16,8 +16,14 @@ ok $? 'what one quota denies costs the other nothing, and of a limit there is wh
 tool=${beside}metrics
 run 0 && [ "$(cat "$work/out")" = 'tallywheel_increments_total{service="films"} 42' ]
 ok $? 'a page is written after the engine has stopped'
+tool=${beside}dimensions
+run 0 && [ "$(cat "$work/out")" = 'this server: views 1000 likes 100 shares 10' ]
+ok $? 'the dimensions of an article are read together'
+tool=${beside}ranking
+run 0 && [ "$(head -n 2 "$work/out" | tr -s ' ' | tr '\n' ';')" = '1. newcomer 11000;2. evergreen 5000;' ]
+ok $? 'a list of the hour and one of the day are merged'
 if ! redis_is_installed; then
-    for rest in 4 5 6 7 8 9 10 11 12; do echo "ok $rest # SKIP redis-server is not installed"; done
+    for rest in 6 7 8 9 10 11 12 13 14 15 16 17; do echo "ok $rest # SKIP redis-server is not installed"; done
     exit 0
 fi
 tool=${beside}with_redis
@@ -46,3 +52,11 @@ run 0 && [ "$(tr '\n' ';' <"$work/out")" = '2 of 5 downloads had to wait, 1 coul
 ok $? 'a slot that is given back is free, and a lock has one holder'
 run 0 && [ "$(tail -n 1 "$work/out")" = 'cleaned up alone' ]
 ok $? 'who comes next has the lock at once'
+tool=${beside}dimensions
+run 0 && [ "$(tail -n 1 "$work/out")" = 'all servers: likes 100 shares 10 views 1000' ]
+ok $? 'Redis has what two servers counted of an article'
+[ "$(ask HGET articles:article:7 views)" = 1000 ]
+ok $? 'and says so itself'
+tool=${beside}ranking
+run 0 && [ "$(head -n 1 "$work/out" | tr -s ' ')" = '1. newcomer 11000' ] && grep -qx 'newcomer is number 1 of the hour' "$work/out"
+ok $? 'the lists are those of Redis'

@@ -1,8 +1,8 @@
-/* fails.c -- faults 45 and 47: each allocation and each system call of the engine's making fails in turn; and P9 shown:
- * an existing key's calls make no system call, take no lock and allocate nothing.
- * Method: this program defines malloc and its kin, mmap, madvise, eventfd, pthread_create and getrandom itself, in
- * front of libc's. They count what is held, and the n-th armed call fails. System calls are watched by a seccomp filter
- * on the adding thread that kills the process. Skipped under sanitizers, which define the same functions.
+/* fails.c -- faults 45 and 47: each allocation and each system call of the engine fails in turn. And P9: the calls of
+ * an existing key make no system call, take no lock and allocate nothing.
+ * Method: this program defines malloc and its relatives, mmap, madvise, eventfd, pthread_create and getrandom itself,
+ * in front of libc's. They count what is allocated, and the n-th armed call fails. A seccomp filter on the adding
+ * thread kills the process at any system call. Skipped under sanitizers, which define the same functions.
  * Always true: only the thread that armed itself meets failures. */
 #include "tests/support/fake_driver.h"
 
@@ -31,7 +31,7 @@ void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 void __libc_free(void *block);
 
-static _Thread_local int64_t fail_in = INT64_MAX; /* the how-manieth call from now on fails */
+static _Thread_local int64_t fail_in = INT64_MAX; /* this many calls from now, one fails */
 static _Thread_local bool forbidden;              /* P9: none of these may be called */
 static _Atomic int64_t blocks, mapped_bytes;      /* held */
 static _Thread_local bool has_failed;
@@ -92,7 +92,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
     if (fails()) return EAGAIN;
     int64_t after = fail_in;
-    fail_in = INT64_MAX; /* what libc itself needs for a thread is its own affair, and not given back at once */
+    fail_in = INT64_MAX; /* libc's own memory for a thread: not counted, and not freed at once */
     int64_t before = atomic_load(&blocks);
     int answer = real(thread, attributes, run, arg);
     atomic_store(&blocks, before);
@@ -109,7 +109,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
 /* ---- each call fails in turn ------------------------------------------------------------------------------------- */
 
 #ifdef TWI_RACE_POINTS
-void twi_race_nap(const char *name); /* race points nap by system calls: none here */
+void twi_race_nap(const char *name); /* race points sleep by system calls: none in this program */
 void twi_race_nap(const char *name) {
     (void)name;
 }
@@ -137,7 +137,7 @@ static void count_and_look(tw_engine *engine, tw_family *family) {
     int64_t armed = fail_in;
     fail_in = INT64_MAX;
     assert_status(tw_each(family, TW_NOW, swallow_count, &seen), TW_OK);
-    assert_true(seen >= added); /* what was answered as counted is there */
+    assert_true(seen >= added); /* what TW_OK reported as counted is there */
     fail_in = armed;
     tw_stats stats;
     (void)tw_stats_read(engine, &stats);
@@ -150,7 +150,7 @@ static void live_once(uint32_t threads, bool synced) {
     options.memory_bytes_max = 4 << 20;
     options.redis_prefix = synced ? "p:" : NULL;
     if (synced) fake_driver_install(&options);
-    fake_driver_reset(0, 0);               /* before its thread runs: a turn under way must not find it there */
+    fake_driver_reset(0, 0);               /* before the engine has its thread: no turn runs during it */
     atomic_store(&fake_driver.away, true); /* keys here are not the fake's 4 bytes */
     tw_engine *engine = NULL;
     tw_status status = tw_open(&options, &engine);
@@ -173,9 +173,9 @@ static void live_once(uint32_t threads, bool synced) {
     assert_true(status == TW_OK || status == TW_ERR_TIMEOUT);
 }
 
-/* Goal: whichever call fails, the answer is an error or a counted overflow, nothing is leaked and nothing crashes. */
+/* Goal: whichever call fails, the result is an error or a counted overflow; nothing leaks and nothing crashes. */
 static void check_each_failure(uint32_t threads, bool synced) {
-    live_once(threads, synced); /* what the process makes once, it has */
+    live_once(threads, synced); /* a first life makes what the process makes only once */
     int64_t fds_before = test_fd_count(), blocks_before = atomic_load(&blocks),
             mapped_before = atomic_load(&mapped_bytes);
     int64_t nth = 0;
@@ -214,7 +214,7 @@ static int first_call_fails(int64_t nth) {
     fail_in = nth;
     live_once(TW_OWN_THREAD, false);
     fail_in = INT64_MAX;
-    live_once(TW_OWN_THREAD, false); /* and afterwards all is well */
+    live_once(TW_OWN_THREAD, false); /* afterwards everything works */
     return 0;
 }
 
@@ -257,7 +257,7 @@ static void forbid_system_calls(void) {
     }
 }
 
-/* From the filter on, this thread may not make one system call, not even to end: the process ends around it. */
+/* Once the filter is set, this thread may not make one system call, not even to end: the process ends around it. */
 static void *count_in_silence(void *arg) {
     bool with_new_keys = arg != NULL;
     int64_t until_ms = test_mono_ms() + 2300; /* two windows end meanwhile */
@@ -269,12 +269,12 @@ static void *count_in_silence(void *arg) {
     forbid_system_calls();
     forbidden = true;
     atomic_fetch_add(&ready, 1);
-    while (test_mono_ms() < until_ms) { /* the vDSO's */
+    while (test_mono_ms() < until_ms) { /* the clock of the vDSO: no system call */
         int64_t view;
         for (size_t i = 0; i < 3; i++) {
             if (tw_add(families[i], fake_key(&key), 1, &view) != TW_OK) __builtin_trap();
             if (tw_get(families[i], fake_key(&key), &view) != TW_OK) __builtin_trap();
-            if (i == 0 && view < 1) __builtin_trap(); /* the others' window may have ended between the two */
+            if (i == 0 && view < 1) __builtin_trap(); /* other windows may have ended between the calls */
             if (tw_acquire(families[i], fake_key(&key), 1, 1 << 30, NULL) != TW_OK) __builtin_trap();
             if (with_new_keys) { /* a first insert takes no lock and no system call either */
                 uint32_t number = 2 + fresh++ % (FAKE_KEYS - 2);
@@ -290,7 +290,7 @@ static void *grow(void *arg) {
     (void)arg;
     while (!atomic_load(&ready)) sched_yield();
     for (uint32_t number = 0; number < 100000; number++) {
-        if (!atomic_load(&fake_driver.away)) break; /* its books know keys of 4 bytes only */
+        if (!atomic_load(&fake_driver.away)) break; /* its ledger knows keys of 4 bytes only */
         uint64_t key = number;
         (void)tw_add(families[0], tw_bytes(&key, sizeof key), 1, NULL);
         if (number % 100 == 0) usleep(1000);
@@ -298,7 +298,7 @@ static void *grow(void *arg) {
     return NULL;
 }
 
-/* One child: exit status 0 means that no system call was made, none of the watched functions called. */
+/* One child. Exit status 0: it made no system call, and called none of the watched functions. */
 static int be_silent(int mode) {
     bool synced = (mode & 1) != 0, host = (mode & 2) != 0;
     tw_options options;
@@ -310,8 +310,7 @@ static int be_silent(int mode) {
     if (synced) fake_driver_install(&options);
     if (tw_open(&options, &engine) != TW_OK) return 1;
     if (synced)
-        twi_port_live_engines(engine,
-                              0); /* nobody tells how many live: else it would spend with care for its first seconds */
+        twi_port_live_engines(engine, 0); /* the fake driver does not report it; shares would be small at first */
     const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST};
     const char *names[] = {"endless", "second", "first"};
     for (size_t i = 0; i < 3; i++) {
@@ -324,7 +323,7 @@ static int be_silent(int mode) {
     }
     pthread_t threads[3];
     pthread_create(&threads[0], NULL, count_in_silence, NULL);
-    pthread_create(&threads[1], NULL, count_in_silence, threads); /* inserts, too */
+    pthread_create(&threads[1], NULL, count_in_silence, threads); /* this one also inserts */
     pthread_create(&threads[2], NULL, grow, NULL);
     for (int64_t until_ms = test_mono_ms() + 10000; test_mono_ms() < until_ms && atomic_load(&done) < 8; usleep(1000)) {
         if (host) (void)tw_turn(engine);
@@ -335,7 +334,7 @@ static int be_silent(int mode) {
 
 /* Goal: tw_add, tw_get and tw_acquire make no system call, take no lock, allocate nothing, during growth, roll-over and
  * sync (P9). */
-static void existing_keys_are_counted_in_silence(void **state) {
+static void existing_keys_are_counted_without_system_calls_locks_or_allocations(void **state) {
     (void)state;
     run_again("silent", "0");
     run_again("silent", "1");
@@ -351,7 +350,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(each_failure_in_an_engine_with_a_thread),
         cmocka_unit_test(each_failure_in_an_engine_with_redis),
         cmocka_unit_test(each_failure_of_the_first_call_of_a_process),
-        cmocka_unit_test(existing_keys_are_counted_in_silence),
+        cmocka_unit_test(existing_keys_are_counted_without_system_calls_locks_or_allocations),
     };
     return cmocka_run_group_tests_name("fails", tests, NULL, NULL);
 }

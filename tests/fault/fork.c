@@ -1,7 +1,7 @@
-/* fork.c -- fault 43, trap E37: a forked child begins at zero as a new instance, the parent notices nothing.
- * Method: the child's verdict is its exit status (its line of failure); each child has an alarm, so a deadlock is a
- * failure. Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process with several
- * threads. */
+/* fork.c -- fault 43, trap E37: a forked child begins at zero as a new instance, and the parent notices nothing.
+ * Method: a child reports by its exit status, the line of its failed expectation. Each child has an alarm, so a
+ * deadlock is a failure. Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process
+ * with several threads. */
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/state.h"
@@ -15,7 +15,7 @@
 
 #define CHILD_SECONDS 20
 
-/* In a child: an expectation that does not hold ends it with the line's number, as well as 8 bits can say it. */
+/* In a child: a failed expectation ends it with the line's number as its exit status, as far as 8 bits can hold it. */
 #define must(x) ((x) ? (void)0 : child_fails(__LINE__, #x))
 static _Noreturn void child_fails(int line, const char *text) {
     dprintf(2, "child, line %d: %s\n", line, text);
@@ -69,7 +69,7 @@ static int64_t get(struct home *home, uint32_t key) {
     return view;
 }
 
-/* What every child finds: nothing; and that it can count by itself. */
+/* What every child finds: no counts, and it can count by itself. */
 static void child_counts(struct home *home) {
     tw_stats stats;
     must(tw_stats_read(home->engine, &stats) == TW_OK);
@@ -81,7 +81,7 @@ static void child_counts(struct home *home) {
     must(stats.increments == FAKE_KEYS && stats.entries == FAKE_KEYS);
 }
 
-/* ---- ---- */
+/* ---- what the child has ------------------------------------------------------------------------------------------ */
 
 static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
     (void)state;
@@ -103,7 +103,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
     }
 }
 
-/* Goal: unsent counts and batches in flight stay the parent's: what the two send adds up (P2). */
+/* Goal: unsent counts and batches in flight stay with the parent: what the two processes send adds up (P2). */
 static void unsent_counts_stay_with_the_parent(void **state) {
     (void)state;
     struct home home;
@@ -167,7 +167,8 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
     }
 }
 
-/* Goal: an engine that was stopped before the fork can be closed in the child, and sends nothing of the parent's. */
+/* Goal: an engine that was stopped before the fork can be closed in the child, and sends nothing of the parent's
+ * counts. */
 static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
     (void)state;
     struct home home;
@@ -216,7 +217,7 @@ static bool is_child, child_adds;
 static bool fork_and_count(void *ctx, const tw_count *count) {
     struct home *home = ctx;
     (void)count;
-    pid_t pid = is_child ? 0 : begin_child(); /* once: not at each count that the child is still shown */
+    pid_t pid = is_child ? 0 : begin_child(); /* once, not at each counter that the child is still shown */
     if (pid != 0) {
         expect_child(pid);
         return false;
@@ -229,8 +230,8 @@ static bool fork_and_count(void *ctx, const tw_count *count) {
     return true; /* the child goes on walking */
 }
 
-/* Goal: a visitor that forks and calls us in the child does not walk memory that is gone. Method: the child counts, so
- * that a window stands where the parent's did, or only asks. */
+/* Goal: a visitor that forks and calls the library in the child does not walk freed memory. Method: the child counts,
+ * so that it has a window where the parent had one, or it only reads. */
 static void a_fork_inside_a_visitor(void **state) {
     (void)state;
     for (int adds = 0; adds < 2; adds++) {
@@ -285,7 +286,7 @@ static void fork_and_exec(void **state) {
     assert_status(add(&home, 1, 5), TW_OK);
     pid_t pid = begin_child();
     if (pid == 0) {
-        /* only 0, 1, 2 and ls's own: nothing of ours is inherited */
+        /* only 0, 1, 2 and those of ls itself: nothing of the library is inherited */
         execl("/bin/sh", "sh", "-c",
               "for f in /proc/self/fd/*; do case $(readlink $f) in *eventfd*|*socket*) exit 1;; esac; done", NULL);
         _exit(127);
@@ -311,7 +312,7 @@ static void *count_on(void *arg) {
     return NULL;
 }
 
-static void *come_and_go(void *arg) { /* threads that register all the time */
+static void *come_and_go(void *arg) { /* threads register all the time */
     struct home *home = arg;
     (void)tw_add(home->family, tw_str("a"), 1, NULL);
     atomic_fetch_add(&added, 1);
@@ -331,8 +332,8 @@ static bool sum_up(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Goal: a fork at any moment, while others insert, count, register and turns run: no child deadlocks, no count of the
- * parent's is touched. */
+/* Goal: a fork at any moment, while other threads insert, count and register and turns run: no child deadlocks, and no
+ * count of the parent changes. */
 static void forks_while_other_threads_count_and_register(void **state) {
     (void)state;
     struct home home;
@@ -348,7 +349,7 @@ static void forks_while_other_threads_count_and_register(void **state) {
         pid_t pid = begin_child();
         if (pid == 0) {
             must(get(&home, 1) == 0);
-            pthread_t pair[2]; /* two threads that both meet the fork first */
+            pthread_t pair[2]; /* both threads may be the first to notice the fork */
             for (int i = 0; i < 2; i++) must(pthread_create(&pair[i], NULL, come_and_go, &home) == 0);
             for (int i = 0; i < 2; i++) pthread_join(pair[i], NULL);
             int64_t view = 0;
@@ -376,7 +377,7 @@ static void *open_and_close(void *arg) {
     return NULL;
 }
 
-/* Goal: a fork while the very first call of the process is under way does not leave the child with a lock nobody opens.
+/* Goal: a fork during the very first call of the process does not leave the child with a lock that nobody opens.
  * Method: in a fresh program (this one, run again) many threads open their first engine while the main thread forks. */
 static int fork_during_the_first_call(void) {
     pthread_t threads[4];

@@ -1,5 +1,5 @@
-/* hardship.c -- what hosts do to a library: signals all the time, keys of any bytes, floods of keys, threads without
- * number, sections that never end, calls that come twice (faults 44, 49, 50, 52, 53, 54). */
+/* hardship.c -- what hosts do to a library: signals all the time, keys of any bytes, floods of keys, any number of
+ * threads, sections that never end, calls made twice (faults 44, 49, 50, 52, 53, 54). */
 #include "tests/support/fake_driver.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static void on_alarm(int number) {
     atomic_fetch_add(&signals, 1);
 }
 
-/* Goal: no call fails or loses anything because a signal came. Method: a timer of 1 kHz without SA_RESTART. */
+/* Goal: no call fails and no count is lost because of a signal. Method: a timer of 1 kHz without SA_RESTART. */
 static void signals_all_the_time_disturb_nothing(void **state) {
     (void)state;
     struct sigaction action = {.sa_handler = on_alarm}, before;
@@ -110,7 +110,7 @@ static void stopping_twice_is_harmless_and_families_close_as_often_as_opened(voi
     assert_status(tw_flush(home.engine, 10), TW_ERR_CLOSED);
     assert_status(tw_family_open(home.engine, &home.family_options, &again), TW_ERR_CLOSED);
     assert_status(tw_close(home.engine, 100), TW_OK);
-    tw_leave(NULL); /* of a section that was never entered */
+    tw_leave(NULL); /* there was no tw_enter() before it */
 }
 
 struct beside {
@@ -130,7 +130,8 @@ static void *count_until_stopped(void *arg) {
     return NULL;
 }
 
-/* Goal: tw_stop() beside running calls: each counts or says so, and what counted is told of at close. */
+/* Goal: tw_stop() beside running calls: each call counts or returns an error, and the hook gets all that was counted at
+ * close. */
 static int64_t told;
 static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     (void)ctx, (void)end_ms, (void)flags;
@@ -184,7 +185,7 @@ static void *open_count_close(void *arg) {
     return NULL;
 }
 
-/* Goal: engines open and close beside each other, and leave nothing behind. */
+/* Goal: engines open and close in parallel, and leave nothing behind. */
 static void engines_come_and_go_in_parallel(void **state) {
     (void)state;
     int64_t fds = test_fd_count();
@@ -226,7 +227,7 @@ static void check_flood(uint32_t on_full, uint64_t keys_max, uint64_t flood) {
     assert_status(tw_close(home.engine, 100), TW_OK);
 }
 
-/* Goal: memory flat and books right when far more keys come than may be held (P6). */
+/* Goal: memory stays flat and the figures stay right when far more keys come than may be held (P6). */
 static void a_flood_of_keys_is_counted_or_refused(void **state) {
     (void)state;
     uint64_t keys_max = test_scale(10000);
@@ -237,7 +238,7 @@ static void a_flood_of_keys_is_counted_or_refused(void **state) {
 
 /* ---- 52: keys ---------------------------------------------------------------------------------------------------- */
 
-/* Goal: keys of every length and of any bytes are what they are, next to those that differ in one byte or in length. */
+/* Goal: keys of every length and of any bytes stay apart from keys that differ in one byte or in length. */
 static void keys_are_any_bytes_of_any_length(void **state) {
     (void)state;
     struct home home;
@@ -279,7 +280,7 @@ static void *live_briefly(void *arg) {
     return NULL;
 }
 
-/* Goal: threads come and go without number, each is counted, and what is kept for them is used again. */
+/* Goal: any number of threads come and go; each one's counts are kept, and its memory is used again. */
 static void threads_come_and_go_without_growth(void **state) {
     (void)state;
     struct home home;
@@ -314,7 +315,7 @@ static void *stall_inside(void *arg) {
     (void)tw_add(stall->home->family, tw_str("k"), 1, NULL);
     atomic_store(&stall->entered, 1);
     while (!atomic_load(&stall->leave)) test_sleep_ms(1);
-    (void)tw_add(stall->home->family, tw_str("late"), 1, NULL); /* time and windows have gone on for it as well */
+    (void)tw_add(stall->home->family, tw_str("late"), 1, NULL); /* time has gone on for this thread, too */
     tw_leave(stall->home->engine);
     return NULL;
 }
@@ -348,7 +349,7 @@ static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **st
         for (int turn = 0; turn < 3; turn++) assert_status(tw_turn(home.engine), TW_OK);
         if (tenth == 15) before = test_memory_bytes(home.engine);
     }
-    assert_i64_equal(told, added); /* all ten were told of in time */
+    assert_i64_equal(told, added); /* the hook was called for all ten in time */
     assert_true(test_stat_of(home.engine, sections_oldest_ms) >= 9000);
     int64_t during = test_memory_bytes(home.engine);
     assert_true(during > 2 * before);

@@ -49,6 +49,7 @@ struct store {
 struct store_word {
     struct twi_lease_message ask; /* ask.lease == NULL: leases.lua */
     char instance[33], epoch_run[41], epoch_id[33], fresh[33], life[33];
+    bool leaves_life; /* only if the engine is still in that life */
     int64_t changes, every_ms;
     char others[STORE_INSTANCES][33];
     uint32_t other_count;
@@ -160,6 +161,13 @@ static inline void store_begin(struct store *store, const struct store_word *wor
 static inline void store_epoch(struct store *store, const struct store_word *word, const char *run, int64_t now_ms,
                                struct store_answer *out) {
     int me = store_instance(store, word->instance);
+    char life[33];
+    snprintf(life, sizeof life, "%lld", (long long)store->born_ms[me]);
+    bool is_late = word->leaves_life && (store->born_ms[me] == 0 || strcmp(life, word->life) != 0);
+    if (word->ask.leaves && is_late) { /* that life has ended */
+        out->answer.kind = TWI_LEASE_NUMBERS;
+        return;
+    }
     if (word->ask.leaves) {
         if (store->heard[me]) store_note(store, '-', me);
         store->heard[me] = store->waits[me] = store->gone[me] = false;

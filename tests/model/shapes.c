@@ -29,7 +29,7 @@ struct model {
     tw_engine *engine;
     tw_family *family;
     int64_t window_ms, burst;
-    bool paced;
+    bool is_gcra;
     struct twin twins[KEYS];
 };
 
@@ -71,16 +71,16 @@ static wide bucket_slack(struct model *model, const struct twin *twin) {
 }
 
 static bool should_admit(struct model *model, struct twin *twin, int64_t n, bool got) {
-    if (!model->paced) roll(model, twin);
-    if (n > twin->limit || (model->paced && model->burst != 0 && n > model->burst)) return false;
-    if (!model->paced) return slides_in(model, twin, n);
+    if (!model->is_gcra) roll(model, twin);
+    if (n > twin->limit || (model->is_gcra && model->burst != 0 && n > model->burst)) return false;
+    if (!model->is_gcra) return slides_in(model, twin, n);
     wide room = bucket_room(model, twin, n);
     if (room >= 0) return true;
     return room >= -bucket_slack(model, twin) ? got : false;
 }
 
 static void charge(struct model *model, struct twin *twin, int64_t n) {
-    if (!model->paced) {
+    if (!model->is_gcra) {
         twin->now += n;
         return;
     }
@@ -103,7 +103,7 @@ static void check_verdict(struct model *model, const struct twin *twin, const tw
     assert_i64_equal(verdict->allowed, status == TW_OK);
     assert_i64_equal(verdict->error_bound, 0);
     assert_i64_equal(verdict->window_start_ms - START_MS, now_ms(model) / model->window_ms * model->window_ms);
-    if (model->paced) return;
+    if (model->is_gcra) return;
     int64_t left_ms = model->window_ms - now_ms(model) % model->window_ms;
     int64_t used = twin->now + (int64_t)(((wide)twin->before * left_ms + model->window_ms - 1) / model->window_ms);
     assert_i64_equal(verdict->used, used);
@@ -162,10 +162,10 @@ static void step(struct model *model) {
     pass(model, test_prng_between(&model->prng, 0, longest));
 }
 
-static void play(uint64_t seed, bool paced) {
+static void play(uint64_t seed, bool is_gcra) {
     static const int64_t windows[] = {TW_SECOND, 7000, TW_MINUTE, TW_HOUR, TW_DAY};
     static const int64_t limits[] = {1, 2, 3, 7, 10, 60, 97, 1000, 99991, 10000000};
-    struct model model = {.paced = paced};
+    struct model model = {.is_gcra = is_gcra};
     tw_options options;
     tw_family_options family;
     test_prng_seed(&model.prng, seed);
@@ -178,8 +178,8 @@ static void play(uint64_t seed, bool paced) {
     tw_family_options_init(&family);
     family.name = "f";
     family.window_ms = model.window_ms = windows[test_prng_below(&model.prng, 5)];
-    family.limit_shape = paced ? TW_SHAPE_GCRA : TW_SHAPE_SLIDING;
-    if (paced && test_prng_chance(&model.prng, 1, 2)) model.burst = test_prng_between(&model.prng, 1, 20);
+    family.limit_shape = is_gcra ? TW_SHAPE_GCRA : TW_SHAPE_SLIDING;
+    if (is_gcra && test_prng_chance(&model.prng, 1, 2)) model.burst = test_prng_between(&model.prng, 1, 20);
     family.burst = model.burst;
     assert_status(tw_family_open(model.engine, &family, &model.family), TW_OK);
     for (uint32_t key = 0; key < KEYS; key++)
@@ -188,12 +188,12 @@ static void play(uint64_t seed, bool paced) {
     assert_status(tw_close(model.engine, 0), TW_OK);
 }
 
-static void play_seeds(const char *name, bool paced) {
+static void play_seeds(const char *name, bool is_gcra) {
     uint64_t seeds[512];
     size_t count = test_seeds(name, test_scale(40), seeds, 512);
     for (size_t i = 0; i < count; i++) {
         test_seed_begins(name, seeds[i]);
-        play(seeds[i], paced);
+        play(seeds[i], is_gcra);
         test_seed_ends();
     }
 }
@@ -203,15 +203,15 @@ static void sliding_limits_agree_with_exact_fractions(void **state) {
     play_seeds("shapes_sliding", false);
 }
 
-static void paced_limits_agree_with_an_exact_bucket(void **state) {
+static void gcra_limits_agree_with_an_exact_bucket(void **state) {
     (void)state;
-    play_seeds("shapes_paced", true);
+    play_seeds("shapes_gcra", true);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sliding_limits_agree_with_exact_fractions),
-        cmocka_unit_test(paced_limits_agree_with_an_exact_bucket),
+        cmocka_unit_test(gcra_limits_agree_with_an_exact_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

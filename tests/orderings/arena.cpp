@@ -1,6 +1,6 @@
 // arena.cpp -- models of free_map.c and arena.c: lines that are free, the hint to them, a segment that is carved, and who is refused.
 // Left out: which of several runs is taken, untouched segments, sizes, what is gathered before a large piece is looked
-// for; where a search begins, and how many segments have which hint.
+// for; where a search begins, and how many segments have which hint; the reserve, one word of bits by the same labels.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/memory/free_map.c:run_around b961367682ba
 //   engine/memory/free_map.c:change_hint aba96854f66b
@@ -14,7 +14,7 @@
 //   engine/memory/arena.c:take_small 32840770953d
 //   engine/memory/arena.c:search 5f77c6c316b1
 //   engine/memory/arena.c:keep_for_next d824bbec04ff
-//   engine/memory/arena.c:twi_arena_give 2a510118144d
+//   engine/memory/arena.c:twi_arena_give 9cb0ba6cd90a
 #include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.

@@ -9,16 +9,16 @@
 //   engine/limit/lease.c:twi_lease_list cebce1b3be92
 //   engine/limit/lease.c:request 6bd516e7970a
 //   engine/limit/lease.c:put_back d4c8d1acc879
-//   engine/limit/lease.c:fall_short e089e45c876e
-//   engine/limit/lease.c:spend b423015be9d4
+//   engine/limit/lease.c:fall_short f3534b89199a
+//   engine/limit/lease.c:spend e6f2e8848f6b
 //   engine/limit/lease.c:keep_units ffb0c0f88a57
-//   engine/turn/lease_renewal.c:take_out ddf4b1072291
-//   engine/turn/lease_renewal.c:may_draw 534fb5e9c590
-//   engine/turn/lease_renewal.c:is_quiescent 01dc84d07514
-//   engine/turn/lease_renewal.c:take_listed 7a0a67b68002
-//   engine/turn/lease_renewal.c:take_numbers 7597aeb7f0a2
-//   engine/turn/lease_renewal.c:restate_window 6a7c28c835ed
-//   engine/turn/lease_renewal.c:begin_epoch 9911209a939b
+//   engine/turn/lease_renewal.c:take_out 20edd7d36143
+//   engine/turn/lease_renewal.c:may_draw 8c38ae750a6d
+//   engine/turn/lease_renewal.c:is_quiescent e83a3f11e3cc
+//   engine/turn/lease_stores.c:twi_lease_stores_sort 9e37b00356d7
+//   engine/turn/lease_renewal.c:take_numbers 86e4c83d49ca
+//   engine/turn/lease_renewal.c:restate_window 58237dd49027
+//   engine/turn/lease_renewal.c:restate_all 895cfe2a7528
 #include "tests/orderings/model.hpp"
 
 enum { LEASES = 4 };
@@ -112,7 +112,7 @@ struct lists {
         list(line);
     }
 
-    // ---- lease_renewal.c
+    // ---- lease_stores.c, lease_renewal.c
 
     template <typename looker> void take_listed(looker look) {
         if (twi_load_relaxed(&asked) == 0) return;
@@ -131,7 +131,7 @@ struct lists {
     void draw() {
         take_listed([this](unsigned line) { grant(line); });
     }
-    void say_again() { // begin_epoch(): of all that was ever granted
+    void say_again() { // restate_all(): of all that was ever granted
         bool said[LEASES] = {false, false, false, false};
         for (unsigned line = twi_load_acquire(&generation, J4); line != 0; line = VAR(leases[line].older))
             said[line] = true;

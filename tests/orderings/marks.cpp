@@ -9,7 +9,8 @@
 //   engine/count/dirty.c:twi_dirty_list 5591b4fb9224
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
-//   engine/turn/collect.c:make_item 2cc749f456bd
+//   engine/turn/collect.c:make_distinct a64f8e1ff4b5
+//   engine/turn/collect.c:make_item 49e2fad61d34
 //   engine/turn/collect.c:collect_chunk 75e792e94467
 //   engine/turn/collect.c:next_chunk 8c2c5a4a29f9
 //   engine/turn/collect.c:collect_pass 2aa1dbb5ce90
@@ -24,7 +25,8 @@ enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2, CHUNKS = 2, CELLS = 2 };
 struct marks {
     struct cell {
         rl::atomic<unsigned> local;
-        unsigned handed; // the turn's own
+        rl::atomic<unsigned> raised; // of a counter of distinct elements: a register, which only rises
+        unsigned handed;             // the turn's own
     };
     struct chunk {
         rl::atomic<unsigned> bits;
@@ -37,7 +39,7 @@ struct marks {
     rl::atomic<unsigned> generation_listed;
     rl::var<unsigned> generation_next_marked;
     rl::atomic<unsigned> engine_marked; // newest marked window: 1, or none
-    bool naps;
+    bool naps, distinct;
     // the turn's own
     unsigned taken;
     bool pending;
@@ -49,6 +51,7 @@ struct marks {
             twi_store_relaxed(&chunks[i].listed, 0u);
             for (unsigned k = 0; k < CELLS; k++) {
                 twi_store_relaxed(&chunks[i].cells[k].local, 0u);
+                twi_store_relaxed(&chunks[i].cells[k].raised, 0u);
                 chunks[i].cells[k].handed = 0;
             }
         }
@@ -56,7 +59,7 @@ struct marks {
         twi_store_relaxed(&generation_listed, 0u);
         twi_store_relaxed(&engine_marked, 0u);
         taken = collected = 0;
-        pending = naps = false;
+        pending = naps = distinct = false;
     }
     // TWI_RACE_POINT: now and then a thread stalls here while the others go on.
     void race_point() {
@@ -101,6 +104,14 @@ struct marks {
         if ((word & DIRTY) == 0) mark(number, index);
     }
 
+    void raise(unsigned number, unsigned index, unsigned value) {
+        rl::atomic<unsigned> *at = &chunks[number].cells[index].raised;
+        unsigned before = twi_load_relaxed(at);
+        while (before < value &&
+               !at->compare_exchange_weak(before, value, rl::mo_relaxed, $, rl::mo_relaxed, $)) {}
+        if (before < value) mark(number, index);
+    }
+
     // ---- dirty.c, collect.c
 
     void take_marked_generations() {
@@ -125,10 +136,18 @@ struct marks {
         collected += value - cell->handed;
         cell->handed = value;
     }
+    void make_distinct(cell *cell) {
+        unsigned sum = twi_load_relaxed(&cell->raised); // D2 step: read, then cleared
+        (void)twi_and_acqrel(&cell->local, ~(unsigned)DIRTY, is_weak(D2, STEP) ? NONE : D2);
+        if (!is_weak(D2, STEP)) sum = twi_load_relaxed(&cell->raised);
+        RL_ASSERT(sum >= cell->handed);
+        collected += sum - cell->handed;
+        cell->handed = sum;
+    }
     void collect_chunk(chunk *chunk) {
         unsigned bits = twi_load_relaxed(&chunk->bits) != 0 ? twi_swap_acqrel(&chunk->bits, 0u, D6) : 0;
         for (unsigned index = 0; index < CELLS; index++)
-            if ((bits >> index & 1) != 0) make_item(&chunk->cells[index]);
+            if ((bits >> index & 1) != 0) distinct ? make_distinct(&chunk->cells[index]) : make_item(&chunk->cells[index]);
     }
     chunk *next_chunk() {
         if (taken == 0 && twi_load_relaxed(&generation_marked) != 0)
@@ -178,6 +197,30 @@ struct collecting : rl::test_suite<collecting, 3> {
     void after() { // nobody is between two marks any more
         for (int i = 0; i < 2; i++) m.collect();
         RL_ASSERT(m.collected == 6);
+    }
+};
+
+// Counters of distinct elements: what is owed lies in other words than DIRTY. So here D1 and D2 order it, too.
+struct merging : rl::test_suite<merging, 3> {
+    marks m;
+    void before() {
+        m.begin();
+        m.distinct = true;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            m.raise(1, 0, 2);
+            m.raise(1, 1, 1);
+        } else if (index == 1) {
+            m.raise(1, 0, 3);
+            m.raise(1, 0, 1);
+        } else {
+            for (int i = 0; i < 3; i++) m.collect();
+        }
+    }
+    void after() {
+        for (int i = 0; i < 2; i++) m.collect();
+        RL_ASSERT(m.collected == 4);
     }
 };
 
@@ -275,8 +318,10 @@ int main() {
         {D8, RELEASE, "an empty list tells nobody anything; what was read of its links is ordered by D4"},
     };
     const model_mutant turn[] = {{D3, RELEASE, NULL}, {D4, ACQUIRE, NULL}};
+    const model_mutant merge[] = {{D2, STEP, NULL}, {D1, RELEASE, NULL}, {D2, ACQUIRE, NULL}};
     const model_mutant flush[] = {{R2, STEP, NULL}, {D8, STEP, NULL}, {R5, RELEASE, NULL}, {R6, ACQUIRE, NULL}};
     int wrong = MODEL_RUN(collecting, "collecting", 50000, full);
+    wrong += MODEL_RUN(merging, "merging", 50000, merge);
     wrong += MODEL_RUN(turning, "two passes", 100000, turn);
     wrong += MODEL_RUN(flushing, "flushing", 200000, flush);
     return wrong != 0;

@@ -28,6 +28,7 @@ enum model_label {
 // clang-format off
 #define MODEL_LABELS(X) \
     X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) \
+    X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
     X(E1) X(E2) \
@@ -40,6 +41,7 @@ enum model_label {
     X(Q1) X(Q2) X(Q3) X(Q4) \
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \
+    X(U1) X(U2) X(U3) X(U4) X(U5) \
     X(T5) X(T6) X(T7) X(T8) X(T9) X(T10) X(T11) X(T12) X(T13) \
     X(V1) X(V2) X(V3) X(V4) X(V5) X(V6) X(V7) \
     X(W1) X(W2) X(W3) X(W4) X(W5) X(W6) X(W7)

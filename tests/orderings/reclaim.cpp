@@ -12,11 +12,12 @@
 //   engine/memory/epoch.c:barrier 0e111cd16a14
 //   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
 //   engine/turn/history.c:publish 661f8d614317
-//   engine/turn/history.c:shed d97b036121ec
+//   engine/turn/history.c:shed 9f0e235dd405
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count/lookup.c:twi_view_in 9c5ac20aecfc
-//   engine/count/api.c:begin_each 8fbd38abe349
-//   engine/count/api.c:each_window 15a00b809d5d
+//   engine/count/walk.c:hold 7d84fa0d544a
+//   engine/count/walk.c:hold_all edee77d18e3b
+//   engine/count/walk.c:let_go 62732d94c731
 #include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
@@ -162,7 +163,7 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
 
 // ---- a window that is packed ---------------------------------------------------------------------------------------------
 
-// history.c and api.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
+// history.c and walk.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
 // the window outside of its section, while the turn publishes the packed form and gives the table back.
 struct packing : rl::test_suite<packing, 3> {
     rl::atomic<unsigned> epoch, sections[2];
@@ -200,7 +201,7 @@ struct packing : rl::test_suite<packing, 3> {
             RL_ASSERT(VAR(form) == 7);
         leave(0);
     }
-    void walk() { // tw_each()
+    void walk() { // hold(), let_go()
         enter(1);
         unsigned form_there = twi_load_acquire(&packed, K2);
         if (form_there == 0 && !is_weak(K2, STEP)) (void)twi_add_acqrel(&table_readers, 1u, NONE); // K2 step: no mark

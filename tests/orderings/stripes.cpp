@@ -26,7 +26,8 @@
 //   engine/limit/slice.c:are_true 641acbc8a0ef
 //   engine/limit/slice.c:take_exactly 3f42ebeaa949
 //   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
-//   engine/table/table.c:twi_table_seal c109af313ecf
+//   engine/table/table.c:freeze_counter e09e1788b7ee
+//   engine/table/table.c:twi_table_seal 2d8ae6d5f057
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };

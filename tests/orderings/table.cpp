@@ -14,12 +14,13 @@
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 3b2b2febbcdc
 //   engine/table/record.c:twi_record_take d00a849d59c9
-//   engine/table/table.c:prepare_record d5e8841e5216
+//   engine/table/table.c:prepare_record c88d7a8aee0c
 //   engine/table/table.c:claim_slot 9101381ecc66
-//   engine/table/table.c:twi_table_insert 54ec2ae9f5a1
+//   engine/table/table.c:twi_table_insert f549fc68dbd5
 //   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
-//   engine/table/table.c:twi_table_seal c109af313ecf
+//   engine/table/table.c:freeze_counter e09e1788b7ee
+//   engine/table/table.c:twi_table_seal 2d8ae6d5f057
 //   engine/table/index.c:take_copy 29a5fc320a8e
 //   engine/table/index.c:twi_leaf_close 89a0c363d3b1
 //   engine/table/index.c:place_slot 33d5a0251cc1

@@ -19,13 +19,13 @@
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current 8b0c6f791be8
 //   engine/count/lookup.c:twi_place_make b61df19accf2
-//   engine/turn/closing.c:fill_heartbeat e0419b4d26c4
+//   engine/turn/closing.c:fill_heartbeat c7985c449f59
 //   engine/turn/rollover.c:is_its_turn 4c87ce579e37
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take ff7c9044904b
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
-//   engine/family_open.c:apply_policies a9c549f4bde5
-//   engine/count/api.c:status_of_absent_window c6d9249e1afb
+//   engine/family_open.c:apply_policies 57f71e6b952d
+//   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
 //   engine/turn/turn.c:twi_turn_take 7b60d55aec21
 //   engine/turn/turn.c:twi_turn_leave 5b4acc134744
 #include "tests/orderings/model.hpp"
@@ -373,7 +373,7 @@ struct lateness : rl::test_suite<lateness, 2> {
         if (rl::rand(2) == 0) { // twi_family_takes_until()
             int longer = twi_load_acquire(&lateness_ms, F2);
             RL_ASSERT(longer == 1 || twi_load_relaxed(&over_ms) == 9);
-        } else { // status_of_absent_window()
+        } else { // twi_absent_window_status()
             int longer = twi_load_acquire(&history_ms, F2);
             RL_ASSERT(longer == 1 || twi_load_relaxed(&gone_ms) == 8);
         }

@@ -2,11 +2,12 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
+#include <time.h>
 #include <unistd.h>
 
 struct seen {
     int64_t by_kind[8];
-    char name[8][300]; /* the last one's */
+    char name[8][300]; /* of the last finding */
     char text[8][300];
     int64_t expected[8], found[8];
 };
@@ -42,13 +43,13 @@ static struct seen audit(tw_engine *engine, const tw_audit_options *options, tw_
     return seen;
 }
 
-/* All of the data, as one text that any change would change; what the server counts of itself is left out. */
+/* A digest of all data: any change of the data changes it. The server's own statistics are left out. */
 static void digest(struct redis_server *server, char out[64]) {
     snprintf(out, 64, "%s", redis_server_ask(server, "DEBUG", "DIGEST", NULL));
 }
 
-/* An audit that changes nothing. Engines say in the registry that they live, now and then, and that changes the data;
- * an audit that changed something would do so each time. */
+/* Runs an audit, and checks that it changes nothing. The registry's heartbeats change the data now and then; an audit
+ * that changed something would do so each time. */
 static struct seen audit_that_only_looks(struct redis_server *server, tw_engine *engine,
                                          const tw_audit_options *options, tw_audit_report *report) {
     char before[64], after[64];
@@ -65,29 +66,22 @@ static struct seen audit_that_only_looks(struct redis_server *server, tw_engine 
 
 static const char *const debug[] = {"--enable-debug-command", "yes", NULL};
 
-static void put_file(const struct redis_server *server, const char *content, char path[200]) {
-    snprintf(path, 200, "%s/totals", server->folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fputs(content, file) >= 0, 1);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* Goal: a healthy engine and its Redis have nothing to be told of, with several engines and by each way to merge. */
+/* Goal: an audit of healthy engines and their Redis finds nothing, with several engines and by each way to merge. */
 static void where_all_is_well_nothing_is_found(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, debug);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *ours = family_of(a, "well", TW_WINDOW_ALIGNED, TW_DAY),
-              *theirs = family_of(b, "well", TW_WINDOW_ALIGNED, TW_DAY);
+    tw_family *ours = family_of(a, "well", TW_WINDOW_ALIGNED, LONG_WINDOW_MS),
+              *theirs = family_of(b, "well", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     char key[16];
     for (int n = 0; n < 1200; n++) {
         snprintf(key, sizeof key, "%d", n);
         assert_status(tw_add(ours, tw_str(key), n % 3 ? 2 : -2, NULL), TW_OK);
         assert_status(tw_add(theirs, tw_str(key), 1, NULL), TW_OK);
     }
-    assert_status(tw_add(family_of(a, "ever", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK); /* need not end */
+    assert_status(tw_add(family_of(a, "ever", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL),
+                  TW_OK); /* needs no expiry */
     assert_status(tw_flush(a, 5000), TW_OK);
     assert_status(tw_flush(b, 5000), TW_OK);
     tw_audit_options options = asking(NULL);
@@ -103,13 +97,13 @@ static void where_all_is_well_nothing_is_found(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an audit beside running counts never takes what is under way for a difference. */
+/* Goal: an audit beside running counts never reports counts in flight as a difference. */
 static void counts_under_way_are_no_difference(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "busy", TW_WINDOW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "busy", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
     char key[16];
@@ -125,30 +119,31 @@ static void counts_under_way_are_no_difference(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what is wrong with our ledger, with any ledger, or with a key's expiry is named, and left as it is. */
+/* Goal: an audit names what is wrong with its own ledger, with any ledger and with a key's expiry, and leaves it as it
+ * is. */
 static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
     (void)state;
     struct redis_server server;
     char ledger[128], name[128];
     redis_server_start(&server, debug);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "wrong", TW_WINDOW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "wrong", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     assert_status(tw_add(family, tw_str("k*[?"), 5, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     snprintf(ledger, sizeof ledger, "%s", redis_server_ask(&server, "KEYS", "tw:ledger:*", NULL));
     snprintf(name, sizeof name, "%s", redis_server_ask(&server, "KEYS", "wrong:*", NULL));
     redis_server_ask(&server, "PERSIST", name, NULL);
     redis_server_ask(&server, "SET", "wrong:stranger:2026", "1",
-                     NULL); /* no name of the family's: stamps have 8 digits */
+                     NULL); /* not a name of the family: stamps have 8 digits */
     redis_server_ask(&server, "HSET", ledger, "p", "4", NULL);
     redis_server_ask(&server, "HSET", "tw:ledger:cut", "v", "1", "n", "3", "3", "3 abc", NULL);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
     struct seen seen = audit_that_only_looks(&server, engine, &options, &report);
-    assert_i64_equal(seen.by_kind[TW_AUDIT_NO_EXPIRY], 2); /* the key, and the ledger that was cut short */
+    assert_i64_equal(seen.by_kind[TW_AUDIT_NO_EXPIRY], 2); /* the key, and the ledger whose life was shortened */
     assert_string_equal(seen.name[TW_AUDIT_NO_EXPIRY], name);
     assert_i64_equal(seen.by_kind[TW_AUDIT_LEDGER], 2);
-    assert_string_equal(seen.name[TW_AUDIT_LEDGER], "tw:ledger:cut"); /* ours comes first */
+    assert_string_equal(seen.name[TW_AUDIT_LEDGER], "tw:ledger:cut"); /* its own ledger comes first */
     assert_i64_equal(seen.found[TW_AUDIT_LEDGER], 3);
     redis_server_ask(&server, "DEL", "tw:ledger:cut", NULL);
     seen = audit(engine, &options, &report);
@@ -165,8 +160,8 @@ static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a file of totals is compared line by line; lines that are none are named with file and line. More than a
- * page. */
+/* Goal: an audit compares a file of totals line by line, also more than a page of them, and names each malformed line
+ * by file and number. */
 static void totals_of_a_file_are_compared(void **state) {
     (void)state;
     struct redis_server server;
@@ -202,8 +197,52 @@ static void totals_of_a_file_are_compared(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a Redis that evicts, may evict or is nearly full is told of. */
-static void memory_and_eviction_are_told_of(void **state) {
+/* Goal: for a family whose names have hash tags, an audit finds the keys under these names, checks their expiry, and
+ * compares a file of totals by the names that the template gives. */
+static void names_with_hash_tags_are_found(void **state) {
+    (void)state;
+    struct redis_server server;
+    char content[2048] = "", path[200], key[16], error_text[200];
+    size_t used = 0;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family_options family_options;
+    tw_family *family = NULL;
+    tw_family_options_init(&family_options);
+    family_options.name = "t";
+    family_options.window = TW_WINDOW_FROM_FIRST;
+    family_options.window_ms = TW_DAY;
+    family_options.redis_key = "%n:{%t}:%k";
+    family_options.redis_tags = 64;
+    family_options.error_text = error_text;
+    family_options.error_size = sizeof error_text;
+    assert_status(tw_family_open(engine, &family_options, &family), TW_OK);
+    for (int n = 0; n < 100; n++) {
+        snprintf(key, sizeof key, "k%d", n);
+        assert_status(tw_add(family, tw_str(key), n + 1, NULL), TW_OK);
+        used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n + 1);
+    }
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "t:{343}:k69"), 70); /* the tag of group CRC16 mod 64 = 19 */
+    put_file(&server, content, path);
+    tw_audit_options options = asking(NULL);
+    options.totals_path = path;
+    options.totals_name = "t:{%t}:%k";
+    options.redis_tags = 64;
+    tw_audit_report report;
+    (void)audit(engine, &options, &report);
+    assert_i64_equal(report.findings, 0);
+    assert_i64_equal(report.lines, 100);
+    assert_i64_equal(report.keys, 100); /* by the family's pattern */
+    options.redis_tags = 128;
+    (void)audit(engine, &options, &report);
+    assert_true(report.findings > 10); /* keys with tags of other groups */
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: an audit reports a Redis that evicts, may evict or is nearly full. */
+static void memory_and_eviction_are_reported(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -222,8 +261,9 @@ static void memory_and_eviction_are_told_of(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: wrong options, no Redis, a server that hangs or refuses: a clear answer in time, nothing else. */
-static void what_cannot_be_audited_is_said(void **state) {
+/* Goal: with wrong options, no Redis, or a server that hangs or refuses, an audit returns a clear error in time and
+ * does nothing else. */
+static void an_audit_that_cannot_run_returns_an_error(void **state) {
     (void)state;
     struct redis_server server;
     tw_audit_report report;
@@ -234,8 +274,16 @@ static void what_cannot_be_audited_is_said(void **state) {
     options = asking("http://x");
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
     options = asking(server.url);
-    options.totals_name = "x%y";
+    static const char *const names[] = {"x%y", "%t%k", "%k{%t}", "{%t}{%t}%k", "{x}{%t}%k", "{%t}"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        options.totals_name = names[i];
+        assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+        assert_memory_equal(error, "totals_name", 11);
+    }
+    options = asking(server.url);
+    options.redis_tags = 12;
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "redis_tags", 10);
     options = asking(server.url);
     options.totals_path = "/nonexistent/totals";
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
@@ -244,7 +292,7 @@ static void what_cannot_be_audited_is_said(void **state) {
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_REDIS);
     tw_engine *engine = quick_engine(server.url, NULL);
     options = asking(server.url);
-    assert_status(tw_audit(engine, &options, NULL, NULL, &report), TW_ERR_OPTIONS); /* it has its own */
+    assert_status(tw_audit(engine, &options, NULL, NULL, &report), TW_ERR_OPTIONS); /* it has its own audit */
     redis_server_ask(&server, "CONFIG", "SET", "requirepass", "secret", NULL);
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_REDIS);
     assert_non_null(strstr(error, "NOAUTH"));
@@ -258,8 +306,8 @@ static void what_cannot_be_audited_is_said(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: no more than keys_max keys are looked at, and the report says that there were more. */
-static void the_look_at_keys_is_bounded(void **state) {
+/* Goal: an audit reads at most keys_max keys, and reports that there were more. */
+static void an_audit_reads_at_most_keys_max_keys(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -275,8 +323,16 @@ static void the_look_at_keys_is_bounded(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: where asked for, an engine audits itself, tells what it found, and a close in the midst of it keeps its
- * time. */
+static int64_t slow_clock(void *ctx, int kind) {
+    struct timespec now;
+    (void)ctx;
+    clock_gettime(kind == TW_CLOCK_MONOTONIC ? CLOCK_MONOTONIC : CLOCK_REALTIME, &now);
+    int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return kind == TW_CLOCK_MONOTONIC ? ns / 2 : ns;
+}
+
+/* Goal: an engine with the option audits itself and logs each audit. A close in the middle of an audit keeps its time.
+ * By the engine's clock the audits lie less than a second apart: log lines of other events would be left out. */
 static void an_engine_audits_itself_where_asked(void **state) {
     (void)state;
     struct redis_server server;
@@ -288,10 +344,11 @@ static void an_engine_audits_itself_where_asked(void **state) {
     redis_server_start(&server, NULL);
     quick_options(&options, server.url);
     options.audit_interval_ms = 1000;
+    options.clock_now_ns = slow_clock;
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "self", TW_WINDOW_ALIGNED, TW_DAY);
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "self", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     for (int i = 0; i < 500 && test_stat_of(engine, audits) < 1; i++) test_sleep_ms(10);
@@ -301,7 +358,7 @@ static void an_engine_audits_itself_where_asked(void **state) {
     for (int i = 0; i < 500 && test_stat_of(engine, audit_findings) < 1; i++) test_sleep_ms(10);
     assert_i64_equal(test_stat_of(engine, audit_findings), 1);
     redis_server_pause(&server);
-    test_sleep_ms(1100); /* the next one is waiting for an answer, or will be soon */
+    test_sleep_ms(1100); /* the next audit waits for a reply, or will soon */
     int64_t began_ms = test_mono_ms();
     (void)tw_close(engine, 100);
     assert_true(test_mono_ms() - began_ms < 3000);
@@ -309,7 +366,7 @@ static void an_engine_audits_itself_where_asked(void **state) {
     assert_non_null(strstr(lines.text, "1/22 an audit found 1 differences; the first: the key has no expiry self:k:"));
     redis_server_resume(&server);
     options.threads = TW_HOST_DRIVEN;
-    assert_status(tw_open(&options, &engine), TW_ERR_OPTIONS);
+    assert_status(test_open(&options, &engine), TW_ERR_OPTIONS);
     redis_server_destroy(&server);
 }
 
@@ -320,9 +377,10 @@ int main(void) {
         cmocka_unit_test(counts_under_way_are_no_difference),
         cmocka_unit_test(ledgers_and_expiries_that_are_wrong_are_named),
         cmocka_unit_test(totals_of_a_file_are_compared),
-        cmocka_unit_test(memory_and_eviction_are_told_of),
-        cmocka_unit_test(what_cannot_be_audited_is_said),
-        cmocka_unit_test(the_look_at_keys_is_bounded),
+        cmocka_unit_test(names_with_hash_tags_are_found),
+        cmocka_unit_test(memory_and_eviction_are_reported),
+        cmocka_unit_test(an_audit_that_cannot_run_returns_an_error),
+        cmocka_unit_test(an_audit_reads_at_most_keys_max_keys),
         cmocka_unit_test(an_engine_audits_itself_where_asked),
     };
     return test_run_side_by_side(tests);

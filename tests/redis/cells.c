@@ -1,9 +1,8 @@
-/* cells.c -- mode, shape and outage policy of a limit, and the state of Redis: what is answered. docs/LIMITS.md has
- * this table; it is printed from here, and a test holds the two against each other (TW_PRINT=1: it is printed).
- *
- * Each cell is played on a family of its own. The limit is 100. Before it this engine has taken 20 of the key, and
- * another one, where there has been a Redis, 40; and this one knows it. Then five calls, with no turn between them: one
- * unit; all that is then left; the whole limit; one unit of a new key; 60 of another new key.
+/* cells.c -- the results of a limit by mode, shape, outage policy and state of Redis. docs/LIMITS.md has this table; it
+ * is printed from here (TW_PRINT=1), and a test compares the two. Each cell runs on a family of its own. The limit is
+ * 100. Before the calls this engine has taken 20 of the key and knows it; if there has been a Redis, another engine has
+ * taken 40, and this engine knows that, too. Then five calls, with no turn between them: one unit; all that is then
+ * left; the whole limit; one unit of a new key; 60 of another new key.
  * Always true: nothing here depends on time: a grace is none or an hour, the window is ten years, an outage is older
  * than a second. */
 #include "tests/redis/sync_support.h"
@@ -27,7 +26,7 @@ static const char *const by_names[] = {"`TW_BY_LOCAL`", "`TW_BY_VIEW`", "`TW_BY_
 static const struct answer {
     const char *name;
     tw_status calls[CALLS];
-    uint32_t by, by_new; /* decided_by; of a new key */
+    uint32_t by, by_new; /* decided_by; the same for a new key */
     enum bound bound, bound_new;
 } answers[] = {
 #define OK TW_OK
@@ -157,8 +156,8 @@ static tw_status open_cell(tw_engine *engine, const struct cell *cell, tw_family
 
 /* ---- engines and their Redis ------------------------------------------------------------------------------------- */
 
-/* `driven` turns when told to and decides soft and hard limits; `waits` has a thread and decides strict ones. Each is
- * the other one for its fellow. */
+/* `driven` turns when the test calls it, and decides soft and hard limits; `waits` has a thread and decides strict
+ * ones. Each is the other engine of its fellow. */
 struct scene {
     struct redis_server server;
     tw_engine *driven, *waits;
@@ -169,7 +168,7 @@ static tw_engine *open_engine(const char *url, uint32_t threads) {
     tw_engine *engine;
     quick_options(&options, url);
     options.threads = threads;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     return engine;
 }
 
@@ -200,7 +199,7 @@ static bool is_granted(void *ctx) {
     assert_status(tw_turn(wish->scene->driven), TW_OK);
     return wish->is_true(wish->ctx);
 }
-/* Turns until it is so. */
+/* Runs turns until it is true. */
 static void await(struct scene *scene, bool (*is_true)(void *ctx), void *ctx) {
     struct wish wish = {scene, is_true, ctx};
     assert_true(test_wait(is_granted, &wish, 60000));
@@ -216,7 +215,7 @@ static bool both_are_live(void *ctx) {
 static bool buys_one(void *ctx) {
     tw_status status = tw_acquire(ctx, tw_str("k"), 1, LIMIT, NULL);
     assert_true(status == TW_OK || status == TW_PENDING ||
-                status == TW_DENIED); /* the others may have what is left in hand */
+                status == TW_DENIED); /* the other engines may have the rest in their leases */
     return status == TW_OK;
 }
 
@@ -239,7 +238,7 @@ static bool is_told_that_units_are_spent(void *ctx) {
     return tw_acquire(ctx, tw_str("k"), LIMIT, LIMIT, NULL) == TW_DENIED;
 }
 
-/* Of a bucket only engines that ask Redis have a part. */
+/* Only engines that ask Redis have a part of a bucket. */
 static void share_a_bucket(struct scene *scene, const struct cell *cell) {
     tw_engine *other = open_engine(scene->server.url, TW_OWN_THREAD);
     tw_family *others;
@@ -267,11 +266,11 @@ static void share_a_key(void *ctx, const struct cell *cell, const char *answer) 
     assert_status(tw_add(others, tw_str("k"), OTHERS, NULL), TW_OK);
     assert_status(tw_acquire(own, tw_str("k"), OWN, LIMIT, NULL), TW_OK);
     if (cell->mode == TW_LIMIT_STRICT)
-        assert_status(tw_flush(scene->waits, 60000), TW_OK); /* and what it asked for is told */
+        assert_status(tw_flush(scene->waits, 60000), TW_OK); /* and the reply to its request is known */
     await(scene, cell->mode == TW_LIMIT_STRICT ? knows_all : is_within_a_bound, own);
 }
 
-/* Of a hard limit: one unit is in the lease, for it has just come back. */
+/* For a hard limit: one unit is in the lease, because it was just refunded. */
 static void put_in_hand(void *ctx, const struct cell *cell, const char *answer) {
     if (answer == NULL || cell->mode != TW_LIMIT_HARD) return;
     tw_family *family = family_in(decider(ctx, cell), cell);
@@ -285,7 +284,7 @@ static void count_alone(void *ctx, const struct cell *cell, const char *answer) 
     if (answer == NULL) return;
     tw_family *family = family_in(decider(ctx, cell), cell);
     if (cell->shape == TW_SHAPE_GCRA)
-        (void)tw_acquire(family, tw_str("k"), OWN, LIMIT, NULL); /* CLOSED, and never reached: denied */
+        (void)tw_acquire(family, tw_str("k"), OWN, LIMIT, NULL); /* fail-closed, and Redis never reached: denied */
     else
         assert_status(tw_add(family, tw_str("k"), OWN, NULL), TW_OK);
 }
@@ -321,7 +320,7 @@ static void play(void *ctx, const struct cell *cell, const char *name) {
         tw_status status = tw_acquire(family, tw_str(calls[i].key), calls[i].n, LIMIT, &verdict);
         uint32_t by = i < 3 ? answer->by : answer->by_new;
         enum bound bound = bound_of(&verdict), want = i < 3 ? answer->bound : answer->bound_new;
-        bool is_bound = bound == want || (want == KNOWN && bound == ZERO); /* what is known may be nothing */
+        bool is_bound = bound == want || (want == KNOWN && bound == ZERO); /* the known part may be 0 */
         if (status != answer->calls[i] || verdict.decided_by != by || !is_bound ||
             verdict.allowed != (status == TW_OK)) {
             char cell_name[64];
@@ -336,7 +335,7 @@ static void play(void *ctx, const struct cell *cell, const char *name) {
 }
 
 static void close_scene(struct scene *scene) {
-    (void)tw_close(scene->driven, 0); /* what it owes a Redis that is gone stays unsent */
+    (void)tw_close(scene->driven, 0); /* unsent counts stay unsent: Redis is gone */
     (void)tw_close(scene->waits, 0);
 }
 
@@ -364,7 +363,7 @@ static void while_redis_is_up(void **state) {
     redis_server_destroy(&scene.server);
 }
 
-/* For longer than a second: before, TW_OUTAGE_LOCAL leaves shares. */
+/* Away for longer than a second: until then TW_OUTAGE_LOCAL leaves shares. */
 static bool is_seen_away(void *ctx) {
     struct scene *scene = ctx;
     if (test_stat_of(scene->driven, outage_ms) < 1100) return false;

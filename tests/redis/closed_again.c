@@ -1,6 +1,7 @@
-/* closed_again.c -- counts that come into a window after it was told: flagged, or told again, never in silence
- * (TW_CLOSED_BY_ONE). Method: engines of one process, each with a wall clock of its own that the test sets; the
- * monotonic clock is the real one. One test goes to the script itself, with words that live as long as it says. */
+/* closed_again.c -- counts that arrive after the hook was called for their window: the window was flagged, or its hook
+ * is called again; never in silence (TW_CLOSED_BY_ONE).
+ * Method: engines of one process, each with a wall clock of its own that the test sets; the monotonic clock is the real
+ * one. One test calls the script itself, with messages whose life the test chooses. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -42,7 +43,7 @@ static int64_t clock_of(void *ctx, int kind) {
     return real_ns(CLOCK_REALTIME) + atomic_load(&worker->ahead_ms) * 1000000;
 }
 
-/* In steps that its engine follows at once: larger ones it watches for a while. */
+/* Sets it in small steps, which the engine follows at once; larger ones it observes for a while. */
 static void set_clock(struct worker *worker, int64_t wall_ms) {
     int64_t at_ms = worker->engine != NULL ? twi_clock_now_ms(&worker->engine->clock) : wall_ms;
     do {
@@ -82,13 +83,14 @@ static void open_worker(struct worker *worker, struct redis_server *server, int6
     quick_options(&options, server->url);
     options.clock_now_ns = clock_of;
     options.clock_ctx = worker;
-    assert_status(tw_open(&options, &worker->engine), TW_OK);
+    assert_status(test_open(&options, &worker->engine), TW_OK);
     tw_family_options_init(&family);
     family.name = "stat";
     family.window_ms = TW_HOUR;
     family.lateness_ms = LATE_MS;
     family.retention_ms = 10 * 365 * TW_DAY;
     family.closed_by = by;
+    if (test_tuning.stores_by_tag) family.redis_key = "%n:{%t}:%k:%Y%m%d%H";
     family.on_window_closed = hooked ? on_closed : NULL;
     family.closed_ctx = worker;
     assert_status(tw_family_open(worker->engine, &family, &worker->family), TW_OK);
@@ -103,13 +105,25 @@ static bool was_called(void *ctx) {
     return atomic_load((_Atomic int *)ctx) != 0;
 }
 
+static bool is_counted_again(void *ctx) {
+    return test_stat_of(ctx, windows_again) == 1;
+}
+
+/* Asks about the one key whose name is like that: where keys lie in several stores, it has a tag. */
+static const char *ask_of(struct redis_server *server, const char *command, const char *pattern) {
+    char name[128];
+    snprintf(name, sizeof name, "%s", redis_server_ask(server, "KEYS", pattern, NULL));
+    name[strcspn(name, "\n")] = '\0';
+    return redis_server_ask(server, command, name, NULL);
+}
+
 static void close_worker(struct worker *worker) {
     assert_status(tw_close(worker->engine, 10000), TW_OK);
 }
 
-/* Goal: a rolling restart shortly after the hour. The old process tells what it knows as cut short; the new one takes
- * what comes late, and tells it all again. */
-static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
+/* Goal: a rolling restart shortly after the hour. The old process reports what it knows as cut short. The new one takes
+ * the late counts and reports the whole window again. */
+static void a_restart_shortly_after_the_hour_is_reported_again(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -129,14 +143,14 @@ static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
     assert_i64_equal(after.seen[0].flags, TW_CLOSED_AGAIN);
     assert_i64_equal(after.seen[0].keys, 2);
     assert_i64_equal(after.seen[0].sum, 10);
-    assert_i64_equal(test_stat_of(after.engine, windows_again), 1);
+    assert_true(test_wait(is_counted_again, after.engine, WAIT_MS)); /* when the hook has returned */
     close_worker(&after);
     assert_int_equal(atomic_load(&after.calls), 1);
     redis_server_destroy(&server);
 }
 
-/* Goal: the same where nothing more comes, from a leaving in mid-window and one after its end: the new process makes it
- * final. */
+/* Goal: the same if no late counts come, whether the old process leaves in mid-window or after its end: the new process
+ * reports the window as final. */
 static void a_restart_without_late_counts_makes_it_final(void **state) {
     (void)state;
     struct redis_server server;
@@ -162,14 +176,14 @@ static void a_restart_without_late_counts_makes_it_final(void **state) {
         assert_i64_equal(after.seen[0].keys, 2);
         assert_i64_equal(after.seen[0].sum, 7);
         close_worker(&after);
-        assert_null(strstr(redis_server_ask(&server, "HKEYS", "tw:closers:stat::1970010100", NULL), "o:"));
+        assert_null(strstr(ask_of(&server, "HKEYS", "tw:closers:stat:*"), "o:"));
         redis_server_ask(&server, "FLUSHALL", NULL);
     }
     redis_server_destroy(&server);
 }
 
-/* Goal: the same where each engine tells for itself: what is told while others may still count says so. */
-static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
+/* Goal: the same if each engine closes for itself: a window that may still get counts is reported as cut short. */
+static void closed_by_each_an_open_window_is_reported_as_cut_short(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -183,9 +197,9 @@ static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an engine whose clock is behind comes when the window has long been told as final: what it counts is told
- * again. One without a hook says so by its figures. */
-static void who_comes_after_the_closing_tells_it_again(void **state) {
+/* Goal: an engine whose clock is behind counts in a window that was reported as final long ago: the window is reported
+ * again. If that engine has no hook, its figures show it. */
+static void an_engine_that_counts_after_the_closing_reports_it_again(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -216,9 +230,13 @@ static void who_comes_after_the_closing_tells_it_again(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what comes while the window is claimed, and may come after its figures were read, is told in a second call,
- * with all keys. */
-static void what_comes_while_it_is_being_told_is_told_again(void **state) {
+static bool are_gone(void *ctx) {
+    return redis_server_ask(ctx, "KEYS", "tw:names*", NULL)[0] == '\0';
+}
+
+/* Goal: counts that arrive while the window is claimed, perhaps after its figures were read, are reported in a second
+ * call, with all keys. */
+static void counts_that_arrive_during_the_hook_are_reported_again(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -231,7 +249,7 @@ static void what_comes_while_it_is_being_told_is_told_again(void **state) {
     open_worker(&behind, &server, HOUR_MS + TW_HOUR + 30000, true, TW_CLOSED_BY_ONE);
     count_in(&behind, "b", 3);
     set_clock(&behind, HOUR_MS + TW_HOUR + LATE_MS);
-    while (strchr(redis_server_ask(&server, "GET", "tw:closed:stat::2023111423", NULL), '+') == NULL) test_sleep_ms(1);
+    while (strchr(ask_of(&server, "GET", "tw:closed:stat:*"), '+') == NULL) test_sleep_ms(1);
     atomic_store(&first.refuses, false);
     struct worker *last = &first;
     for (int i = 0; i < WAIT_MS; i++) {
@@ -244,9 +262,71 @@ static void what_comes_while_it_is_being_told_is_told_again(void **state) {
     int at = last == &first ? 1 : 0;
     assert_i64_equal(last->seen[at].flags, TW_CLOSED_AGAIN);
     assert_i64_equal(last->seen[at].sum, 8);
+    assert_true(test_wait(are_gone, &server, WAIT_MS));
     close_worker(&behind);
     close_worker(&first);
     assert_int_equal(atomic_load(&first.calls) + atomic_load(&behind.calls), 2);
+    redis_server_destroy(&server);
+}
+
+/* Goal: the same where keys lie in several stores: names that are added when the window was closed go to other sets
+ * than those that are removed then. */
+static void by_tag_late_counts_are_reported_again(void **state) {
+    test_tuning.stores_by_tag = true;
+    test_tuning.closing_pause_ms = 0;
+    counts_that_arrive_during_the_hook_are_reported_again(state);
+    an_engine_that_counts_after_the_closing_reports_it_again(state);
+}
+
+static void by_tag_a_restart_is_reported_again(void **state) {
+    test_tuning.stores_by_tag = true;
+    test_tuning.closing_pause_ms = 0;
+    a_restart_shortly_after_the_hour_is_reported_again(state);
+    a_restart_without_late_counts_makes_it_final(state);
+}
+
+/* Makes all markers that old, by Redis's clock. */
+static void age_markers(struct redis_server *server, const char *age_ms) {
+    const char *aged = redis_server_ask(server, "EVAL",
+                                        "local time = redis.call('TIME') "
+                                        "local made = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[1] "
+                                        "local markers = redis.call('KEYS', 'tw:marker*') "
+                                        "for _, name in ipairs(markers) do redis.call('HSET', name, 'r', made) end "
+                                        "return #markers",
+                                        "0", age_ms, NULL);
+    assert_true(atoi(aged) > 1);
+}
+
+/* Goal: an engine learns with the first reply of a store how old the store is. If all that it meets are older than the
+ * pause, it closes a window at once, though the engine that made them still waits. If one is younger, it waits, too. */
+static void by_tag_an_engine_that_meets_old_stores_closes_at_once(void **state) {
+    (void)state;
+    test_tuning.stores_by_tag = true;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int are_old = 0; are_old < 2; are_old++) {
+        static struct worker first, second;
+        memset(&first, 0, sizeof first);
+        memset(&second, 0, sizeof second);
+        open_worker(&first, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        count_in(&first, "a", 5);
+        age_markers(&server, are_old ? "60000" : "20000");
+        open_worker(&second, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        count_in(&second, "a", 3);
+        set_clock(&first, HOUR_MS + TW_HOUR + LATE_MS);
+        set_clock(&second, HOUR_MS + TW_HOUR + LATE_MS);
+        if (are_old)
+            assert_true(test_wait(was_called, &second.calls, WAIT_MS));
+        else
+            test_sleep_ms(500);
+        assert_int_equal(atomic_load(&first.calls), 0);
+        assert_int_equal(atomic_load(&second.calls), are_old);
+        if (are_old) assert_i64_equal(second.seen[0].sum, 8);
+        if (are_old) assert_i64_equal(second.seen[0].flags, 0);
+        assert_status(tw_close(second.engine, 200), TW_OK);
+        assert_status(tw_close(first.engine, 200), TW_OK); /* it would wait for the end of its pause */
+        redis_server_ask(&server, "FLUSHALL", NULL);
+    }
     redis_server_destroy(&server);
 }
 
@@ -254,7 +334,7 @@ static void what_comes_while_it_is_being_told_is_told_again(void **state) {
 
 static int number;
 
-/* One word to the script; its status. */
+/* Sends one message to the script; returns its status. */
 static const char *say(struct redis_server *server, const char *verb, const char *who, const char *life_ms, bool holds,
                        const char *more, const char *more_yet) {
     static char status[16];
@@ -267,7 +347,7 @@ static const char *say(struct redis_server *server, const char *verb, const char
     return status;
 }
 
-/* Goal: a claim whose time is over is not another's while its engine lives, and is when it does not. */
+/* Goal: a claim whose time is over goes to another engine only if its engine is dead. */
 static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
     (void)state;
     struct redis_server server;
@@ -276,7 +356,7 @@ static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
         redis_server_ask(&server, "FLUSHALL", NULL);
         say(&server, "word", "a", "60000", true, NULL, NULL);
         say(&server, "word", "b", "60000", true, NULL, NULL);
-        redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL); /* engines have had their time to come */
+        redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL); /* the engines' time to come is over */
         say(&server, "word", "b", "60000", false, NULL, NULL);
         assert_string_equal(say(&server, "ask", "a", "300", false, "1", "1"), "YOU");
         assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), "OTHER");
@@ -284,14 +364,14 @@ static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
         test_sleep_ms(320);
         assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), dies ? "YOU" : "OTHER");
     }
-    /* Not for ever: it may have closed it with local figures instead. */
+    /* Not for ever: the engine may have closed the window with local figures instead. */
     say(&server, "word", "a", "60000", false, NULL, NULL);
     assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), "YOU");
     assert_string_equal(say(&server, "ask", "a", "60000", false, "1", "1"), "OTHER");
     assert_string_equal(say(&server, "pass", "b", "60000", false, NULL, NULL), "OK");
     assert_string_equal(say(&server, "ask", "a", "50", false, "1", "1"), "YOU");
     say(&server, "word", "a", "60000", false, NULL, NULL);
-    test_sleep_ms(300); /* 50 of its own, and four lives of who asks */
+    test_sleep_ms(300); /* the 50 ms of the claim, and four lives of the engine that asks */
     assert_string_equal(say(&server, "ask", "b", "50", false, "1", "1"), "YOU");
     redis_server_destroy(&server);
 }
@@ -299,11 +379,14 @@ static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_restart_shortly_after_the_hour_is_told_again),
+        cmocka_unit_test(a_restart_shortly_after_the_hour_is_reported_again),
         cmocka_unit_test(a_restart_without_late_counts_makes_it_final),
-        cmocka_unit_test(by_each_what_still_takes_counts_is_told_as_cut_short),
-        cmocka_unit_test(who_comes_after_the_closing_tells_it_again),
-        cmocka_unit_test(what_comes_while_it_is_being_told_is_told_again),
+        cmocka_unit_test(closed_by_each_an_open_window_is_reported_as_cut_short),
+        cmocka_unit_test(an_engine_that_counts_after_the_closing_reports_it_again),
+        cmocka_unit_test(counts_that_arrive_during_the_hook_are_reported_again),
+        cmocka_unit_test(by_tag_late_counts_are_reported_again),
+        cmocka_unit_test(by_tag_a_restart_is_reported_again),
+        cmocka_unit_test(by_tag_an_engine_that_meets_old_stores_closes_at_once),
         cmocka_unit_test(a_claim_lasts_as_long_as_its_engine_lives),
     };
     return test_run_side_by_side(tests);

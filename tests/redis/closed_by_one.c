@@ -1,5 +1,4 @@
-/* closed_by_one.c -- TW_CLOSED_BY_ONE by real processes: each window is closed by one of them, with the figures of
- * all. */
+/* closed_by_one.c -- TW_CLOSED_BY_ONE with real processes: one of them closes each window, with the figures of all. */
 #include "tests/redis/closed_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -19,7 +18,7 @@ static void one_process_closes_each_window_with_the_figures_of_all(void **state)
     redis_server_destroy(&server);
 }
 
-/* Goal: more keys than go into one page, of names listed and of names read.  */
+/* Goal: all keys are reported when there are more than one page holds, of names listed and of names read. */
 static void thousands_of_keys_are_all_there(void **state) {
     (void)state;
     struct redis_server server;
@@ -33,7 +32,7 @@ static void thousands_of_keys_are_all_there(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: keys of a process without a hook are in the figures of the one that has one. */
+/* Goal: keys of a process without a hook are in the figures of the process that has one. */
 static void a_process_without_a_hook_takes_part(void **state) {
     (void)state;
     struct redis_server server;
@@ -48,15 +47,15 @@ static void a_process_without_a_hook_takes_part(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a hook that answers false for longer than the wait leaves the window to another engine's. */
-static void a_hook_that_never_will_leaves_it_to_another(void **state) {
+/* Goal: if a hook returns false for longer than the wait, another engine's hook gets the window. */
+static void a_hook_that_always_returns_false_leaves_the_window_to_another(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(2, server.url, 30000, 2000);
     start();
     atomic_store(&page->refuses[0], true);
-    for (int round = 0; round < 2; round++) { /* it is not always chosen first */
+    for (int round = 0; round < 2; round++) { /* that engine is not always chosen first */
         struct call call = assert_closed(count_all(), truth());
         assert_int_equal(call.process, 1);
     }
@@ -65,9 +64,9 @@ static void a_hook_that_never_will_leaves_it_to_another(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an engine that is closed in mid-window leaves it to the others, its keys included; the last one is told that it
- * was cut short. */
-static void who_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
+/* Goal: an engine that is closed in mid-window leaves the window to the others, its keys included. The last engine gets
+ * it as cut short. */
+static void an_engine_that_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -82,8 +81,8 @@ static void who_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: the last one that leaves in mid-window is told of it, that it was cut short, with the figures of all. */
-static void the_last_to_leave_is_told_that_it_was_cut_short(void **state) {
+/* Goal: the last engine that leaves in mid-window gets the window, flagged as cut short, with the figures of all. */
+static void the_last_engine_to_leave_gets_the_window_as_cut_short(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -108,9 +107,9 @@ int main(void) {
         cmocka_unit_test(one_process_closes_each_window_with_the_figures_of_all),
         cmocka_unit_test(thousands_of_keys_are_all_there),
         cmocka_unit_test(a_process_without_a_hook_takes_part),
-        cmocka_unit_test(a_hook_that_never_will_leaves_it_to_another),
-        cmocka_unit_test(who_leaves_in_mid_window_leaves_it_to_the_others),
-        cmocka_unit_test(the_last_to_leave_is_told_that_it_was_cut_short),
+        cmocka_unit_test(a_hook_that_always_returns_false_leaves_the_window_to_another),
+        cmocka_unit_test(an_engine_that_leaves_in_mid_window_leaves_it_to_the_others),
+        cmocka_unit_test(the_last_engine_to_leave_gets_the_window_as_cut_short),
     };
     return test_run_side_by_side(tests);
 }

@@ -1,6 +1,6 @@
-/* closed_support.h -- processes that count, and whose windows one of them closes (TW_CLOSED_BY_ONE).
- * Method: each process is told, through a page that all share, in which window to count (by event time, which stays
- * open for two seconds after its end), and writes into that page what its hook is shown: so no kill can lose it.
+/* closed_support.h -- processes that count, and one of which closes each window (TW_CLOSED_BY_ONE).
+ * Method: a page that all processes share tells each one in which window to count (by event time, which stays open for
+ * two seconds after its end). Each process writes into that page what its hook gets, so no kill can lose it.
  * Always true: process i counts i + 1 under each key of its own (one, unless a test wants more), and 1 under a key of
  * all. */
 #ifndef TEST_CLOSED_SUPPORT_H
@@ -26,20 +26,21 @@ struct call {
     int process;
     int64_t start_ms, sum, of_all;
     uint32_t flags, keys;
-    int64_t found; /* what tw_get_at() says of all keys that tw_each() has shown */
+    int64_t found; /* what tw_get_at() returns for all keys that tw_each() has shown */
     bool told;
 };
 
 struct page {
     char url[PROCESSES_MAX][128];
-    int64_t life_ms, wait_ms;
+    int64_t life_ms, wait_ms, pause_ms;
     int keys;
+    uint64_t tags; /* the keys lie in so many groups, each of which is a store; 0: there is one store */
     bool without_hook[PROCESSES_MAX];
-    _Atomic bool refuses[PROCESSES_MAX]; /* its hook answers false */
+    _Atomic bool refuses[PROCESSES_MAX]; /* its hook returns false */
     _Atomic bool go;
     _Atomic int ready;
     _Atomic int64_t start_ms[PROCESSES_MAX]; /* the window to count in; 0: none */
-    _Atomic int counted[PROCESSES_MAX];      /* how often it has; -1: it came too late */
+    _Atomic int counted[PROCESSES_MAX];      /* how often it has counted; -1: it came too late */
     _Atomic bool ends[PROCESSES_MAX];
     _Atomic int calls;
     struct call call[CALLS_MAX];
@@ -79,7 +80,7 @@ static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int
     call.told = !atomic_load(&page->refuses[process->number]);
     int at = atomic_load(&page->calls);
     bool again = at > 0 && !call.told && page->call[at - 1].process == call.process && !page->call[at - 1].told;
-    if (again) return false; /* one line for a row of refusals */
+    if (again) return false; /* one line for several refusals in a row */
     at = atomic_fetch_add(&page->calls, 1);
     if (at < CALLS_MAX) page->call[at] = call;
     return call.told;
@@ -100,7 +101,7 @@ static inline bool open_process(struct process *process) {
     tw_family_options family;
     quick_options(&options, page->url[process->number]);
     options.redis_timeout_ms = 500;
-    if (tw_open(&options, &process->engine) != TW_OK) return false;
+    if (test_open(&options, &process->engine) != TW_OK) return false;
     tw_family_options_init(&family);
     family.name = "stat";
     family.window_ms = WINDOW_MS;
@@ -108,6 +109,10 @@ static inline bool open_process(struct process *process) {
     family.earliness_ms = LONG_MS;
     family.history_ms = LONG_MS;
     family.closed_by = TW_CLOSED_BY_ONE;
+    if (page->tags != 0) {
+        family.redis_key = "%n:{%t}:%k:%Y%m%d%H%M%S";
+        family.redis_tags = page->tags;
+    }
     if (!page->without_hook[process->number]) family.on_window_closed = on_closed;
     family.closed_ctx = process;
     return tw_family_open(process->engine, &family, &process->family) == TW_OK;
@@ -116,8 +121,10 @@ static inline bool open_process(struct process *process) {
 static inline int run_process(int number) {
     struct process process = {.number = number};
     pid_t parent = getppid();
-    atomic_store(&twi_closing_life_ms, page->life_ms);
-    atomic_store(&twi_closing_wait_ms, page->wait_ms);
+    test_tuning.closing_life_ms = page->life_ms;
+    test_tuning.closing_wait_ms = page->wait_ms;
+    test_tuning.closing_pause_ms = page->pause_ms;
+    test_tuning.stores_by_tag = page->tags != 0;
     while (!atomic_load(&page->go) && getppid() == parent) test_sleep_ms(1);
     if (!open_process(&process)) return 2;
     atomic_fetch_add(&page->ready, 1);
@@ -152,7 +159,8 @@ static inline void begin(int count, const char *url, int64_t life_ms, int64_t wa
     for (int i = 0; i < PROCESSES_MAX; i++) snprintf(page->url[i], sizeof page->url[i], "%s", url);
 }
 
-/* Before there is a thread in this process: what it holds, an allocator's lock, would be held for ever in the child. */
+/* Call it before this process has a thread: a lock that a thread holds, such as an allocator's, would stay locked in
+ * the child. */
 static inline void fork_all(void) {
     fflush(NULL);
     for (int i = 0; i < processes; i++) {
@@ -206,7 +214,7 @@ static inline bool have_counted(void *ctx) {
     return true;
 }
 
-/* All count in that window. False: one came too late. */
+/* Makes all processes count in that window. False: one came too late. */
 static inline bool count_at(int64_t start_ms) {
     int before[PROCESSES_MAX];
     bool late = false;
@@ -220,7 +228,7 @@ static inline bool count_at(int64_t start_ms) {
     return !late;
 }
 
-/* In one that begins soon, or in one after that; its start. */
+/* Makes all count in a window that begins soon, or in a later one; returns its start. */
 static inline int64_t count_all(void) {
     int64_t start_ms;
     do {
@@ -251,11 +259,11 @@ static inline int64_t truth(void) {
     return processes + page->keys * processes * (processes + 1) / 2;
 }
 
-/* Closed once, with all figures. */
+/* Checks that the window was closed once, with all figures. */
 static inline struct call assert_closed(int64_t start_ms, int64_t sum) {
     struct call call = {0};
     assert_true(test_wait(is_closed, &start_ms, LONG_MS));
-    test_sleep_ms(300); /* a second one would have come */
+    test_sleep_ms(300); /* a second call would have come by now */
     assert_i64_equal(closings_of(start_ms, &call), 1);
     assert_i64_equal(call.flags, 0);
     if (call.sum != sum)

@@ -1,10 +1,10 @@
-/* flicker.c -- the address shows another store for a moment, then the one of before: a balancer with two pods behind
+/* flicker.c -- the address shows another store for a moment, then the first one again: a balancer with two pods behind
  * it, a name with two addresses, a failover that is taken back. The engine's sums are those of the store that stays.
  * Always true: see flicker_stage.h. Each kind of another store a hundred times: flickers.c. */
 #include "tests/redis/flicker_stage.h"
 
-/* Goal: a replica that has not synced yet, seen for a moment, changes nothing, read-only or not (found.md, R1).
- * Method: a replica whose master cannot be reached, which is empty, or holds a copy of a while ago. */
+/* Goal: a replica that has not synced yet, seen for a moment, changes nothing, read-only or not (found.md, R1). Method:
+ * a replica whose master cannot be reached, and which is empty or holds an older copy. */
 static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
     (void)state;
     static const char *const read_only[] = {"yes", "no"};
@@ -19,8 +19,8 @@ static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
     }
 }
 
-/* Goal: another master that is empty, seen for a moment by one engine or by all, gets nothing and changes nothing (R2):
- * nothing is told again, nothing is counted there. Method: now and then it is emptied, as a new pod would be. */
+/* Goal: another, empty master, seen for a moment by one engine or by all, changes nothing (R2): no count is sent to it,
+ * and none is sent again. Method: now and then it is emptied, as a new pod would be. */
 static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
     (void)state;
     struct stage stage;
@@ -34,9 +34,9 @@ static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
     (void)stage_close(&stage);
 }
 
-/* Goal: a copy of a while ago that takes over, and gives back, gets what it lacks, and so does the one of before: sums
- * are right, and nobody speaks of two engines (R4). Method: a replica is cut off, lags, and is promoted while it is
- * seen. */
+/* Goal: an older copy that takes over and gives back gets what it lacks, and so does the first store: sums are right,
+ * and no line reports two engines under one identity (R4). Method: a replica is cut off, lags, and is promoted while
+ * the address shows it. */
 static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) {
     (void)state;
     for (uint64_t i = 0; i < test_scale(2); i++) {
@@ -45,15 +45,15 @@ static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) 
         stage_open(&stage, NULL);
         stage_copy(&stage);
         redis_server_ask(&stage.other, "REPLICAOF", "NO", "ONE", NULL);
-        test_sleep_ms(200); /* dozens of batches that it lacks */
+        test_sleep_ms(200); /* it lacks dozens of batches then */
         for (int round = 0; round < 4; round++) flicker(&stage, 5, 150);
         (void)stage_close(&stage);
     }
     stage_goes_back = false;
 }
 
-/* Goal: two databases that change places, and change them again, are a store that is wiped, and one that comes back.
- * Method: SWAPDB under live connections, for a moment. */
+/* Goal: two databases that change places, and change back, look like a store that is wiped and then comes back. Method:
+ * SWAPDB under live connections, for a moment. */
 static void swapped_databases_that_are_swapped_back_change_nothing(void **state) {
     (void)state;
     struct stage stage;
@@ -67,13 +67,13 @@ static void swapped_databases_that_are_swapped_back_change_nothing(void **state)
     (void)stage_close(&stage);
 }
 
-/* Goal: a copy from before this engine's first batch, that is seen for so long that it is believed, is told everything;
- * and the store of before, when it is back, is not told it again: it has an older ledger of ours. Method: an empty
- * store with the marker of the first; a doubt of 100 ms. */
+/* Goal: a copy from before this engine's first batch is seen for so long that it is believed, and gets everything. When
+ * the first store is back it gets nothing again: it has an older ledger of this engine. Method: an empty store with the
+ * marker of the first; a doubt of 100 ms. */
 static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
     (void)state;
     struct stage stage;
-    atomic_store(&twi_doubt_ms, 100);
+    test_tuning.doubt_ms = 100;
     stage_open(&stage, NULL);
     struct node *node = &stage.nodes[0];
     for (int n = 0; n < ENGINES; n++) atomic_store(&stage.nodes[n].stop, true), pthread_join(stage.threads[n], NULL);
@@ -94,7 +94,7 @@ static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
     assert_status(tw_flush(stage.nodes[1].engine, 20000), TW_OK);
     int64_t added = node->added + stage.nodes[1].added;
     assert_i64_equal(added - sum_of(&stage.first, "[eh]:*"), test_stat_of(node->engine, uncertain));
-    /* What the other one was told; and perhaps the second round, if it was on its way there. */
+    /* What was sent to the other store; and perhaps the second round, if it was on its way there. */
     assert_true(added - sum_of(&stage.first, "[eh]:*") >= round && added - sum_of(&stage.first, "[eh]:*") <= 2 * round);
     for (int n = 0; n < ENGINES; n++) {
         assert_status(tw_close(stage.nodes[n].engine, 5000), TW_OK);
@@ -102,18 +102,16 @@ static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
     }
     redis_server_destroy(&stage.first);
     redis_server_destroy(&stage.other);
-    atomic_store(&twi_doubt_ms, 6000);
+    test_tuning.doubt_ms = 6000;
 }
 
 static bool is_being_told(void *server) {
     return atoll(redis_server_ask(server, "DBSIZE", NULL)) > 3000;
 }
 
-/* Goal: another store is seen for so long that it is believed, and goes while it is being told everything; what it
- * was not told then is not told to the one of before, which has it; and what it was told anew is uncertain, to the
- * unit.
- * Method: 40,000 counters, of which the other one has memory for some thousand; new counts wait in each; a doubt of
- * 100 ms. */
+/* Goal: another store is seen for so long that it is believed, and goes while it is being restored. What it did not get
+ * is not sent to the first store, which has it. What it got is uncertain, exactly. Method: 40,000 counters, of which
+ * the other store has memory for some thousand; new counts wait in each; a doubt of 100 ms. */
 static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void **state) {
     (void)state;
     struct redis_server first, other;
@@ -126,8 +124,8 @@ static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void *
     redis_server_ask(&other, "CONFIG", "SET", "maxmemory", "3mb", NULL);
     struct proxy *proxy = proxy_start(&first, test_seed());
     quick_options(&options, proxy_url(proxy));
-    atomic_store(&twi_doubt_ms, 100);
-    assert_status(tw_open(&options, &engine), TW_OK);
+    test_tuning.doubt_ms = 100;
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 40000; i++) {
@@ -143,13 +141,13 @@ static void a_store_that_goes_while_it_is_told_everything_doubles_nothing(void *
     (void)tw_flush(engine, 20000);
     assert_status(tw_flush(engine, 20000), TW_OK);
     int64_t missing = added - sum_of(&first, "[eh]:*"), uncertain = test_stat_of(engine, uncertain);
-    assert_true(atoll(redis_server_ask(&other, "DBSIZE", NULL)) < 40000);   /* it was in the midst of it */
+    assert_true(atoll(redis_server_ask(&other, "DBSIZE", NULL)) < 40000);   /* it went in the middle of restoring */
     assert_true(missing > 0 && missing <= uncertain && uncertain <= 40000); /* without the rule millions are doubled */
     assert_status(tw_close(engine, 5000), TW_OK);
     proxy_stop(proxy);
     redis_server_destroy(&first);
     redis_server_destroy(&other);
-    atomic_store(&twi_doubt_ms, 6000);
+    test_tuning.doubt_ms = 6000;
 }
 
 int main(void) {

@@ -1,8 +1,7 @@
-/* flicker_stage.h -- two servers, and two engines that count while their address shows now the one, now the other.
- *
- * For the programs of this folder that are named after it, which include it once.
+/* flicker_stage.h -- two servers, and two engines that count while their address shows one server or the other. For
+ * flicker.c and flickers.c, each of which includes it once.
  * Always true: when the stage is closed the first server's sum is the sum of all increments, nothing is lost or
- * uncertain, and no line says that it is. */
+ * uncertain, and no log line says so. */
 #ifndef TEST_FLICKER_STAGE_H
 #define TEST_FLICKER_STAGE_H
 
@@ -18,20 +17,20 @@
 struct node {
     tw_engine *engine;
     tw_family *forever, *hours;
-    char alarm[200]; /* the first line that a store that is only seen for a while gives no cause for */
+    char alarm[200]; /* the first log line that a briefly seen store must not cause */
     int64_t added;
     _Atomic bool stop;
 };
 
 struct stage {
     struct redis_server first, other;
-    struct proxy *proxies[ENGINES]; /* one each: they need not see the same */
+    struct proxy *proxies[ENGINES]; /* one each: the engines need not see the same server */
     struct node nodes[ENGINES];
     pthread_t threads[ENGINES];
     struct test_prng prng;
 };
 
-/* That a copy went back is true, where one was promoted. */
+/* Set where a replica was promoted: a line that the store went back is true then. */
 static bool stage_goes_back;
 
 static void on_stage_line(void *ctx, int level, int event, const char *text) {
@@ -73,7 +72,7 @@ static void stage_open(struct stage *stage, const char *const *of_other) {
         quick_options(&options, proxy_url(stage->proxies[n]));
         options.log_write = on_stage_line;
         options.log_ctx = node;
-        assert_status(tw_open(&options, &node->engine), TW_OK);
+        assert_status(test_open(&options, &node->engine), TW_OK);
         node->forever = family_of(node->engine, "e", TW_WINDOW_FOREVER, 0);
         node->hours = family_of(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
         add_round(node);
@@ -87,7 +86,7 @@ static void show(struct stage *stage, int node, const struct redis_server *serve
     proxy_cut_all(stage->proxies[node]);
 }
 
-/* Another store for some milliseconds, as one engine sees it, or as all do. */
+/* Shows another store for some milliseconds, to one engine or to all. */
 static inline void flicker(struct stage *stage, int64_t low_ms, int64_t high_ms) {
     uint64_t who = test_prng_below(&stage->prng, ENGINES + 1);
     for (int n = 0; n < ENGINES; n++)
@@ -98,7 +97,7 @@ static inline void flicker(struct stage *stage, int64_t low_ms, int64_t high_ms)
     test_sleep_ms(test_prng_between(&stage->prng, 0, 100));
 }
 
-/* All is sent, and checked. Returns what was added. */
+/* Waits until everything is sent, and checks it. Returns what was added. */
 static int64_t stage_close(struct stage *stage) {
     int64_t added = 0;
     for (int n = 0; n < ENGINES; n++) {
@@ -123,7 +122,7 @@ static bool is_synced(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
 }
 
-/* The other one becomes a replica of the first, and has all of it. */
+/* Makes the other server a replica of the first, and waits until it has all data. */
 static void stage_copy(struct stage *stage) {
     char port[16];
     snprintf(port, sizeof port, "%d", stage->first.port);

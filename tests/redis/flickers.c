@@ -1,16 +1,14 @@
-/* flickers.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are equal to the unit, nothing
- * is uncertain, and no line alarms anybody.
- *
- * `redis_flickers table 100` shows each kind a hundred times and prints a row for each; without a word it is the test,
- * with a few of each. Always true: see flicker_stage.h. */
+/* flickers.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are exact, nothing is
+ * uncertain, and no log line causes alarm. `redis_flickers table 100` shows each kind a hundred times and prints a row
+ * for each; without arguments it is the test, with a few of each. Always true: see flicker_stage.h. */
 #include "tests/redis/flicker_stage.h"
 #include "tests/support/side_by_side.h"
 
 #define SHORTEST_MS 5
-#define LONGEST_MS 5000 /* below the doubt: what is seen for longer is believed */
+#define LONGEST_MS 5000 /* shorter than the doubt: a store that is seen for longer is believed */
 
 static uint64_t flickers = 3;
-static int64_t longest_ms = 600; /* of the test; of the table LONGEST_MS */
+static int64_t longest_ms = 600; /* in the test; in the table LONGEST_MS */
 
 enum kind {
     EMPTY_REPLICA,
@@ -43,7 +41,7 @@ static const char *const kind_names[KINDS] = {"empty replica",
                                               "demoted, live connections",
                                               "SWAPDB"};
 
-/* As many short ones as long ones: twice as long each time, and somewhere in between. */
+/* Short times are as frequent as long ones: each range is twice the last, with a random time in it. */
 static int64_t how_long(struct stage *stage) {
     uint64_t doublings = 0;
     while (SHORTEST_MS << (doublings + 1) <= longest_ms) doublings++;
@@ -53,7 +51,7 @@ static int64_t how_long(struct stage *stage) {
 
 static void follow(struct redis_server *replica, const struct redis_server *master) {
     char port[16];
-    snprintf(port, sizeof port, "%d", master ? master->port : 1); /* 1: nobody is there */
+    snprintf(port, sizeof port, "%d", master ? master->port : 1); /* 1: a port where nobody listens */
     redis_server_ask(replica, "REPLICAOF", "127.0.0.1", port, NULL);
 }
 
@@ -73,10 +71,10 @@ static void prepare(struct stage *stage, enum kind kind) {
     if (kind == PROMOTED || kind == PROMOTED_WITHOUT_WRITES) lead(other);
     if (kind == PROMOTED_WITHOUT_WRITES || kind == EMPTY_MASTER_WITHOUT_WRITES)
         redis_server_ask(other, "CONFIG", "SET", "min-replicas-to-write", "1", NULL);
-    if (is_copy) test_sleep_ms(200); /* dozens of batches that it lacks */
+    if (is_copy) test_sleep_ms(200); /* it lacks dozens of batches then */
 }
 
-/* One engine sees it, or both do. */
+/* Shows it to one engine or to both. */
 static void show_for(struct stage *stage, int64_t for_ms) {
     uint64_t who = test_prng_below(&stage->prng, ENGINES + 1);
     for (int n = 0; n < ENGINES; n++)
@@ -86,13 +84,13 @@ static void show_for(struct stage *stage, int64_t for_ms) {
         if ((int)who == n || who == ENGINES) show(stage, n, &stage->first);
 }
 
-/* Whoever sees the one that was failed over from sees a replica. */
+/* An engine that still sees the server that was failed over from sees a replica. */
 static void fail_over_and_back(struct stage *stage, int64_t for_ms) {
     lead(&stage->other);
     for (int n = 0; n < ENGINES; n++) show(stage, n, &stage->other);
     follow(&stage->first, &stage->other);
     test_sleep_ms(for_ms);
-    (void)test_wait(is_synced, &stage->first, 300); /* or it is old when it leads again */
+    (void)test_wait(is_synced, &stage->first, 300); /* otherwise it has older data when it leads again */
     lead(&stage->first);
     for (int n = 0; n < ENGINES; n++) show(stage, n, &stage->first);
     follow(&stage->other, &stage->first);
@@ -126,7 +124,7 @@ static void play(enum kind kind, uint64_t count) {
     prepare(&stage, kind);
     for (uint64_t i = 0; i < count; i++) {
         flick(&stage, kind, how_long(&stage));
-        for (int n = 0; n < ENGINES; n++) /* it is at home again */
+        for (int n = 0; n < ENGINES; n++) /* the engine sees the first server again */
             assert_status(tw_flush(stage.nodes[n].engine, 30000), TW_OK);
     }
     for (int n = 0; n < ENGINES; n++) {

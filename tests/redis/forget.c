@@ -1,6 +1,7 @@
-/* forget.c -- a real Redis forgets: killed under each kind of persistence, its file cut, a stale or empty replica
- * promoted. What it forgot is given to it again; what cannot be is counted, to the unit.
- * Always true: at the end of each test, Redis's sum plus what the metrics call lost is the sum of all increments. */
+/* forget.c -- a real Redis forgets: it is killed under each kind of persistence, its file is cut, a stale or empty
+ * replica is promoted. The engine sends again what Redis forgot; what it cannot send again is counted as lost, exactly.
+ * Always true: at the end of each test, Redis's sum plus what the metrics report as lost is the sum of all
+ * increments. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
@@ -10,7 +11,7 @@
 
 static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
 static const char *const everysec[] = {"--appendonly", "yes", "--appendfsync", "everysec", NULL};
-/* A server that is not asked to rewrite its file, whoever asks. */
+/* A server that does not rewrite its file, whoever requests it. */
 static const char *const unrewritten[] = {
     "--appendonly", "yes", "--appendfsync", "always", "--rename-command", "BGREWRITEAOF", "", NULL};
 
@@ -46,14 +47,14 @@ static void killed_at_random(const char *const *persistence, bool saves) {
     redis_server_destroy(&server);
 }
 
-/* Goal: kill -9 of a Redis that syncs each write, or lets the system write, loses nothing (fault 13). */
+/* Goal: kill -9 of a Redis that syncs each write, or leaves writing to the system, loses nothing (fault 13). */
 static void a_killed_append_only_server_forgets_nothing(void **state) {
     (void)state;
     killed_at_random(always, false);
     killed_at_random(everysec, false);
 }
 
-/* Goal: kill -9 of a Redis that keeps snapshots, or nothing, and what it forgot is sent again (fault 13). */
+/* Goal: after kill -9 of a Redis that keeps snapshots, or nothing, what it forgot is sent again (fault 13). */
 static void a_killed_server_that_forgets_is_given_it_again(void **state) {
     (void)state;
     killed_at_random(NULL, true);
@@ -77,7 +78,7 @@ static void cut_tail(const struct redis_server *server, off_t bytes) {
     globfree(&found);
 }
 
-/* What the file ends with is to be the last batch: no word to the registry of engines, for half a minute. */
+/* Stops the registry's heartbeats for half a minute, so that the last batch is the end of the file. */
 static void without_registry(struct redis_server *server) {
     redis_server_ask(server, "ACL", "SETUSER", "default", "-zadd", NULL);
 }
@@ -87,8 +88,8 @@ static bool is_rewritten(void *ctx) {
     return strstr(info, "aof_rewrite_in_progress:0") && strstr(info, "aof_rewrite_scheduled:0");
 }
 
-/* Goal: an append-only file that lost its last bytes makes Redis go back; what it forgot is sent again. The file
- * rewritten, a clean restart keeps the sum (faults 14, 15). Method: cuts of 1 byte to some batches, seeded. */
+/* Goal: an append-only file that lost its last bytes makes Redis go back; what it forgot is sent again. After the file
+ * is rewritten, a clean restart keeps the sum (faults 14, 15). Method: cuts of 1 byte to some batches, seeded. */
 static void a_torn_append_only_file_is_made_good(void **state) {
     (void)state;
     struct redis_server server;
@@ -117,9 +118,9 @@ static void a_torn_append_only_file_is_made_good(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: the edge of P2 is where we say it is: without that rewrite, Redis itself counts the torn transaction's leftover
- * at its next restart (fault 16). If a server no longer does, our warning may go.
- * Method: EXEC is torn, so the file is cut inside the transaction; the replayed batch's EXEC later runs both. */
+/* Goal: the limit of P2 that docs state is real: without the rewrite, Redis itself counts the rest of the torn
+ * transaction at its next restart (fault 16). If a server no longer does, the warning may go. Method: EXEC is torn, so
+ * the file is cut inside the transaction; the EXEC of the batch that is sent again later runs both. */
 static void redis_counts_a_torn_transaction_twice_if_not_rewritten(void **state) {
     (void)state;
     struct redis_server server;
@@ -133,7 +134,7 @@ static void redis_counts_a_torn_transaction_twice_if_not_rewritten(void **state)
     redis_server_kill(&server);
     cut_tail(&server, 5);
     redis_server_restart(&server);
-    rig_check(&rig, &server); /* right, as yet */
+    rig_check(&rig, &server); /* still right */
     assert_true(test_stat_of(rig.engine, rollbacks) >= 1);
     assert_status(tw_close(rig.engine, 5000), TW_OK);
     redis_server_stop(&server);
@@ -154,7 +155,7 @@ static bool has_one(void *ctx) {
     return redis_server_get(ctx, "f:k") == 10;
 }
 
-/* Goal: a replica that had not seen the last 150 acknowledged batches is promoted and given them again (fault 17).
+/* Goal: a replica that has not seen the last 150 acknowledged batches is promoted, and gets them again (fault 17).
  * Method: the replica is stopped and its link killed; 150 batches; the primary is killed, the replica goes on alone. */
 static void a_stale_replica_is_given_what_it_missed(void **state) {
     (void)state;
@@ -192,7 +193,8 @@ static void a_stale_replica_is_given_what_it_missed(void **state) {
     redis_server_destroy(&primary), redis_server_destroy(&replica);
 }
 
-/* Goal: an empty server in place of the one that counted, there and back: each time all of it is counted (fault 18). */
+/* Goal: an empty server takes the place of the one that counted, and later gives it back: each time all of it is
+ * counted (fault 18). */
 static void an_empty_server_is_given_everything(void **state) {
     (void)state;
     struct redis_server first, empty;
@@ -217,8 +219,8 @@ static void an_empty_server_is_given_everything(void **state) {
 
 /* ---- beyond the window ------------------------------------------------------------------------------------------- */
 
-/* Goal: what Redis forgot beyond the replay window is counted as lost, to the unit (fault 19).
- * Method: 2 MiB of memory leave a window of 256 KiB; 40 batches of 1000 keys since the snapshot are far more. */
+/* Goal: what Redis forgot beyond the replay window is counted as lost, exactly (fault 19). Method: 2 MiB of memory
+ * leave a window of 256 KiB; the 40 batches of 1000 keys since the snapshot are far more. */
 static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     (void)state;
     struct redis_server server;
@@ -229,7 +231,7 @@ static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     redis_server_start(&server, NULL);
     quick_options(&options, server.url);
     options.memory_bytes_max = 2 << 20;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     for (int round = 0; round < 40; round++) {
         for (int i = 0; i < 1000; i++) {
@@ -254,7 +256,7 @@ static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a ledger whose time was over while nothing was under way is a clean new start (fault 22). */
+/* Goal: after a ledger expired while nothing was in flight, counting starts anew without losses (fault 22). */
 static void an_expired_ledger_is_a_clean_start(void **state) {
     (void)state;
     struct redis_server server;

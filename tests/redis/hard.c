@@ -1,5 +1,5 @@
 /* hard.c -- hard limits over a real Redis: never more than the limit (P4), all of it in the end (P5), whatever engines
- * and the server do. Several engines in one process stand for several processes; hard_crowd.c has real ones. */
+ * and the server do. Several engines in one process play several processes; hard_processes.c has real ones. */
 #include "tests/redis/hard_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/side_by_side.h"
@@ -8,7 +8,8 @@
 
 #define KEY tw_str("tv")
 
-/* Goal: one engine sells exactly the limit, says "pending" until Redis has given and "final" only when all is spent. */
+/* Goal: one engine sells exactly the limit. A call is TW_PENDING until Redis grants, and "final" only when all is
+ * spent. */
 static void one_engine_sells_exactly_the_limit(void **state) {
     (void)state;
     struct redis_server server;
@@ -28,8 +29,8 @@ static void one_engine_sells_exactly_the_limit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: demand equal to supply, nearly all of it at one engine after the others drew and went idle: everything is sold,
- * and nobody is told "final" before (P5, trap L4). */
+/* Goal: demand equals supply, nearly all of it at one engine, after the others drew units and went idle. Everything is
+ * sold, and no denial is "final" before (P5, trap L4). */
 static void what_others_hold_idle_is_called_back(void **state) {
     (void)state;
     enum { ENGINES = 4, LIMIT = 1000 };
@@ -53,8 +54,8 @@ static void what_others_hold_idle_is_called_back(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: nothing is granted by a Redis that has lost everything before all living engines have said what they have; and
- * then the rest is sold, no more (P4, trap L2). */
+/* Goal: a Redis that has lost everything grants nothing before all living engines have reported their grants; then the
+ * rest is sold, and no more (P4, trap L2). */
 static void after_flushall_no_unit_is_sold_twice(void **state) {
     (void)state;
     struct redis_server server;
@@ -75,8 +76,8 @@ static void after_flushall_no_unit_is_sold_twice(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are said
- * again. */
+/* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are
+ * reported again. */
 static void after_a_rollback_no_unit_is_sold_twice(void **state) {
     (void)state;
     static const char *const by_hand[] = {"--save", "", NULL};
@@ -103,9 +104,9 @@ static bool risk_is_seen(void *ctx) {
     return test_stat_of(ctx, limit_at_risk) != 0;
 }
 
-/* Goal: an engine that is cut off while Redis forgets, and for longer than it is waited for, says what was at risk, to
- * the unit. Method: the waiting is cut short by hand. */
-static void what_was_at_risk_is_told_to_the_unit(void **state) {
+/* Goal: an engine is cut off while Redis forgets, and for longer than the others wait for it. It reports exactly the
+ * units that were at risk. Method: the test shortens the wait. */
+static void units_at_risk_are_reported_exactly(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -114,16 +115,16 @@ static void what_was_at_risk_is_told_to_the_unit(void **state) {
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
     tw_verdict verdict;
     assert_i64_equal(sell_some(sale_a, KEY, 30, 100, 5000), 30);
-    test_sleep_ms(1200); /* it has said so */
+    test_sleep_ms(1200); /* it has reported its grants */
     proxy_manner(proxy, PROXY_REFUSE);
     proxy_cut_all(proxy);
     assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
-    assert_status(buy(sale_b, KEY, 1, 100, 1000, &verdict), TW_PENDING); /* A is waited for */
+    assert_status(buy(sale_b, KEY, 1, 100, 1000, &verdict), TW_PENDING); /* Redis waits for A */
     redis_server_ask(&server, "HSET", "tw:leases", "to", "0", "from", "0", NULL);
     assert_i64_equal(sell(sale_b, KEY, 1, 100, 5000, &verdict), 100);
     proxy_manner(proxy, PROXY_OPEN);
     assert_true(test_wait(risk_is_seen, a, 15000));
-    /* All that A had, spent or in its lease. */
+    /* All units that A had, spent or in its lease. */
     int64_t risk = test_stat_of(a, limit_at_risk), in_hand = sell(sale_a, KEY, 1, 100, 0, &verdict);
     assert_true(risk >= 30 + in_hand && risk <= 100);
     assert_status(tw_close(a, 2000), TW_OK);
@@ -134,8 +135,7 @@ static void what_was_at_risk_is_told_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: copies of old words that are executed late, and replies that are lost, strand nothing and sell nothing twice
- * (L1). */
+/* Goal: old copies that are executed late and replies that are lost strand no unit and sell none twice (L1). */
 static void late_copies_and_lost_replies_change_nothing(void **state) {
     (void)state;
     struct redis_server server;
@@ -145,7 +145,7 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
     tw_engine *a = NULL, *b = quick_engine(server.url, NULL);
     quick_options(&options, proxy_url(proxy));
     options.redis_timeout_ms = 100;
-    assert_status(tw_open(&options, &a), TW_OK);
+    assert_status(test_open(&options, &a), TW_OK);
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
     tw_verdict verdict;
     int64_t sold = sell_some(sale_a, KEY, 5, 300, 5000);
@@ -164,9 +164,9 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server that has forgotten its scripts changes nothing: each lease message goes once more, with its script,
+/* Goal: a server that has forgotten its scripts changes nothing: each lease message is sent once more, with its script,
  * and its number counts once. Method: SCRIPT FLUSH before every few units; then under eight keys at once, whose
- * messages lie in one pipeline. */
+ * messages are in one pipeline. */
 static void forgotten_scripts_change_nothing(void **state) {
     (void)state;
     enum { KEYS = 8, OF_EACH = 20, LIMIT = 300 };
@@ -208,8 +208,8 @@ static void forgotten_scripts_change_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: limits that change while units are leased (trap L9): a raised one sells the difference, a lowered one nothing
- * beyond. */
+/* Goal: a limit changes while units are leased (trap L9): a raised one sells the difference, a lowered one nothing
+ * beyond it. */
 static void a_limit_is_raised_and_lowered_while_leased(void **state) {
     (void)state;
     struct redis_server server;
@@ -232,8 +232,8 @@ static void a_limit_is_raised_and_lowered_while_leased(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what is asked wrongly, or can never be had, has its answer at once; a large n is had from what several engines
- * hold. */
+/* Goal: a wrong call, or one that can never be admitted, has its result at once; a large n is collected from what
+ * several engines hold. */
 static void every_n_has_its_answer(void **state) {
     (void)state;
     struct redis_server server;
@@ -251,7 +251,7 @@ static void every_n_has_its_answer(void **state) {
     assert_status(tw_acquire(sale_a, KEY, 0, 10, &verdict), TW_OK);
     assert_status(tw_acquire(sale_a, tw_bytes("", 0), 1, 10, &verdict), TW_ERR_KEY);
     assert_status(tw_lease_warm(sale_a, KEY, -1), TW_ERR_RANGE);
-    assert_i64_equal(sell_some(sale_b, KEY, 2, 1000, 5000), 2); /* a lot lies idle there */
+    assert_i64_equal(sell_some(sale_b, KEY, 2, 1000, 5000), 2); /* a large grant is idle there */
     assert_status(buy(sale_a, KEY, 998, 1000, 5000, &verdict), TW_OK);
     assert_status(buy(sale_b, KEY, 1, 1000, 5000, &verdict), TW_DENIED);
     assert_int_equal(verdict.final, 1);
@@ -262,8 +262,8 @@ static void every_n_has_its_answer(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a warmed key sells without waiting; what an engine did not sell goes home when it closes. */
-static void a_warm_lease_sells_at_once_and_goes_home_at_close(void **state) {
+/* Goal: a warmed key sells without waiting; the units that an engine did not sell are returned when it closes. */
+static void a_warm_lease_sells_at_once_and_is_returned_at_close(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -273,7 +273,7 @@ static void a_warm_lease_sells_at_once_and_goes_home_at_close(void **state) {
     tw_verdict verdict;
     assert_status(tw_lease_warm(soft, KEY, 10), TW_ERR_MODE);
     assert_status(tw_lease_warm(sale_a, KEY, 400), TW_OK);
-    test_sleep_ms(2000);
+    assert_status(tw_ready(a, 20000), TW_OK);
     assert_status(tw_acquire(sale_a, KEY, 1, 400, &verdict), TW_OK);
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
     assert_status(tw_close(a, 2000), TW_OK);
@@ -288,8 +288,8 @@ static bool is_away(void *ctx) {
     return test_stat_of(ctx, redis_connected) == 0 && test_stat_of(ctx, outage_ms) > 100;
 }
 
-/* Goal: without Redis the lease in hand is spent, then it is "denied", never "final"; a closed family denies at once;
- * with a grace both wait for its end. Where Redis is back it goes on, to the unit. */
+/* Goal: without Redis the lease is spent; then calls are denied, never "final". A fail-closed family denies at once;
+ * with a grace both wait until it is over. When Redis is back selling goes on, exactly. */
 static void an_outage_is_answered_as_the_family_says(void **state) {
     (void)state;
     struct redis_server server;
@@ -318,8 +318,15 @@ static void an_outage_is_answered_as_the_family_says(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_WINDOW_ALIGNED, 1
- * s). */
+/* How many windows sold all they had, and were over when the next one began. */
+static int whole_windows(const int64_t *sold, int count, int64_t limit) {
+    int whole = 0;
+    for (int i = 0; i < count - 1; i++) whole += sold[i] == limit && sold[i + 1] != 0;
+    return whole;
+}
+
+/* Goal: each window has the whole limit and no more; units of one window are never spent in the next
+ * (TW_WINDOW_ALIGNED, 1 s). */
 static void windows_roll_over_while_units_are_leased(void **state) {
     (void)state;
     struct redis_server server;
@@ -328,18 +335,20 @@ static void windows_roll_over_while_units_are_leased(void **state) {
     tw_family *sale[2] = {hard_family_of(a, "sale", TW_WINDOW_ALIGNED, 1000, TW_OUTAGE_LOCAL),
                           hard_family_of(b, "sale", TW_WINDOW_ALIGNED, 1000, TW_OUTAGE_LOCAL)};
     tw_verdict verdict;
-    int64_t sold[8] = {0}, first_ms = 0, until_ms = test_mono_ms() + 5000;
-    for (int turn = 0; test_mono_ms() < until_ms; turn++) {
-        if (tw_acquire(sale[turn & 1], KEY, 1, 40, &verdict) != TW_OK) {
+    enum { WINDOWS = 40, LIMIT = 40 };
+    int64_t sold[WINDOWS] = {0}, first_ms = 0, until_ms = test_mono_ms() + 30000;
+    /* A busy machine may not sell all within a second. */
+    for (int turn = 0; whole_windows(sold, WINDOWS, LIMIT) < 2 && test_mono_ms() < until_ms; turn++) {
+        if (tw_acquire(sale[turn & 1], KEY, 1, LIMIT, &verdict) != TW_OK) {
             test_sleep_ms(2);
             continue;
         }
-        if (first_ms == 0) first_ms = verdict.window_start_ms;
+        if (first_ms == 0) first_ms = verdict.window_start_ms - 1000; /* the other engine's clock may be behind */
+        assert_in_range((verdict.window_start_ms - first_ms) / 1000, 0, WINDOWS - 1);
         sold[(verdict.window_start_ms - first_ms) / 1000]++;
     }
-    for (int i = 0; i < 8; i++) assert_true(sold[i] <= 40);
-    assert_i64_equal(sold[1], 40);
-    assert_i64_equal(sold[2], 40);
+    for (int i = 0; i < WINDOWS; i++) assert_true(sold[i] <= LIMIT);
+    assert_true(whole_windows(sold, WINDOWS, LIMIT) >= 2);
     assert_status(tw_close(a, 2000), TW_OK);
     assert_status(tw_close(b, 2000), TW_OK);
     redis_server_destroy(&server);
@@ -355,7 +364,7 @@ static int64_t stepped_clock(void *ctx, int kind) {
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec + step_ms * 1000000;
 }
 
-/* Goal: a wall clock that is set back or forward in the middle of a sale changes nothing of what is sold. */
+/* Goal: a wall clock that is set back or forward in the middle of a sale changes nothing in what is sold. */
 static void clock_steps_sell_nothing_twice(void **state) {
     (void)state;
     struct redis_server server;
@@ -364,7 +373,7 @@ static void clock_steps_sell_nothing_twice(void **state) {
     tw_engine *engine = NULL;
     quick_options(&options, server.url);
     options.clock_now_ns = stepped_clock;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = hard_family_of(engine, "sale", TW_WINDOW_MONTH, 0, TW_OUTAGE_LOCAL);
     tw_verdict verdict;
     int64_t sold = sell_some(family, KEY, 40, 120, 5000);
@@ -378,7 +387,7 @@ static void clock_steps_sell_nothing_twice(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: with wait_replicas a grant counts only when the replicas have it: where there is none, nothing is sold. */
+/* Goal: with wait_replicas a grant counts only when the replicas have it: without a replica nothing is sold. */
 static void without_the_replicas_nothing_is_sold(void **state) {
     (void)state;
     struct redis_server server;
@@ -388,7 +397,7 @@ static void without_the_replicas_nothing_is_sold(void **state) {
     quick_options(&options, server.url);
     options.wait_replicas = 1;
     options.redis_timeout_ms = 100;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = hard_family(engine, "sale");
     tw_verdict verdict;
     assert_i64_equal(sell(family, KEY, 1, 100, 3000, &verdict), 0);
@@ -397,8 +406,8 @@ static void without_the_replicas_nothing_is_sold(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what a dead engine held is shown as stranded and not sold; freed by hand it is. Units refunded in one engine
- * are sold by another, though that was told that all is sold. */
+/* Goal: the units of a dead engine are reported as stranded and not sold; after tw_lease_reclaim() they are. Units
+ * refunded at one engine are sold by another, even if that one had a "final" denial. */
 static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **state) {
     (void)state;
     static const char dead[] = "00112233445566778899aabbccddeeff";
@@ -416,7 +425,7 @@ static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **s
     assert_i64_equal(test_stat_of(a, lease_stranded), 30);
     assert_status(tw_lease_reclaim(sale_a, "no instance", &units), TW_ERR_UNKNOWN_TOKEN);
     redis_server_ask(
-        &server, "EVAL", /* of more keys than one script frees, or a page has */
+        &server, "EVAL", /* more keys than one script frees, or a page has */
         "for i = 1, 200 do redis.call('HSET', 'tw:lease:sale:7:' .. i .. ' \\n', ARGV[1], '1 5 0 2 0', 't', 5) "
         "end",
         "0", dead, NULL);
@@ -440,7 +449,7 @@ static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **s
     redis_server_destroy(&server);
 }
 
-#define LONG_MS 300000 /* nobody waits so long: a test that does has failed */
+#define LONG_MS 300000 /* no call waits so long: a test that does has failed */
 
 static void wait_in_vain(tw_family *family) {
     tw_verdict verdict;
@@ -450,8 +459,8 @@ static void wait_in_vain(tw_family *family) {
     assert_true(test_mono_ms() - began_ms < LONG_MS / 2);
 }
 
-/* Goal: who waits is sent home when all is sold; but not on an old word, where units have come back since; nor where
- * the window's end brings new ones. */
+/* Goal: tw_acquire_wait() ends when all is sold. It does not end by an old denial if units have been returned since,
+ * nor if the window's end brings new ones. */
 static void nobody_waits_for_what_is_sold_out(void **state) {
     (void)state;
     struct redis_server server;
@@ -488,12 +497,12 @@ int main(void) {
         cmocka_unit_test(what_others_hold_idle_is_called_back),
         cmocka_unit_test(after_flushall_no_unit_is_sold_twice),
         cmocka_unit_test(after_a_rollback_no_unit_is_sold_twice),
-        cmocka_unit_test(what_was_at_risk_is_told_to_the_unit),
+        cmocka_unit_test(units_at_risk_are_reported_exactly),
         cmocka_unit_test(late_copies_and_lost_replies_change_nothing),
         cmocka_unit_test(forgotten_scripts_change_nothing),
         cmocka_unit_test(a_limit_is_raised_and_lowered_while_leased),
         cmocka_unit_test(every_n_has_its_answer),
-        cmocka_unit_test(a_warm_lease_sells_at_once_and_goes_home_at_close),
+        cmocka_unit_test(a_warm_lease_sells_at_once_and_is_returned_at_close),
         cmocka_unit_test(an_outage_is_answered_as_the_family_says),
         cmocka_unit_test(windows_roll_over_while_units_are_leased),
         cmocka_unit_test(clock_steps_sell_nothing_twice),

@@ -1,6 +1,6 @@
-/* hard_store.c -- hard limits over a store that changes under the engines: what it is found to have is another history,
- * or another store was seen for a while. Not a unit is sold twice, and none is at risk (P4). Every order of events:
- * tests/model/leases.c. */
+/* hard_store.c -- hard limits over a store that changes under the engines: its data get another history, or another
+ * store is seen for a while. No unit is sold twice, and none is at risk (P4). tests/model/leases.c has every order of
+ * events. */
 #include "tests/redis/hard_support.h"
 
 #include <unistd.h>
@@ -12,11 +12,11 @@
 struct shop {
     tw_engine *engine;
     tw_family *family;
-    char link[128], url[160]; /* a name that may come to mean another server */
+    char link[128], url[160]; /* a name that the test makes lead to another server */
 };
 
 struct world {
-    struct redis_server one, two; /* `two` has what `one` had when it was cut off from it, and leads */
+    struct redis_server one, two; /* `two` is a copy of `one` from when it was cut off, and is a master */
     struct shop shops[2];
 };
 
@@ -35,7 +35,7 @@ static void lead(struct redis_server *server) {
     assert_string_equal(redis_server_ask(server, "REPLICAOF", "NO", "ONE", NULL), "OK");
 }
 
-/* NULL: nobody is there any more. Connections of before are closed by the caller. */
+/* NULL: to no server. The caller closes the old connections. */
 static void point(struct shop *shop, const struct redis_server *server) {
     (void)unlink(shop->link);
     if (server != NULL) assert_int_equal(symlink(server->socket, shop->link), 0);
@@ -52,7 +52,7 @@ static int64_t units_of(struct redis_server *server, const char *key) {
 
 #define HELD 200
 
-/* The shop has so many in hand, and has sold none of them. */
+/* Makes the shop hold so many units, none of them sold. */
 static void hold(struct shop *shop, struct redis_server *server) {
     int64_t until_ms = test_mono_ms() + PATIENCE_MS;
     tw_verdict verdict;
@@ -67,7 +67,7 @@ static bool knows_both(void *ctx) {
     return first != NULL && strstr(first + 2, "i:") != NULL;
 }
 
-/* Both shops take part, and `two` knows it. */
+/* Makes both shops take part, and `two` know it. */
 static void open_world(struct world *world) {
     struct redis_server *servers[] = {&world->one, &world->two};
     memset(world, 0, sizeof *world);
@@ -75,7 +75,7 @@ static void open_world(struct world *world) {
         redis_server_start_tcp(servers[i], NULL);
         redis_server_ask(servers[i], "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     }
-    follow(&world->two, &world->one); /* before anybody comes: the first one who follows makes another history, too */
+    follow(&world->two, &world->one); /* before any engine comes: the first replica changes the history, too */
     for (int i = 0; i < 2; i++) {
         struct shop *shop = &world->shops[i];
         snprintf(shop->link, sizeof shop->link, "%s/shop%d", world->one.folder, i);
@@ -99,8 +99,8 @@ static void close_world(struct world *world, int64_t sold) {
     redis_server_destroy(&world->two);
 }
 
-/* Goal: a server that followed another one, and leads again, sells nothing that it had granted before and has
- * forgotten; though it is the same server, and nobody's connection was cut. */
+/* Goal: a server that followed another one, and is a master again, sells no unit that it granted before and has
+ * forgotten. It is the same server, and no connection was cut. */
 static void a_server_that_followed_another_sells_nothing_twice(void **state) {
     (void)state;
     struct world world;
@@ -109,20 +109,21 @@ static void a_server_that_followed_another_sells_nothing_twice(void **state) {
     struct shop *a = &world.shops[0], *b = &world.shops[1];
     int64_t sold = 0;
     hold(a, &world.one);
-    test_sleep_ms(1200); /* it has said what there is to say, and is silent until its units go home after 5 s */
+    test_sleep_ms(1200); /* everything is reported; it is silent until its units are returned after 5 s */
     assert_i64_equal(units_of(&world.two, "tw:lease:sale:tv"), 0);
     follow(&world.one, &world.two);
     lead(&world.one);
     int64_t until_ms = test_mono_ms() + 2000;
-    int64_t by_b = 0; /* never the whole: what others hold is called back then, and all comes out */
+    int64_t by_b = 0; /* not the whole limit: only then are the units of others called back */
     while (test_mono_ms() < until_ms) by_b += sell_some(b->family, KEY, LIMIT - HELD / 2 - by_b, LIMIT, 20);
     sold += by_b + sell(a->family, KEY, 1, LIMIT, 20000, &verdict);
     sold += sell(b->family, KEY, 1, LIMIT, 20000, &verdict);
     close_world(&world, sold);
 }
 
-/* Goal: where another store was seen for a while, the one of before grants nothing until all have said what they were
- * granted there. Method: one shop is back at once, the other one, which had drawn elsewhere, two seconds later. */
+/* Goal: after another store was seen for a while, the earlier store grants nothing until all engines have reported what
+ * they were granted there. Method: one shop is back at once; the other one, which had drawn elsewhere, two seconds
+ * later. */
 static void what_another_store_has_granted_is_not_sold_again(void **state) {
     (void)state;
     struct world world;
@@ -144,8 +145,8 @@ static void what_another_store_has_granted_is_not_sold_again(void **state) {
     close_world(&world, sold);
 }
 
-/* Goal: no word is taken from a replica, not even from one that takes writes. */
-static void a_replica_answers_no_word_of_leases(void **state) {
+/* Goal: no reply about leases is taken from a replica, not even from one that takes writes. */
+static void a_replica_answers_no_lease_message(void **state) {
     (void)state;
     struct world world;
     open_world(&world);
@@ -166,7 +167,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_followed_another_sells_nothing_twice),
         cmocka_unit_test(what_another_store_has_granted_is_not_sold_again),
-        cmocka_unit_test(a_replica_answers_no_word_of_leases),
+        cmocka_unit_test(a_replica_answers_no_lease_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* hard_support.h -- families with hard limits, and buyers, for hard.c and hard_crowd.c.
- * Always true: who buys here asks again until it is told what is final, or the time is up: a connection that is made
- * anew in between is an outage, too. */
+/* hard_support.h -- families with hard limits, and buyers, for hard.c, hard_processes.c and hard_store.c.
+ * Always true: a buyer tries again until its result is final or its time is over. A connection that is made anew in
+ * between counts as an outage, too. */
 #ifndef TEST_HARD_SUPPORT_H
 #define TEST_HARD_SUPPORT_H
 
@@ -33,7 +33,7 @@ static inline bool is_over(tw_status status, const tw_verdict *verdict) {
     return status != TW_PENDING && (status != TW_DENIED || verdict->final || verdict->retry_after_ms < 0);
 }
 
-/* Asks until there is an answer for good, or the time is up. */
+/* Tries until the result is final or the time is over. */
 static inline tw_status buy(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t timeout_ms,
                             tw_verdict *verdict) {
     int64_t until_ms = test_mono_ms() + timeout_ms;
@@ -43,7 +43,7 @@ static inline tw_status buy(tw_family *family, tw_key key, int64_t n, int64_t li
     return status;
 }
 
-/* Buys n at a time until that is denied (or pending for so long); how many units. */
+/* Buys n at a time until that is denied (or pending for so long); returns how many units. */
 static inline int64_t sell(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t timeout_ms,
                            tw_verdict *verdict) {
     int64_t sold = 0;
@@ -51,7 +51,7 @@ static inline int64_t sell(tw_family *family, tw_key key, int64_t n, int64_t lim
     return sold;
 }
 
-/* Buys so many, one by one; how many it got. */
+/* Buys so many, one by one; returns how many it got. */
 static inline int64_t sell_some(tw_family *family, tw_key key, int64_t count, int64_t limit, int64_t timeout_ms) {
     tw_verdict verdict;
     int64_t sold = 0;

@@ -1,12 +1,11 @@
-/* hold.c -- at most so many in flight over several processes: never one too many, whatever is lost; whoever is killed
- * is free within the life of what it said; whoever was stopped says it again.
- * Method: what is held lives for 1.5 s here in place of 15 s. */
+/* hold.c -- at most so many holds in flight over several processes: never one too many, whatever is lost. The holds of
+ * a killed process are free when their life ends; a stopped process sends its holds again. Method: a hold lives for 1.5
+ * s here in place of 15 s. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/reserve/hold_book.h"
-#include "engine/reserve/hold_book.h"
 #include "engine/port/messages.h"
+#include "engine/reserve/hold_book.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -19,7 +18,7 @@
 
 static struct redis_server server;
 
-/* Those that are not taken for dead. */
+/* The holds whose life is not over. */
 static int64_t in_flight(void) {
     return atoll(redis_server_ask(&server, "EVAL",
                                   "local t = redis.call('TIME') return redis.call('ZCOUNT', 'tw:hold:jobs:a', "
@@ -36,6 +35,11 @@ static void await_in_flight(int64_t count) {
         fail_msg("%lld in flight, not %lld", (long long)in_flight(), (long long)count);
 }
 
+static bool is_gone(void *ctx) {
+    (void)ctx;
+    return strcmp(redis_server_ask(&server, "EXISTS", "tw:hold:jobs:a", NULL), "0") == 0;
+}
+
 struct reconnect {
     tw_engine *engine;
     int64_t connects;
@@ -49,8 +53,8 @@ static bool may_hold(void *ctx) {
     return tw_hold(ctx, tw_str("a"), 3, NULL) == TW_OK;
 }
 
-/* Goal: where all that were in flight are dead at once, one may come. */
-static void the_dead_make_room(void **state) {
+/* Goal: when all engines with holds are dead at once, a new hold is admitted. */
+static void holds_of_dead_engines_make_room(void **state) {
     (void)state;
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
@@ -63,7 +67,7 @@ static void the_dead_make_room(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
-/* Goal: the limit is of all engines together; what is released is free at once; what is held stays held. */
+/* Goal: the limit holds for all engines together; a released place is free at once; a hold that is kept stays held. */
 static void the_limit_is_of_all_engines(void **state) {
     (void)state;
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -79,7 +83,7 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_i64_equal(verdict.allowed, 0);
     assert_status(tw_hold_release(of_b, tw_str("a")), TW_OK);
     assert_status(tw_hold(of_a, tw_str("a"), 3, NULL), TW_OK);
-    test_sleep_ms(2 * LIFE_MS); /* said again all the time */
+    test_sleep_ms(2 * LIFE_MS); /* the holds are sent again all the time */
     await_in_flight(3);
     assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_DENIED);
     assert_status(tw_hold_release(of_a, tw_str("a")), TW_OK);
@@ -87,7 +91,7 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_status(tw_hold_release(of_a, tw_str("a")), TW_ERR_RANGE);
     assert_status(tw_hold_release(of_b, tw_str("a")), TW_OK);
     assert_i64_equal(in_flight(), 0);
-    test_sleep_ms(LIFE_MS / 2); /* nothing that was under way brings it back */
+    test_sleep_ms(LIFE_MS / 2); /* no message in flight brings it back */
     assert_i64_equal(in_flight(), 0);
     assert_status(tw_hold(of_a, tw_str("a"), 0, NULL), TW_DENIED);
     assert_status(tw_hold(of_a, tw_str("a"), -1, NULL), TW_ERR_RANGE);
@@ -96,9 +100,9 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_status(tw_close(b, 5000), TW_OK);
 }
 
-/* Goal: who is killed is free within the life; who was stopped for longer comes back with what it holds; a wiped Redis
- * is told. */
-static void who_is_killed_is_free_soon(void **state) {
+/* Goal: the holds of a killed process are free when their life ends; a process that was stopped for longer comes back
+ * with its holds; a wiped Redis gets all holds again. */
+static void holds_of_a_killed_process_are_free_soon(void **state) {
     (void)state;
     _Atomic int *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[2];
@@ -120,10 +124,10 @@ static void who_is_killed_is_free_soon(void **state) {
     waitpid(pids[0], NULL, 0);
     assert_true(test_wait(may_hold, jobs, LIFE_MS + 1000));
     kill(pids[1], SIGSTOP);
-    assert_true(test_wait(may_hold, jobs, LIFE_MS + 1000)); /* taken for dead */
+    assert_true(test_wait(may_hold, jobs, LIFE_MS + 1000)); /* its life is over */
     await_in_flight(3);
     kill(pids[1], SIGCONT);
-    await_in_flight(4); /* it says what it holds: one too many, until somebody releases */
+    await_in_flight(4); /* it sends its holds: one too many, until one is released */
     assert_status(tw_hold(jobs, tw_str("a"), 4, NULL), TW_DENIED);
     redis_server_ask(&server, "FLUSHALL", NULL);
     await_in_flight(4);
@@ -131,33 +135,32 @@ static void who_is_killed_is_free_soon(void **state) {
     waitpid(pids[1], NULL, 0);
     assert_status(tw_close(engine, 5000), TW_OK);
     munmap((void *)ready, 4096);
-    test_sleep_ms(LIFE_MS + 100); /* what an engine held that was closed without releasing */
-    assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:hold:jobs:a", NULL), "0");
+    await_in_flight(0); /* the holds of an engine that was closed without releasing them */
+    assert_true(test_wait(is_gone, NULL, LIFE_MS));
 }
 
-/* Goal: a Redis that may have forgotten while nobody was connected is told at once of all that is held.
- * Method: what is held lives for ten minutes here, so nothing else says it again in time. */
-static void after_a_reconnect_all_is_said_again_at_once(void **state) {
+/* Goal: after a reconnect all holds are sent at once, because Redis may have forgotten them meanwhile. Method: a hold
+ * lives for ten minutes here, so nothing else sends it again in time. */
+static void after_a_reconnect_all_holds_are_sent_at_once(void **state) {
     (void)state;
     const int64_t life_ms = 600000;
     int64_t two = 2;
-    atomic_store(&twi_presence_life_ms, life_ms);
+    test_tuning.presence_life_ms = life_ms;
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
     await_in_flight(2);
     struct reconnect reconnect = {.engine = engine};
-    assert_true(test_wait(has_connected, &reconnect, life_ms / 6)); /* holds are asked for over other connections */
+    assert_true(test_wait(has_connected, &reconnect, life_ms / 6)); /* tw_hold() uses other connections */
     reconnect.connects = test_stat_of(engine, connects);
     redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL);
     redis_server_ask(&server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
-    assert_true(
-        test_wait(has_connected, &reconnect, life_ms / 6)); /* what was under way may have been said before that */
+    assert_true(test_wait(has_connected, &reconnect, life_ms / 6)); /* the statement in flight may be older than that */
     assert_true(test_wait(are_in_flight, &two, life_ms / 6));
     for (int i = 0; i < 2; i++) assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
-    redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* who released may not have been heard */
-    atomic_store(&twi_presence_life_ms, LIFE_MS);
+    redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* the release may not have arrived */
+    test_tuning.presence_life_ms = LIFE_MS;
 }
 
 struct worker {
@@ -182,8 +185,8 @@ static void *hold_and_release(void *arg) {
     return NULL;
 }
 
-/* Goal: threads of two engines, one of them through a network that loses requests and answers: never one too many, none
- * is left in flight in the end. */
+/* Goal: threads of two engines, one of them behind a network that loses requests and replies: never one hold too many,
+ * and none in flight at the end. */
 static void lost_answers_admit_nobody_twice(void **state) {
     (void)state;
     enum { WORKERS = 6 };
@@ -192,8 +195,8 @@ static void lost_answers_admit_nobody_twice(void **state) {
     tw_engine *engines[2] = {quick_engine(server.url, NULL), NULL};
     quick_options(&options, proxy_url(proxy));
     options.redis_timeout_ms = 300;
-    assert_status(tw_open(&options, &engines[1]), TW_OK);
-    tw_family_options closed; /* out of reach nobody is admitted: a stranger's word would not count for the others */
+    assert_status(test_open(&options, &engines[1]), TW_OK);
+    tw_family_options closed; /* fail-closed: an admission by the policy would not count at the other engine */
     tw_family_options_init(&closed);
     closed.name = "jobs";
     closed.window = TW_WINDOW_FOREVER;
@@ -238,9 +241,8 @@ static void *say_again(void *arg) {
     return NULL;
 }
 
-/* Goal: what is being said again just when it is released is not brought back by that.
- * Method: everything held is said all the time; in the end nothing is in flight, at once and not when its life is
- * over. */
+/* Goal: a statement in flight does not bring back a hold that is released meanwhile. Method: all holds are sent all the
+ * time; at the end nothing is in flight, at once and not only when the life is over. */
 static void a_statement_under_way_brings_nothing_back(void **state) {
     (void)state;
     enum { WORKERS = 4 };
@@ -250,7 +252,7 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     struct worker workers[WORKERS];
     pthread_t threads[WORKERS], again;
     redis_server_ask(&server, "FLUSHALL", NULL);
-    atomic_store(&twi_presence_life_ms, 60000);
+    test_tuning.presence_life_ms = 60000;
     assert_int_equal(pthread_create(&again, NULL, say_again, &sayer), 0);
     for (int i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){.jobs = jobs, .inside = &inside, .most = &most, .naps = true};
@@ -261,18 +263,18 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     pthread_join(again, NULL);
     test_sleep_ms(20);
     assert_i64_equal(in_flight(), 0);
-    atomic_store(&twi_presence_life_ms, LIFE_MS);
+    test_tuning.presence_life_ms = LIFE_MS;
     assert_status(tw_close(sayer.engine, 5000), TW_OK);
 }
 
-/* Goal: while Redis is away the family's policy decides, and what it admitted is said when Redis is back. */
+/* Goal: while Redis is away the family's policy decides; the holds that it admitted are sent when Redis is back. */
 static void an_outage_is_decided_by_policy(void **state) {
     (void)state;
     tw_options options;
     tw_engine *engine;
     quick_options(&options, server.url);
     options.redis_timeout_ms = 300;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
     assert_status(tw_hold(jobs, tw_str("a"), 2, NULL), TW_OK);
@@ -289,16 +291,16 @@ static void an_outage_is_decided_by_policy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_dead_make_room),
+        cmocka_unit_test(holds_of_dead_engines_make_room),
         cmocka_unit_test(the_limit_is_of_all_engines),
-        cmocka_unit_test(who_is_killed_is_free_soon),
-        cmocka_unit_test(after_a_reconnect_all_is_said_again_at_once),
+        cmocka_unit_test(holds_of_a_killed_process_are_free_soon),
+        cmocka_unit_test(after_a_reconnect_all_holds_are_sent_at_once),
         cmocka_unit_test(lost_answers_admit_nobody_twice),
         cmocka_unit_test(a_statement_under_way_brings_nothing_back),
         cmocka_unit_test(an_outage_is_decided_by_policy),
     };
     redis_server_require();
-    atomic_store(&twi_presence_life_ms, LIFE_MS);
+    test_tuning.presence_life_ms = LIFE_MS;
     redis_server_start(&server, NULL);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_server_destroy(&server);

@@ -1,7 +1,7 @@
-/* lagging.c -- calls that wait for Redis, at an address that shows a replica for a while: none of them is decided
- * there, on what the replica knew of old; back at the master each one's answer is the true one.
- * Method: a master and a replica of it that has stopped to follow, behind one socket's name; and a master that is told
- * to be a replica while connections to it stand. Which calls: a table. */
+/* lagging.c -- requests at an address that shows a replica for a while. No call is decided there, on the old data of
+ * the replica; back at the master each call has the true result.
+ * Method: a master and a replica that no longer follows it, behind the name of one socket; and a master that becomes a
+ * replica while connections to it stand. A table lists the calls. */
 #include "tests/redis/sync_support.h"
 
 #include <unistd.h>
@@ -9,10 +9,10 @@
 static struct redis_server master, replica;
 static char address[128], url[160];
 
-/* What an engine of this test has. */
+/* An engine of this test and its families. */
 struct store {
     tw_engine *engine;
-    tw_family *stock, *strict, *paced, *open, *jobs;
+    tw_family *stock, *strict, *paced, *open, *jobs, *subjects, *ranks;
 };
 
 static tw_family *family_with(tw_engine *engine, const char *name, uint32_t shape, uint32_t on_outage) {
@@ -29,23 +29,36 @@ static tw_family *family_with(tw_engine *engine, const char *name, uint32_t shap
     return family;
 }
 
+static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t redis_shape) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window = TW_WINDOW_FOREVER;
+    options.redis_shape = redis_shape;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
 static struct store open_at(const char *at, uint32_t timeout_ms) {
     struct store store;
     tw_options options;
     quick_options(&options, at);
     options.redis_timeout_ms = timeout_ms;
-    assert_status(tw_open(&options, &store.engine), TW_OK);
+    assert_status(test_open(&options, &store.engine), TW_OK);
     store.stock = family_of(store.engine, "stock", TW_WINDOW_FOREVER, 0);
     store.strict = family_with(store.engine, "strict", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_CLOSED);
     store.open = family_with(store.engine, "open", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_OPEN);
     store.paced = family_with(store.engine, "paced", TW_SHAPE_GCRA, TW_OUTAGE_FAIL_OPEN);
     store.jobs = family_with(store.engine, "jobs", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_CLOSED);
+    store.subjects = family_shaped(store.engine, "subjects", TW_REDIS_HASH);
+    store.ranks = family_shaped(store.engine, "ranks", TW_REDIS_ZSET);
     return store;
 }
 
 static char basket[TW_TOKEN_SIZE], lock_token[TW_TOKEN_SIZE];
 
-/* What the replica has heard of: limits that are reached, a lock of somebody else, somebody who was first. */
+/* What the replica has: limits that are reached, a lock of another owner, a key that had its first call. */
 static void fill(const struct store *store) {
     char token[TW_TOKEN_SIZE];
     tw_key key = tw_str("k");
@@ -58,13 +71,13 @@ static void fill(const struct store *store) {
     assert_status(tw_hold(store->jobs, key, 1, NULL), TW_OK);
 }
 
-/* What it has not. */
+/* What the replica lacks. */
 static void go_on(const struct store *store) {
     assert_status(tw_reserve(store->stock, tw_str("sku"), 1, 9, 60000, tw_str(""), basket, NULL), TW_OK);
     assert_status(tw_lock(store->strict, tw_str("ours"), 60000, lock_token, NULL), TW_OK);
 }
 
-/* ---- the calls. Each answers as the caller sees it ---- */
+/* ---- the calls, each with the result that its caller sees -------------------------------------------------------- */
 
 static tw_status confirm(const struct store *store) {
     return tw_reserve_confirm(store->engine, basket);
@@ -79,7 +92,7 @@ static tw_status reserve(const struct store *store) {
 static tw_status acquire_of(tw_family *family) {
     tw_verdict verdict = {0};
     tw_status status = tw_acquire(family, tw_str("k"), 1, 3, &verdict);
-    if (status >= 0 && verdict.decided_by != TW_BY_OUTAGE) return TW_ERR_MODE; /* Redis's word */
+    if (status >= 0 && verdict.decided_by != TW_BY_OUTAGE) return TW_ERR_MODE; /* a reply of Redis */
     return status;
 }
 static tw_status acquire_closed(const struct store *store) {
@@ -117,10 +130,24 @@ static tw_status hold(const struct store *store) {
     return status == TW_OK || (status == TW_DENIED && verdict.decided_by != TW_BY_OUTAGE) ? TW_ERR_MODE : TW_ERR_REDIS;
 }
 
+static bool show_none(void *ctx, tw_key name, int64_t total) {
+    (void)ctx, (void)name, (void)total;
+    return true;
+}
+static tw_status fetch_fields(const struct store *store) {
+    return tw_fetch_fields(store->subjects, tw_str("s"), TW_NOW, 0, show_none, NULL);
+}
+static tw_status fetch_top(const struct store *store) {
+    return tw_fetch_top(store->ranks, TW_NOW, 10, 0, show_none, NULL);
+}
+static tw_status fetch_rank(const struct store *store) {
+    return tw_fetch_rank(store->ranks, tw_str("m"), TW_NOW, 0, NULL, NULL);
+}
+
 static const struct {
     const char *what;
     tw_status (*call)(const struct store *store);
-    tw_status says; /* at a replica */
+    tw_status says; /* expected at a replica */
 } rows[] = {
     {"tw_reserve_confirm", confirm, TW_ERR_REDIS},
     {"tw_reserve_cancel", cancel, TW_ERR_REDIS},
@@ -134,6 +161,9 @@ static const struct {
     {"tw_lock_extend", extend, TW_ERR_REDIS},
     {"tw_lock_release", unlock, TW_ERR_REDIS},
     {"tw_hold", hold, TW_ERR_REDIS},
+    {"tw_fetch_fields", fetch_fields, TW_ERR_REDIS},
+    {"tw_fetch_top", fetch_top, TW_ERR_REDIS},
+    {"tw_fetch_rank", fetch_rank, TW_ERR_REDIS},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
@@ -148,7 +178,7 @@ static bool follows(void *ctx) {
            strstr(redis_server_ask(&replica, "KEYS", "tw:hold:*", NULL), "jobs");
 }
 
-/* Here all is as it should be: what was reserved is sold, what is locked can be locked longer. */
+/* The master is right: what was reserved can be sold, what is locked can be extended. */
 static void check_master(void) {
     struct store store = open_at(master.url, 2000);
     assert_status(tw_reserve_confirm(store.engine, basket), TW_OK);
@@ -165,22 +195,22 @@ static void begin(void) {
     struct store store = open_at(master.url, 2000);
     fill(&store);
     if (!test_wait(follows, NULL, 10000)) fail_msg("the replica does not follow");
-    redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", "1", NULL); /* from here on it lags */
+    redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", "1", NULL); /* it lags from here on */
     go_on(&store);
     assert_status(tw_close(store.engine, 5000), TW_OK);
 }
 
-/* A connection stands. */
+/* True when a connection stands. */
 static bool is_asked(void *ctx) {
     const struct store *store = ctx;
     return tw_acquire(store->strict, tw_str("any"), 1, 1000000, NULL) == TW_OK;
 }
 
-/* All calls, each by an engine of its own: the first one at the replica opens the breaker for the others. */
+/* Makes all calls, each by an engine of its own: the first one at the replica opens the breaker for the others. */
 static void check_calls(bool at_replica) {
     for (size_t i = 0; i < ROWS; i++) {
         show(&master);
-        struct store store = open_at(url, 40); /* so long each first call looks for a master */
+        struct store store = open_at(url, 40); /* each first call looks for a master for so long */
         assert_true(test_wait(is_asked, &store, 10000));
         if (at_replica) {
             show(&replica);
@@ -190,7 +220,7 @@ static void check_calls(bool at_replica) {
         }
         for (int times = 0; times < 2; times++) {
             tw_status status = rows[i].call(&store);
-            bool too_late = status == TW_ERR_TIMEOUT && rows[i].says == TW_ERR_REDIS; /* nothing was said */
+            bool too_late = status == TW_ERR_TIMEOUT && rows[i].says == TW_ERR_REDIS; /* the call sent nothing */
             if (status != rows[i].says && !too_late)
                 fail_msg("%s says %s", rows[i].what,
                          status == TW_ERR_MODE ? "what the replica says" : tw_status_name(status));
@@ -200,7 +230,7 @@ static void check_calls(bool at_replica) {
     }
 }
 
-/* Goal: of no call the answer is taken from a replica that lags, and none of them is lost for good. */
+/* Goal: no call takes its result from a replica that lags, and none is lost for good. */
 static void a_replica_that_lags_decides_nothing(void **state) {
     (void)state;
     begin();
@@ -208,7 +238,7 @@ static void a_replica_that_lags_decides_nothing(void **state) {
     check_master();
 }
 
-/* Goal: the same where the replica would take writes, which are lost. */
+/* Goal: the same if the replica takes writes, which are lost. */
 static void a_replica_that_takes_writes_decides_nothing(void **state) {
     (void)state;
     begin();
@@ -218,7 +248,7 @@ static void a_replica_that_takes_writes_decides_nothing(void **state) {
     check_master();
 }
 
-/* Goal: the same where the master becomes a replica while connections stand, which nobody looks at again. */
+/* Goal: the same if the master becomes a replica while connections stand that nobody checks again. */
 static void a_master_that_is_demoted_decides_nothing(void **state) {
     (void)state;
     begin();

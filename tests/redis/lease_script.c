@@ -1,6 +1,6 @@
-/* lease_script.c -- lease.lua and leases.lua on a real server mean what tests/model/lease_store.h says they mean.
- * Method: random words, in no sensible order, go to both; each answer is compared number by number. The model goes by
- * the time that Redis's answer tells. */
+/* lease_script.c -- lease.lua and leases.lua on a real server do what tests/model/lease_store.h does.
+ * Method: random messages, in no sensible order, go to both; each reply is compared number by number. The model uses
+ * the time in Redis's reply. */
 #include <inttypes.h>
 
 #include "tests/support/redis_server.h"
@@ -18,7 +18,7 @@ static struct redis_server server;
 static struct store store;
 static struct test_prng prng;
 static uint64_t words_drawn;
-static char run[41]; /* of the server, as it says now */
+static char run[41]; /* the history that the server reports now */
 
 static const char *number(int64_t value) {
     static char texts[16][24];
@@ -28,7 +28,7 @@ static const char *number(int64_t value) {
     return texts[next];
 }
 
-/* The answer's lines. */
+/* The lines of a reply. */
 static size_t split(const char *reply, char lines[LINES_MAX][64]) {
     size_t count = 0;
     for (const char *at = reply; count < LINES_MAX; at = strchr(at, '\n') + 1) {
@@ -38,14 +38,14 @@ static size_t split(const char *reply, char lines[LINES_MAX][64]) {
     return count;
 }
 
-/* The history of the server's data, as it says. */
+/* Reads the history of the server's data, as it reports it. */
 static void read_run(void) {
     const char *at = strstr(redis_server_ask(&server, "INFO", "replication", NULL), "master_replid:");
     assert_non_null(at);
     snprintf(run, 41, "%.40s", at + strlen("master_replid:"));
 }
 
-/* The same data, and another history: what a promotion leaves. */
+/* Leaves the data and changes their history, as a promotion does. */
 static void change_run(void) {
     redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
     redis_server_ask(&server, "REPLICAOF", "NO", "ONE", NULL);
@@ -55,10 +55,13 @@ static void change_run(void) {
 static void compare_epoch(const struct store_word *word) {
     char lines[LINES_MAX][64];
     const char *other[2] = {word->other_count > 0 ? word->others[0] : NULL, NULL};
-    const char *reply = redis_server_ask(
-        &server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2", word->instance, word->ask.epoch,
-        word->epoch_run, word->ask.resent_in, word->fresh, number(word->ask.requested_since_ms),
-        word->ask.leaves ? "1" : "0", number(word->changes), number(word->every_ms), other[0], NULL);
+    const char *reply = redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2",
+                                         word->instance, word->ask.epoch, word->epoch_run, word->ask.resent_in,
+                                         word->fresh, number(word->ask.requested_since_ms),
+                                         !word->ask.leaves   ? "0"
+                                         : word->leaves_life ? word->life
+                                                             : "1",
+                                         number(word->changes), number(word->every_ms), other[0], NULL);
     size_t count = split(reply, lines);
     assert_true(count >= 10);
     assert_string_equal(lines[0], "OK");
@@ -115,7 +118,7 @@ static struct store_word draw_word(struct twi_lease *some) {
     struct store_word word = {.serial = test_prng_below(&prng, 3)};
     snprintf(word.instance, sizeof word.instance, "%032d", (int)test_prng_below(&prng, INSTANCES));
     snprintf(word.fresh, sizeof word.fresh, "epoch%llu", (unsigned long long)++words_drawn);
-    char other_epoch[33]; /* one of some before, if it ever was one */
+    char other_epoch[33]; /* one of the earlier epochs, if there was one */
     snprintf(other_epoch, sizeof other_epoch, "epoch%llu",
              (unsigned long long)(words_drawn - test_prng_below(&prng, 10)));
     snprintf(word.epoch_run, sizeof word.epoch_run, "%s", test_prng_chance(&prng, 1, 3) ? "other" : run);
@@ -124,6 +127,9 @@ static struct store_word draw_word(struct twi_lease *some) {
     snprintf(word.ask.epoch, sizeof word.ask.epoch, "%s", test_prng_chance(&prng, 1, 4) ? "" : known);
     snprintf(word.ask.resent_in, sizeof word.ask.resent_in, "%s", test_prng_chance(&prng, 1, 3) ? "" : known);
     word.ask.leaves = test_prng_chance(&prng, 1, 12);
+    word.leaves_life = words_drawn % 2 == 0;
+    int64_t born_ms = store.born_ms[store_instance(&store, word.instance)];
+    snprintf(word.life, sizeof word.life, "%s", words_drawn % 3 == 0 || born_ms == 0 ? "7" : number(born_ms));
     if (test_prng_chance(&prng, 1, 4))
         snprintf(word.others[word.other_count++], 33, "%032d", (int)test_prng_below(&prng, INSTANCES));
     word.changes = test_prng_chance(&prng, 1, 4) ? -1 : store.changes - (int64_t)test_prng_below(&prng, 5);
@@ -145,11 +151,12 @@ static struct store_word draw_word(struct twi_lease *some) {
     return word;
 }
 
-/* The times for which an epoch waits, and an engine is new, are over. */
+/* Makes both times pass: for which an epoch waits, and for which an engine is new. */
 static void pass_time(void) {
     if (!store.has_id) return;
-    redis_server_ask(&server, "HSET", "tw:leases", "from", "0", "to", "0", NULL);
+    redis_server_ask(&server, "HSET", "tw:leases", "from", "0", "to", "0", "k", "0 0", NULL);
     store.from_ms = store.to_ms = 0;
+    store.was_tidied = false;
     for (int i = 0; i < STORE_INSTANCES; i++) {
         char field[40];
         if (!store.heard[i]) continue;
@@ -161,7 +168,7 @@ static void pass_time(void) {
 
 static void compare_words(uint64_t seed) {
     static char nothing;
-    struct twi_lease *some = (struct twi_lease *)(void *)&nothing; /* any but NULL: it is not looked at */
+    struct twi_lease *some = (struct twi_lease *)(void *)&nothing; /* not NULL; nobody reads through it */
     test_prng_seed(&prng, seed);
     redis_server_ask(&server, "FLUSHALL", NULL);
     store_wipe(&store);
@@ -183,7 +190,7 @@ static void compare_words(uint64_t seed) {
     }
 }
 
-/* Goal: the model test of hard limits (tests/model/leases.c) speaks of the real scripts. */
+/* Goal: the model of hard limits (tests/model/leases.c) does what the real scripts do. */
 static void the_scripts_mean_what_the_model_means(void **state) {
     (void)state;
     uint64_t seeds[32];
@@ -215,7 +222,7 @@ static void comes(struct engine *engine, bool leaves) {
     snprintf(engine->life, sizeof engine->life, "%.32s", lines[5]);
 }
 
-/* What is answered: the status, or, of OK, the units granted so far. */
+/* The reply: its status, or, if that is OK, the units granted so far. */
 static const char *says(const struct engine *engine, int64_t granted, int64_t wants, int64_t spent, bool looks) {
     static char answer[64];
     char lines[LINES_MAX][64];
@@ -232,9 +239,9 @@ static int64_t figure(const char *field) {
     return atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", field, NULL));
 }
 
-/* Goal: who has left is not remembered by a field of his own for ever; and a late copy of what he said counts for
- * nothing, not even behind a late copy of his coming. */
-static void who_has_left_is_folded_into_one_field(void **state) {
+/* Goal: an engine that has left does not keep a field of its own for ever. A late copy of its messages changes nothing,
+ * not even after a late copy of its first message. */
+static void engines_that_left_are_folded_into_one_field(void **state) {
     (void)state;
     enum { ENGINES = 200 };
     static struct engine engines[ENGINES + 1];
@@ -244,11 +251,11 @@ static void who_has_left_is_folded_into_one_field(void **state) {
         comes(&engines[i], false);
     }
     redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
-    test_sleep_ms(1250); /* they are new for so long */
+    test_sleep_ms(1250); /* they are new for this long */
     for (int i = 0; i <= ENGINES; i++) comes(&engines[i], false);
     for (int i = 0; i < ENGINES; i++) {
         assert_string_equal(says(&engines[i], 0, 2, 0, false), "2");
-        assert_string_equal(says(&engines[i], 2, 0, i == 0 ? 1 : 2, false), "2"); /* the first one keeps a unit */
+        assert_string_equal(says(&engines[i], 2, 0, i == 0 ? 1 : 2, false), "2"); /* the first engine keeps a unit */
         comes(&engines[i], true);
     }
     struct engine *last = &engines[ENGINES];
@@ -269,8 +276,9 @@ static void who_has_left_is_folded_into_one_field(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a share is reckoned by those who live, however many have drawn here before; and these are folded by and by. */
-static void the_departed_take_no_part_of_a_share(void **state) {
+/* Goal: a share is computed from the living engines, however many have drawn before; the fields of engines that left
+ * are folded over time. */
+static void engines_that_left_take_no_part_of_a_share(void **state) {
     (void)state;
     static const char fill[] =
         "for i = 1, 20000 do redis.call('HSET', KEYS[1], string.format('%032x', i), '1 9 0 9 0') end "
@@ -283,21 +291,19 @@ static void the_departed_take_no_part_of_a_share(void **state) {
     test_sleep_ms(250);
     comes(&engine, false);
     assert_string_equal(says(&engine, 0, 1000, 0, false), "500");
-    int64_t fields = 20000;
-    for (int i = 0; i < 200 && fields > 10; i++) {
+    for (int i = 0; i < 200 && figure("d") < INT64_C(20000) * 9; i++) {
         assert_string_equal(says(&engine, 500, 0, 0, true), "500");
         redis_server_ask(&server, "EVAL",
                          "local k = redis.call('HGET', KEYS[1], 'k') "
                          "return k and redis.call('HSET', KEYS[1], 'k', (string.gsub(k, '^%d+', '0')))",
                          "1", "tw:lease:k0", NULL); /* as if some time had passed */
-        fields = atoll(redis_server_ask(&server, "HLEN", "tw:lease:k0", NULL));
     }
-    assert_true(fields < 10);
+    assert_true(atoll(redis_server_ask(&server, "HLEN", "tw:lease:k0", NULL)) < 10);
     assert_i64_equal(figure("d"), 20000 * 9);
     redis_server_destroy(&server);
 }
 
-/* Says it all again, of a limit of 1000; what it is told of its risk. */
+/* Reports everything again, for a limit of 1000; returns the risk that the reply names. */
 static int64_t risk_of(const struct engine *engine, int64_t granted, int64_t risk) {
     char lines[LINES_MAX][64];
     const char *reply =
@@ -315,9 +321,9 @@ static void open_epoch(struct engine engines[2]) {
     comes(&engines[1], false);
 }
 
-/* Goal: what has passed the limit is told once, when the epoch is open; a Redis that forgot that it told it does not
- * tell it again. */
-static void what_was_told_as_at_risk_is_not_told_again(void **state) {
+/* Goal: units above the limit are reported once, when the epoch is open. A Redis that forgot this report does not
+ * repeat it. */
+static void units_reported_as_at_risk_are_not_reported_again(void **state) {
     (void)state;
     struct engine engines[2] = {{.instance = "0123456789abcdef0123456789abcdef"},
                                 {.instance = "f123456789abcdef0123456789abcdef"}};
@@ -328,7 +334,7 @@ static void what_was_told_as_at_risk_is_not_told_again(void **state) {
     open_epoch(engines);
     assert_i64_equal(risk_of(&engines[0], 1000, 0), 500);
     assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
-    for (int i = 0; i < 2; i++) { /* whoever speaks first then */
+    for (int i = 0; i < 2; i++) { /* in either order */
         redis_server_ask(&server, "FLUSHALL", NULL);
         for (int each = 0; each < 2; each++) comes(&engines[each], false);
         if (i == 0) assert_i64_equal(risk_of(&engines[0], 1000, 500), 500);
@@ -346,9 +352,9 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_scripts_mean_what_the_model_means),
-        cmocka_unit_test(who_has_left_is_folded_into_one_field),
-        cmocka_unit_test(the_departed_take_no_part_of_a_share),
-        cmocka_unit_test(what_was_told_as_at_risk_is_not_told_again),
+        cmocka_unit_test(engines_that_left_are_folded_into_one_field),
+        cmocka_unit_test(engines_that_left_take_no_part_of_a_share),
+        cmocka_unit_test(units_reported_as_at_risk_are_not_reported_again),
     };
     return cmocka_run_group_tests_name("lease_script", tests, NULL, NULL);
 }

@@ -1,13 +1,12 @@
-/* merge.c -- the three ways to merge, against a real server: what all of them must do, what only the script can
- * promise, and strangers who count the same keys meanwhile. */
+/* merge.c -- the three ways to merge, with a real server: what all of them must do, what only the script can promise,
+ * and other programs that count the same keys meanwhile. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WALL_MS \
-    INT64_C(4102444800000) /* 2100-01-01, midnight: whatever the test's day, nothing is over yet by Redis's clock */
+#define WALL_MS INT64_C(4102444800000)       /* 2100-01-01, midnight: by Redis's clock no window is over yet */
 #define WANT_MS (WALL_MS + TW_HOUR + TW_DAY) /* an hour's end, and the default retention */
 
 static const uint32_t all[] = {TW_MERGE_SCRIPT, TW_MERGE_MULTI, TW_MERGE_SETNX};
@@ -23,7 +22,7 @@ static tw_engine *engine_by(const char *url, uint32_t merge, struct fake_clock *
         options.threads = TW_HOST_DRIVEN;
         fake_clock_install(clock, &options);
     }
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     return engine;
 }
 
@@ -31,7 +30,7 @@ static int64_t expiry_of(struct redis_server *server, const char *key) {
     return atoll(redis_server_ask(server, "PEXPIRETIME", key, NULL));
 }
 
-/* Before Redis 7 SET takes a span, not a moment: the way there is in it. */
+/* Before Redis 7 SET takes a span, not a moment: its way to Redis delays the end. */
 static void assert_dies_at(struct redis_server *server, const char *key, int64_t want_ms, int64_t off_ms) {
     int64_t end_ms = expiry_of(server, key);
     if (end_ms > want_ms && end_ms <= want_ms + off_ms) end_ms = want_ms;
@@ -45,8 +44,8 @@ static void add_and_flush(tw_engine *engine, tw_family *family, const char *key,
 
 /* ---- what all of them do ----------------------------------------------------------------------------------------- */
 
-/* Counts, a second engine's counts, expiries set, kept, healed, and set anew with a key's next life. `knows`: the
- * server tells its version, so that the newer commands are used. */
+/* Checks counts, another engine's counts, and expiries: set, kept, healed, and set anew for a key's next life. `knows`:
+ * the server reports its version, so the newer commands are used. */
 static void count_by(uint32_t merge, bool knows) {
     struct redis_server server;
     struct fake_clock clock;
@@ -65,12 +64,12 @@ static void count_by(uint32_t merge, bool knows) {
     redis_server_ask(&server, "EXPIRE", "hour:k:2100010100", "1000", NULL);
     add_and_flush(b, theirs, "k", 4);
     assert_true(atoll(redis_server_ask(&server, "PTTL", "hour:k:2100010100", NULL)) <=
-                1000000); /* extended by nobody */
+                1000000); /* no engine extends it */
     redis_server_ask(&server, "PERSIST", "hour:k:2100010100", NULL);
     for (int i = 0; i < 35 && expiry_of(&server, "hour:k:2100010100") < 0; i++) {
         fake_clock_advance_ms(&clock, 1000);
         add_and_flush(a, ours, "k", 1);
-        test_sleep_ms(2); /* a repair may be under way */
+        test_sleep_ms(2); /* a repair may be in flight */
         assert_status(tw_flush(a, 5000), TW_OK);
         assert_status(tw_turn(a), TW_OK);
     }
@@ -94,15 +93,15 @@ static void count_by(uint32_t merge, bool knows) {
     redis_server_destroy(&server);
 }
 
-/* Goal: sums, totals and expiries are the same by each way to merge, with a server before Redis 7, too, as far as it
- * can be had (one that does not tell its version is taken for one). */
+/* Goal: sums, totals and expiries are the same by each way to merge. The same holds with a server before Redis 7, as
+ * far as a test can have one: a server that does not report its version is treated as one. */
 static void each_way_counts_and_keeps_expiries(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++)
         for (int knows = 0; knows < 2; knows++) count_by(all[i], knows);
 }
 
-/* Goal: from-first keys have one life for all, whoever began it. */
+/* Goal: from-first keys have one life for all engines, whichever began it. */
 static void each_way_adopts_the_life_another_began(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -118,7 +117,7 @@ static void each_way_adopts_the_life_another_began(void **state) {
         test_sleep_ms(600);
         add_and_flush(b, second, "k", 1);
         assert_i64_equal(expiry_of(&server, "life:k"), end_ms);
-        test_sleep_ms(1700); /* past the first one's end, before what the second one thought */
+        test_sleep_ms(1700); /* past the first engine's end, before the end that the second one assumed */
         assert_status(tw_get(second, tw_str("k"), &view), TW_OK);
         assert_i64_equal(view, 0);
         add_and_flush(b, second, "k", 5);
@@ -129,7 +128,8 @@ static void each_way_adopts_the_life_another_began(void **state) {
     }
 }
 
-/* Goal: a window that is dead by Redis's clock is reported and not written. Method: our clock stands in 2001. */
+/* Goal: counts of a window that is over by Redis's clock are reported as late and not written. Method: the engine's
+ * clock shows 2001. */
 static void each_way_reports_what_is_late(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -149,7 +149,7 @@ static void each_way_reports_what_is_late(void **state) {
     }
 }
 
-/* Goal: batches larger than what a socket takes at once: answers come while commands still go out. */
+/* Goal: batches may be larger than what a socket takes at once: replies arrive while commands still go out. */
 static void each_way_sends_more_than_a_socket_takes(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -161,8 +161,8 @@ static void each_way_sends_more_than_a_socket_takes(void **state) {
         quick_options(&options, server.url);
         options.merge = all[i];
         options.redis_timeout_ms = 10000; /* no deadline is met here, however busy the machine */
-        assert_status(tw_open(&options, &engine), TW_OK);
-        tw_family *family = family_of(engine, "many", TW_WINDOW_ALIGNED, TW_DAY);
+        assert_status(test_open(&options, &engine), TW_OK);
+        tw_family *family = family_of(engine, "many", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
         for (int round = 0; round < 2; round++) {
             for (int n = 0; n < 6000; n++) {
                 snprintf(key, sizeof key, "%0*d", n % 2 ? 20 : 250, n);
@@ -186,8 +186,8 @@ static void wait_for(struct redis_server *server, const char *key, int64_t value
     assert_i64_equal(redis_server_get(server, key), value);
 }
 
-/* Goal: a key that is refused (wrong type, overflow, forbidden) waits alone and lands once; the others go on.
- * Method: a user that may not touch one of the names, until it may. */
+/* Goal: a refused key (wrong type, overflow, forbidden) waits alone and is counted once; the others go on. Method: a
+ * user that may not touch one of the names, and later may. */
 static void each_way_lets_a_refused_key_wait_alone(void **state) {
     (void)state;
     static const char *const names[] = {"list", "full", "forbidden", "good"};
@@ -203,7 +203,7 @@ static void each_way_lets_a_refused_key_wait_alone(void **state) {
         tw_family *family = family_of(engine, "p", TW_WINDOW_FOREVER, 0);
         for (size_t n = 0; n < 4; n++) assert_status(tw_add(family, tw_str(names[n]), 5, NULL), TW_OK);
         assert_status(tw_flush(engine, 5000), all[i] == TW_MERGE_SCRIPT ? TW_ERR_TIMEOUT : TW_ERR_REDIS);
-        if (all[i] != TW_MERGE_SCRIPT) { /* a script is refused as a whole for a key that is forbidden */
+        if (all[i] != TW_MERGE_SCRIPT) { /* a script is refused as a whole for one forbidden key */
             assert_i64_equal(redis_server_get(&server, "p:good"), 5);
             assert_i64_equal(test_stat_of(engine, poison_keys), 3);
         }
@@ -221,8 +221,8 @@ static void each_way_lets_a_refused_key_wait_alone(void **state) {
     }
 }
 
-/* Goal: a server that refuses (out of memory, too few replicas, no permission) delays, and neither loses nor
- * doubles. */
+/* Goal: a server that refuses (out of memory, too few replicas, no permission) causes delay, and no loss or double
+ * count. */
 static void each_way_waits_while_the_server_refuses(void **state) {
     (void)state;
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
@@ -230,7 +230,7 @@ static void each_way_waits_while_the_server_refuses(void **state) {
         struct redis_server server;
         redis_server_start(&server, NULL);
         tw_engine *engine = engine_by(server.url, all[i], NULL, NULL);
-        tw_family *family = family_of(engine, "refused", TW_WINDOW_ALIGNED, TW_DAY);
+        tw_family *family = family_of(engine, "refused", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
         int64_t sum = 0, total = 0;
         for (size_t s = 0; s < 2; s++) {
             for (int n = 0; n < 1500; n++) {
@@ -255,10 +255,11 @@ static void each_way_waits_while_the_server_refuses(void **state) {
         assert_true(test_stat_of(engine, batches_error) > 0);
         assert_i64_equal(test_stat_of(engine, uncertain) + test_stat_of(engine, lost), 0);
         assert_status(tw_close(engine, 5000), TW_OK);
-        tw_engine *reader = engine_by(server.url, TW_MERGE_SCRIPT, NULL, NULL); /* what Redis itself has */
+        tw_engine *reader = engine_by(server.url, TW_MERGE_SCRIPT, NULL, NULL); /* reads what Redis itself has */
         tw_key keys[] = {{"0", 1}, {"1499", 4}};
         int64_t totals[2];
-        assert_status(tw_fetch(family_of(reader, "refused", TW_WINDOW_ALIGNED, TW_DAY), keys, 2, 5000, totals), TW_OK);
+        assert_status(tw_fetch(family_of(reader, "refused", TW_WINDOW_ALIGNED, LONG_WINDOW_MS), keys, 2, 5000, totals),
+                      TW_OK);
         assert_i64_equal(totals[0] + totals[1], 4);
         assert_status(tw_close(reader, 5000), TW_OK);
         redis_server_destroy(&server);
@@ -268,7 +269,8 @@ static void each_way_waits_while_the_server_refuses(void **state) {
 /* ---- what only the script can ------------------------------------------------------------------------------------ */
 
 /* Goal: a server that hangs longer than the deadline executes the batch twice: the first copy from the old connection,
- * and the one that was sent again. The script counts once, the others twice, and say so in `uncertain`. */
+ * and the one that was sent again. The script counts it once. The other ways count it twice and report it as
+ * `uncertain`. */
 static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -279,7 +281,7 @@ static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
         quick_options(&options, server.url);
         options.merge = all[i];
         options.redis_timeout_ms = 200;
-        assert_status(tw_open(&options, &engine), TW_OK);
+        assert_status(test_open(&options, &engine), TW_OK);
         tw_family *family = family_of(engine, "twice", TW_WINDOW_FOREVER, 0);
         add_and_flush(engine, family, "k", 1);
         redis_server_pause(&server);
@@ -295,8 +297,8 @@ static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
     }
 }
 
-/* Goal: killed and restarted at random moments, what is kept on disk is never short, and above the truth by no more
- * than `uncertain` says. */
+/* Goal: Redis is killed and restarted at random moments: the stored sum is never short, and above the truth by no more
+ * than `uncertain`. */
 static void what_may_count_twice_is_counted_as_uncertain(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -306,7 +308,7 @@ static void what_may_count_twice_is_counted_as_uncertain(void **state) {
         struct redis_server server;
         redis_server_start(&server, durable);
         tw_engine *engine = engine_by(server.url, plain[i], NULL, NULL);
-        tw_family *family = family_of(engine, "kill", TW_WINDOW_ALIGNED, TW_DAY);
+        tw_family *family = family_of(engine, "kill", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
         tw_key keys[64];
         char names[64][8];
         int64_t totals[64], added = 0, total = 0;
@@ -333,7 +335,7 @@ static void what_may_count_twice_is_counted_as_uncertain(void **state) {
     }
 }
 
-/* Goal: a close while the server hangs settles everything once. */
+/* Goal: a close while the server hangs reports each unit once. */
 static void a_close_on_a_hung_server_reports_each_unit_once(void **state) {
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -364,7 +366,8 @@ static void strange_name(int kind, int key, char *out) {
     sprintf(out, "hour:%d-%d:2100010100", kind, key);
 }
 
-/* Three habits of other programs: INCRBY and EXPIRE; SET NX EX and INCR; Lua with EXPIRE when it was the first. */
+/* Counts in one of three habits of other programs: INCRBY and EXPIRE; SET NX EX and INCR; Lua with EXPIRE at the first
+ * count. */
 static void count_as_a_stranger(struct redis_server *server, int kind, const char *name) {
     static const char script[] =
         "local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end return n";
@@ -392,7 +395,7 @@ static pid_t strangers_start(struct redis_server *server) {
     _exit(0);
 }
 
-/* Even keys are ours first, odd ones theirs. */
+/* Even keys are counted here first, odd ones by the stranger. */
 static void begin_together(struct redis_server *server, tw_engine *engine, tw_family *family) {
     char name[64], key[16];
     for (int kind = 0; kind < STRANGERS; kind++)
@@ -418,14 +421,14 @@ static void check_strange_key(struct redis_server *server, tw_family *family, in
     assert_i64_equal(reading.view, want);
     int64_t end_ms = expiry_of(server, name), ttl_ms = atoll(redis_server_ask(server, "PTTL", name, NULL));
     if (kind == 0 || n % 2 == 1)
-        assert_true(ttl_ms > 3000000 && ttl_ms <= 3600000); /* the stranger's: EXPIRE without NX, or who came first */
+        assert_true(ttl_ms > 3000000 && ttl_ms <= 3600000); /* the stranger set it: always, or as the first */
     else
         assert_i64_equal(end_ms, WANT_MS);
 }
 
-/* Goal: other programs that count the same keys in their own ways, meanwhile: both sums are right, and whoever came
- * first has set the expiry that stays (but for those who set theirs at each count). Method: a child process of
- * strangers. */
+/* Goal: other programs count the same keys in their own ways meanwhile. Both sums are right, and the first one to count
+ * sets the expiry that stays (except with programs that set it at each count). Method: a child process plays the other
+ * programs. */
 static void strangers_on_the_same_keys_change_nothing(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -458,7 +461,7 @@ static void strangers_on_the_same_keys_change_nothing(void **state) {
                 snprintf(key, sizeof key, "%d-%d", kind, n);
                 assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
             }
-        assert_status(tw_flush(engine, 5000), TW_OK); /* and with it the last totals */
+        assert_status(tw_flush(engine, 5000), TW_OK); /* brings the last totals, too */
         for (int kind = 0; kind < STRANGERS; kind++)
             for (int n = 0; n < STRANGE_KEYS; n++) check_strange_key(&server, family, kind, n, ours);
         assert_status(tw_close(engine, 5000), TW_OK);

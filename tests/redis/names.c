@@ -1,7 +1,7 @@
-/* names.c -- keys of any bytes and any number reach Redis verbatim, in batches that keep their bounds. */
+/* names.c -- keys of any bytes and any number reach Redis unchanged, in batches that keep their bounds. */
 #include "tests/redis/sync_support.h"
 
-/* Goal: NUL, line ends, 0xFF and the longest key arrive as they are (fault 52). */
+/* Goal: NUL, line ends, 0xFF and the longest key arrive unchanged (fault 52). */
 static void keys_of_any_bytes_arrive_verbatim(void **state) {
     (void)state;
     static const char odd[] = "a\0b\r\n$3\r\n\xff{x}";
@@ -51,7 +51,8 @@ static void many_keys(size_t key_size, int count) {
     redis_server_destroy(&server);
 }
 
-/* Goal: more keys than a batch, and longer ones than its bytes, are split and all arrive, twice (fault 61). */
+/* Goal: more keys than a batch holds, and keys longer than its bytes, are split over several batches, and all arrive,
+ * twice (fault 61). */
 static void more_than_a_batch_is_split(void **state) {
     (void)state;
     many_keys(16, 12345);

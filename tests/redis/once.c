@@ -1,4 +1,4 @@
-/* once.c -- tw_once and tw_lock with Redis: one first caller, one holder, also when answers are lost. */
+/* once.c -- tw_once and tw_lock with Redis: one first caller, one holder, also when replies are lost. */
 #include "tests/redis/strict_support.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@ static bool is_first(tw_family *family, const char *key) {
     return first;
 }
 
-/* A second engine, straight to the server. */
+/* Opens a second engine, connected straight to the server. */
 static tw_family *neighbour(struct strict *strict, tw_engine **engine, uint32_t mode) {
     *engine = quick_engine(strict->server.url, NULL);
     tw_family_options options = strict_options("s");
@@ -21,7 +21,7 @@ static tw_family *neighbour(struct strict *strict, tw_engine **engine, uint32_t 
 
 /* ---- once -------------------------------------------------------------------------------------------------------- */
 
-/* Goal: of two engines one caller is first, until that is cancelled; the count is 1. */
+/* Goal: of the callers of two engines one is the first, until it is cancelled; the count is 1. */
 static void one_caller_of_all_engines_is_first(void **state) {
     (void)state;
     struct strict strict;
@@ -41,7 +41,7 @@ static void one_caller_of_all_engines_is_first(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: the answer is lost, and the winner is still the winner (trap L10). */
+/* Goal: the first caller is still the first when its reply is lost (trap L10). */
 static void the_first_stays_first_when_its_reply_is_lost(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_LOSE_REQUEST, PROXY_RESET};
@@ -58,8 +58,8 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a copy that comes late, when the first has been cancelled, is nobody's first. */
-static void a_late_copy_takes_nobodys_place(void **state) {
+/* Goal: a copy that arrives late, after the first call was cancelled, makes nobody the first. */
+static void a_late_copy_makes_nobody_the_first(void **state) {
     (void)state;
     struct strict strict;
     strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
@@ -67,11 +67,10 @@ static void a_late_copy_takes_nobodys_place(void **state) {
     tw_engine *other;
     tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
     strict_order(&strict, PROXY_HOLD, 1);
-    assert_true(is_first(strict.family, "order")); /* the copy comes when this was answered */
-    test_sleep_ms(20);
-    assert_i64_equal(proxy_look(strict.proxy).late, 1);
+    assert_true(is_first(strict.family, "order")); /* the copy arrives after this call's reply */
+    strict_await_late_copy(&strict);
     assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
-    struct strict_call call = strict_last_call(&strict, "tw:calls:s:order"); /* and another one comes only now */
+    struct strict_call call = strict_last_call(&strict, "tw:calls:s:order"); /* and another copy arrives only now */
     assert_non_null(
         strstr(redis_server_ask(&strict.server, "EVALSHA", twi_script_once_sha1, "3", "tw:calls:s:order",
                                 "tw:once:s:order", "s:order", call.who, call.serial, "1", "O", "token", "0", "0", NULL),
@@ -82,8 +81,8 @@ static void a_late_copy_takes_nobodys_place(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: of unknown outcome and CLOSED: an error, and what was perhaps written is taken back, so that the order is not
- * lost. */
+/* Goal: a call of unknown outcome in a fail-closed family returns an error. What it may have written is taken back, so
+ * that the key can still have its first call. */
 static void an_unknown_first_is_taken_back(void **state) {
     (void)state;
     struct strict strict;
@@ -100,8 +99,8 @@ static void an_unknown_first_is_taken_back(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a soft family decides on what it knows, sends it, and says no as soon as it has heard of the other. */
-static void soft_families_hear_of_each_other(void **state) {
+/* Goal: a soft family decides by what it knows, sends it, and denies as soon as it knows of the other engine's call. */
+static void soft_families_learn_of_each_others_first_call(void **state) {
     (void)state;
     struct strict strict;
     tw_engine *one, *two;
@@ -113,7 +112,7 @@ static void soft_families_hear_of_each_other(void **state) {
     assert_status(tw_flush(one, 2000), TW_OK);
     assert_status(tw_fetch(there, (tw_key[]){tw_str("order")}, 1, 2000, totals), TW_OK);
     assert_false(is_first(there, "order"));
-    assert_false(is_first(strict.family, "order")); /* a strict one sees it, too */
+    assert_false(is_first(strict.family, "order")); /* a strict family sees it, too */
     assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
     assert_status(tw_flush(two, 2000), TW_OK);
     assert_i64_equal(redis_server_get(&strict.server, "s:order"), 0);
@@ -125,7 +124,7 @@ static void soft_families_hear_of_each_other(void **state) {
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
 
-/* Goal: one holder; fences rise; who does not hold it can neither keep nor free it. */
+/* Goal: a lock has one holder; fencing tokens rise; an engine without the lock can neither extend nor release it. */
 static void a_lock_has_one_holder(void **state) {
     (void)state;
     struct strict strict;
@@ -138,7 +137,7 @@ static void a_lock_has_one_holder(void **state) {
     assert_status(tw_lock_release(strict.family, tw_str("job"), theirs), TW_ERR_UNKNOWN_TOKEN);
     assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 90000), TW_OK);
     assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
-    assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 5), TW_OK); /* never less than it did */
+    assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 5), TW_OK); /* its life never gets shorter */
     assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
     assert_status(tw_lock_release(strict.family, tw_str("job"), mine), TW_OK);
     assert_status(tw_lock_release(strict.family, tw_str("job"), mine), TW_ERR_LATE);
@@ -155,8 +154,8 @@ static void a_lock_has_one_holder(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: the answer of a lock, of its extension, of its end is lost: the winner is still the winner, under the same
- * fence. */
+/* Goal: the reply to a lock, its extension or its release is lost: the holder is still the holder, with the same
+ * fencing token. */
 static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
     (void)state;
     struct strict strict;
@@ -174,7 +173,7 @@ static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a copy of a lock that comes when it was freed again locks nothing; a lock of unknown outcome is given back. */
+/* Goal: a copy of tw_lock() that arrives after the release locks nothing; a lock of unknown outcome is released. */
 static void nobody_holds_a_lock_without_knowing(void **state) {
     (void)state;
     struct strict strict;
@@ -219,8 +218,8 @@ static void *contend(void *argument) {
     return NULL;
 }
 
-/* Goal: threads that contend are never inside together, and each one's fence is above all before, while answers are
- * lost. */
+/* Goal: while replies are lost, contending threads never hold the lock together, and each fencing token is above all
+ * earlier ones. */
 static void contenders_are_never_inside_together(void **state) {
     (void)state;
     struct strict strict;
@@ -239,9 +238,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_caller_of_all_engines_is_first),
         cmocka_unit_test(the_first_stays_first_when_its_reply_is_lost),
-        cmocka_unit_test(a_late_copy_takes_nobodys_place),
+        cmocka_unit_test(a_late_copy_makes_nobody_the_first),
         cmocka_unit_test(an_unknown_first_is_taken_back),
-        cmocka_unit_test(soft_families_hear_of_each_other),
+        cmocka_unit_test(soft_families_learn_of_each_others_first_call),
         cmocka_unit_test(a_lock_has_one_holder),
         cmocka_unit_test(the_holder_stays_the_holder_when_its_reply_is_lost),
         cmocka_unit_test(nobody_holds_a_lock_without_knowing),

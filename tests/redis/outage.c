@@ -1,5 +1,5 @@
-/* outage.c -- Redis dies, hangs, refuses: the callers notice nothing, and afterwards the sums agree (or the report
- * says why). */
+/* outage.c -- Redis dies, hangs or refuses: callers notice nothing, and afterwards the sums agree, or the report says
+ * why not. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -26,9 +26,9 @@ static void *add_until_stopped(void *argument) {
     return NULL;
 }
 
-#define PATIENCE_MS 20000 /* for what a busy machine may delay */
+#define PATIENCE_MS 20000 /* time that a busy machine may need */
 
-/* A figure that is to grow beyond what it was. */
+/* A figure of tw_stats, and the value that it is to exceed. */
 struct growth {
     tw_engine *engine;
     size_t offset;
@@ -62,7 +62,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_until_stopped, &adders[i]), 0);
     for (int i = 0; i < 4; i++) {
         wait_for_more(figure_of(engine, batches_ok));
-        test_sleep_ms(37 * i); /* amid whatever is under way then */
+        test_sleep_ms(37 * i); /* at a random moment of the work */
         struct growth drops = figure_of(engine, disconnects);
         redis_server_kill(&server);
         wait_for_more(drops);
@@ -71,7 +71,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
     wait_for_more(figure_of(engine, batches_ok));
     struct growth drops = figure_of(engine, disconnects);
     redis_server_pause(&server);
-    wait_for_more(drops); /* at the reply's deadline: the batch is sent again on a new connection */
+    wait_for_more(drops); /* at the reply's deadline the batch is sent again on a new connection */
     redis_server_resume(&server);
     wait_for_more(figure_of(engine, batches_ok));
     int64_t added = 0;
@@ -88,7 +88,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a close without Redis keeps its time and names what was not sent (fault 48). */
+/* Goal: a close without Redis keeps its time limit and names the counts that were not sent (fault 48). */
 static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **state) {
     (void)state;
     struct lost lost = {0};
@@ -100,7 +100,7 @@ static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **s
     assert_i64_equal(test_stat_of(engine, redis_connected), 0);
     assert_status(tw_flush(engine, 200), TW_ERR_TIMEOUT);
     assert_true(test_stat_of(engine, breaker_state) != 0);
-    assert_true(test_stat_of(engine, outage_ms) >= 200); /* one clock, however many tries there were */
+    assert_true(test_stat_of(engine, outage_ms) >= 200); /* one clock for all tries */
     int64_t began_ms = test_mono_ms();
     assert_status(tw_close(engine, 300), TW_ERR_TIMEOUT);
     assert_true(test_mono_ms() - began_ms < 5000);
@@ -109,7 +109,8 @@ static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **s
     assert_string_equal(lost.key, "k");
 }
 
-/* Goal: neither a black hole nor a name that does not resolve delays an add, an open or a close (fault 48). */
+/* Goal: neither a server that never answers nor a name that does not resolve delays an add, an open or a close (fault
+ * 48). */
 static void nothing_waits_for_a_black_hole(void **state) {
     (void)state;
     static const char *const urls[] = {"redis://192.0.2.1:6379", "redis://no-such-host.invalid"};
@@ -123,8 +124,7 @@ static void nothing_waits_for_a_black_hole(void **state) {
     }
 }
 
-/* Goal: a batch in flight when the server hung and the engine closed is reported as uncertain, what came after as
- * closed. */
+/* Goal: the server hangs and the engine closes: a batch in flight is reported as uncertain, later counts as closed. */
 static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
     (void)state;
     struct redis_server server;
@@ -150,8 +150,8 @@ static int secret(void *ctx, char *out, size_t size) {
     return (int)strlen(out);
 }
 
-/* What an engine logs that tries to flush with this URL until it has, or has said why not; the last line says how that
- * went. */
+/* The log of an engine that tries to flush with this URL until it succeeds or has logged why not; the last line is the
+ * result of the flush. */
 static struct log_lines run_with(const char *url, const char *password, bool may) {
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -160,19 +160,19 @@ static struct log_lines run_with(const char *url, const char *password, bool may
     options.log_write = on_log;
     options.log_ctx = &lines;
     if (password) options.redis_password = secret, options.redis_password_ctx = (void *)(uintptr_t)password;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_status status = tw_add(family_of(engine, "auth", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL);
     assert_status(status, TW_OK);
     status = tw_flush(engine, 100);
     for (int i = 0; i < 200 && status != TW_OK && (may || atomic_load(&lines.count) == 0); i++)
         status = tw_flush(engine, 100);
-    (void)tw_close(engine, 0); /* after it nobody logs any more */
+    (void)tw_close(engine, 0); /* no log lines come after it */
     snprintf(lines.text + strlen(lines.text), 32, "%s", status == TW_OK ? "FLUSHED" : "not flushed");
     return lines;
 }
 
-/* Goal: a wrong password, user or database is one log line, tried again slowly, and never shows a password (fault
- * 26). */
+/* Goal: a wrong password, user or database causes one log line and slow retries, and the log never shows a password
+ * (fault 26). */
 static void a_refused_login_is_logged_without_its_password(void **state) {
     (void)state;
     struct redis_server server;
@@ -196,8 +196,8 @@ static void a_refused_login_is_logged_without_its_password(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server that refuses writes gets the same batch later; nothing is counted twice (faults 23, 24).
- * Method: out of memory (maxmemory) and short of replicas (min-replicas-to-write) in turn, then neither. */
+/* Goal: a server that refuses writes gets the same batch later, and nothing is counted twice (faults 23, 24). Method:
+ * out of memory (maxmemory) and short of replicas (min-replicas-to-write) in turn, then neither. */
 static void a_refusing_server_delays_and_doubles_nothing(void **state) {
     (void)state;
     struct redis_server server;
@@ -208,7 +208,7 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
     quick_options(&options, server.url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "refused", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
@@ -222,13 +222,14 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
         assert_status(tw_flush(engine, 20000), TW_OK);
         assert_i64_equal(redis_server_get(&server, "refused:k"), 11 + 10 * (int64_t)i);
     }
-    assert_i64_equal(test_stat_of(engine, disconnects), 0); /* the connection was never at fault */
+    assert_i64_equal(test_stat_of(engine, disconnects), 0); /* the refusal cost no connection */
     assert_status(tw_close(engine, 5000), TW_OK);
     assert_non_null(strstr(lines.text, "OOM"));
     redis_server_destroy(&server);
 }
 
-/* Goal: a key that Redis refuses holds up nobody, and lands exactly once when it is repaired (faults 27, 28). */
+/* Goal: a key that Redis refuses delays no other key, and is counted exactly once when it is repaired (faults 27,
+ * 28). */
 static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
     (void)state;
     struct redis_server server;
@@ -257,7 +258,7 @@ static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a wiped Redis gets back what the window holds; a deleted ledger doubles nothing (faults 18, 20). */
+/* Goal: a wiped Redis gets all that the replay window holds; a deleted ledger doubles nothing (faults 18, 20). */
 static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **state) {
     (void)state;
     struct redis_server server;
@@ -283,10 +284,9 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
     redis_server_destroy(&server);
 }
 
-/* Goal: a Redis that went back to before an engine's ledger was made, its marker surviving, is not taken for one that
- * evicted the ledger: what the engine had counted since is there again (faults 17, 18).
- * Method: a snapshot is saved when one engine is at work, then a second one joins; kill -9, and the snapshot is
- * loaded. */
+/* Goal: a Redis that went back to a time before an engine's ledger, with its marker intact, is not taken for one that
+ * evicted the ledger: it gets all that the engine has counted since (faults 17, 18). Method: a snapshot is saved while
+ * one engine works, then a second one joins; kill -9, and the snapshot is loaded. */
 static void a_redis_from_before_the_ledger_is_given_everything_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -314,7 +314,7 @@ static void a_redis_from_before_the_ledger_is_given_everything_again(void **stat
     redis_server_destroy(&server);
 }
 
-/* Goal: replay_ms is how far back a Redis is made good that went back; what is older is counted as lost, to the unit.
+/* Goal: when Redis goes back, the counts of the last replay_ms are sent again; older ones are counted as lost, exactly.
  * Method: a snapshot, then a batch that grows too old, then a young one; kill -9, and the snapshot is loaded. */
 static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     (void)state;
@@ -324,7 +324,7 @@ static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     redis_server_start(&server, NULL);
     quick_options(&options, server.url);
     options.replay_ms = 3000;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "replay", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
@@ -344,7 +344,7 @@ static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     redis_server_destroy(&server);
 }
 
-/* One rollback by one batch, as a truncated file leaves it: the ledger and the counter step back together. */
+/* Makes Redis go back by one batch, as a truncated file does: the ledger and the counter step back together. */
 static struct log_lines go_back_once(struct redis_server *server, const char *user) {
     static const char back[] = "local l = redis.call('KEYS', 'tw:ledger:*')[1] local n = redis.call('HGET', l, 'n') "
                                "redis.call('HSET', l, 'n', string.format('%d', n - 1), 'p', "
@@ -359,7 +359,7 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
     quick_options(&options, url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "back", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) {
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
@@ -379,8 +379,8 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
     return lines;
 }
 
-/* Goal: where Redis keeps an append-only file, one that went back has it written anew at once (fault 15), and the
- * danger is named at the start (fault 16); a user who may not do either is told, and counts all the same. */
+/* Goal: a Redis that went back has its append-only file rewritten at once (fault 15), and the danger is named at the
+ * start (fault 16). If the user may do neither, a line says so, and counting goes on. */
 static void after_going_back_the_append_only_file_is_written_anew(void **state) {
     (void)state;
     struct redis_server server;
@@ -395,8 +395,8 @@ static void after_going_back_the_append_only_file_is_written_anew(void **state) 
     redis_server_destroy(&server);
 }
 
-/* Goal: docs/SYNC.md names every permission that is needed. Method: a user with these and no more; ACL LOG, which sees
- * what scripts are refused, too, stays empty. */
+/* Goal: docs/SYNC.md names every permission that is needed. Method: a user with exactly these. ACL LOG stays empty; it
+ * also has what scripts were refused. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;
     struct redis_server server;
@@ -410,7 +410,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
     quick_options(&options, url);
     options.redis_prefix = "acl:";
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *families[] = {family_of(engine, "e", TW_WINDOW_FOREVER, 0),
                              family_of(engine, "h", TW_WINDOW_ALIGNED, TW_HOUR),
                              family_of(engine, "f", TW_WINDOW_FROM_FIRST, TW_HOUR)};
@@ -425,7 +425,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: the failing call leaves nothing behind, and no descriptor leaks through engines that come and go (fault 46). */
+/* Goal: engines that come and go leave nothing behind: no descriptor leaks, also after a failed call (fault 46). */
 static void engines_come_and_go_without_a_trace(void **state) {
     (void)state;
     struct redis_server server;
@@ -436,7 +436,7 @@ static void engines_come_and_go_without_a_trace(void **state) {
     for (int i = 0; i < 20; i++) {
         engine = quick_engine(i % 2 ? server.url : "redis://localhost:1", NULL);
         assert_status(tw_add(family_of(engine, "go", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
-        (void)tw_close(engine, 100);
+        (void)tw_close(engine, i % 2 ? 10000 : 100);
     }
     for (int i = 0; i < 100 && test_thread_count() > threads; i++) test_sleep_ms(20); /* a look-up may still end */
     assert_i64_equal(test_fd_count(), descriptors);

@@ -1,5 +1,5 @@
-/* permissions.c -- a user who may do all that docs/SYNC.md names but one thing: it is said, nothing is lost, and once
- * it is permitted everything is there, once. */
+/* permissions.c -- a user who lacks one of the permissions in docs/SYNC.md: a log line says so, nothing is lost, and
+ * once it is permitted everything is counted once. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -9,8 +9,8 @@
 
 struct permission {
     const char *command;
-    const char *says; /* what the log must say of it; NULL: it is not needed for counting */
-    bool counts;      /* all is counted without it */
+    const char *says; /* what the log must contain; NULL: counting does not need it */
+    bool counts;      /* everything is counted without it */
 };
 
 static const struct permission permissions[] = {
@@ -34,7 +34,7 @@ static const struct permission permissions[] = {
 };
 #define PERMISSIONS (sizeof permissions / sizeof *permissions)
 
-/* The user of the manual. */
+/* Makes the user of docs/SYNC.md. */
 static void make_user(struct redis_server *server) {
     redis_server_ask(server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all", NULL);
     for (size_t i = 0; i < PERMISSIONS; i++) {
@@ -50,7 +50,7 @@ static void permit(struct redis_server *server, const struct permission *permiss
     redis_server_ask(server, "ACL", "SETUSER", "tally", word, NULL);
 }
 
-/* Totals beyond 2^53, which are fetched; windows, which get an expiry; lives, whose end is asked for. */
+/* Adds totals beyond 2^53, which are fetched; windows, which get an expiry; lives, whose end is read. */
 static void add_round(tw_family **families) {
     for (int i = 0; i < 3; i++) assert_status(tw_add(families[i], tw_str("k"), TW_DELTA_MAX, NULL), TW_OK);
 }
@@ -73,9 +73,9 @@ static void check_one(struct redis_server *server, const struct permission *perm
     options.redis_prefix = "acl:";
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *families[] = {family_of(engine, "e", TW_WINDOW_FOREVER, 0),
-                             family_of(engine, "h", TW_WINDOW_ALIGNED, TW_DAY),
+                             family_of(engine, "h", TW_WINDOW_ALIGNED, LONG_WINDOW_MS),
                              family_of(engine, "f", TW_WINDOW_FROM_FIRST, TW_HOUR)};
     for (int i = 0; i < 3; i++) {
         add_round(families);
@@ -101,8 +101,8 @@ static void check_one(struct redis_server *server, const struct permission *perm
 
 #define PARTS 4u
 
-/* Goal: NOPERM on each command in turn: a clear line where it matters, nothing lost, nothing twice (fault 26).
- * Method: every fourth of the table, from the part's number on. */
+/* Goal: NOPERM on each command in turn: a clear line where it matters, nothing lost, nothing twice (fault 26). Method:
+ * every fourth command of the table, beginning with the part's number. */
 static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
     size_t part = (size_t)(uintptr_t)*state;
     struct redis_server server;
@@ -114,8 +114,8 @@ static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a batch whose key became something else between its execution and its second sending is not counted again when
- * the key is repaired: what a DUP cannot read is no refusal. */
+/* Goal: a batch is executed, its key becomes something else, and the batch is sent again. It is not counted again when
+ * the key is repaired: DUP of a key that cannot be read is no refusal. */
 static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -128,13 +128,13 @@ static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
     quick_options(&options, url);
     options.redis_prefix = "acl:";
     options.redis_timeout_ms = 300;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_pause(&server);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-    test_sleep_ms(1500); /* sent, given up, sent again on other connections: all of it waits in the server's sockets */
+    test_sleep_ms(1500); /* sent, given up, sent again on other connections: all copies wait in the server's sockets */
     redis_server_resume(&server);
     permit(&server, &(struct permission){.command = "get"}, false);
     assert_status(tw_flush(engine, 10000), TW_OK);
@@ -150,12 +150,12 @@ static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
 /* ---- what features need beyond counting ---- */
 
 struct feature {
-    const char *name, *commands; /* of the manual */
-    const char *spare;           /* those of them that it does without, less well; blanks around each */
+    const char *name, *commands; /* as in docs/SYNC.md */
+    const char *spare;           /* commands that it can do without, with less service; blanks around each */
     bool (*works)(tw_engine *engine, int64_t within_ms);
 };
 
-/* Reserved, bought once, confirmed, cancelled, returned by itself, all of it sold. */
+/* Reserves, buys once, confirms, cancels, lets one return by itself, sells all. */
 static bool stock_works(tw_engine *engine, int64_t within_ms) {
     tw_family *family = family_of(engine, "st", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
@@ -181,7 +181,7 @@ static bool holds_work(tw_engine *engine, int64_t within_ms) {
     options.name = "jobs";
     options.window = TW_WINDOW_FOREVER;
     options.limit_mode = TW_LIMIT_STRICT;
-    options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* nothing is decided here */
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* the engine decides nothing by itself */
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     tw_key key = tw_str("k");
     bool works = tw_hold(family, key, 2, NULL) == TW_OK && tw_hold(family, key, 2, NULL) == TW_OK;
@@ -208,7 +208,7 @@ static bool hard_limits_work(tw_engine *engine, int64_t within_ms) {
     return verdict.final && sold == 20;
 }
 
-/* Redis decides, also that nobody may. */
+/* Redis decides, denials included. */
 static bool strict_limits_work(tw_engine *engine, int64_t within_ms) {
     tw_family_options options;
     tw_family *family;
@@ -223,16 +223,72 @@ static bool strict_limits_work(tw_engine *engine, int64_t within_ms) {
     return works && tw_acquire(family, tw_str("k"), 1, 1, &verdict) == TW_DENIED && verdict.decided_by == TW_BY_REDIS;
 }
 
+static bool shape_works(tw_engine *engine, uint32_t shape, const char *name) {
+    tw_key key = tw_str("s|x");
+    int64_t total = 0;
+    test_shape = shape;
+    tw_family *family = family_of(engine, name, TW_WINDOW_FOREVER, 0);
+    test_shape = TW_REDIS_STRING;
+    if (tw_add(family, key, 5, NULL) != TW_OK || tw_flush(engine, 5000) != TW_OK) return false;
+    return tw_fetch(family, &key, 1, 5000, &total) == TW_OK && total == 5;
+}
+
+static bool hashes_work(tw_engine *engine, int64_t within_ms) {
+    (void)within_ms;
+    return shape_works(engine, TW_REDIS_HASH, "article");
+}
+
+static bool sorted_sets_work(tw_engine *engine, int64_t within_ms) {
+    (void)within_ms;
+    return shape_works(engine, TW_REDIS_ZSET, "ranking");
+}
+
+static struct redis_server *current_server; /* of the feature that is tested */
+
+static bool see_total(void *ctx, tw_key name, int64_t total) {
+    (void)name;
+    *(int64_t *)ctx += total;
+    return true;
+}
+
+static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t shape) {
+    test_shape = shape;
+    tw_family *family = family_of(engine, name, TW_WINDOW_FOREVER, 0);
+    test_shape = TW_REDIS_STRING;
+    return family;
+}
+
+static bool fields_are_read(tw_engine *engine, int64_t within_ms) {
+    tw_family *family = family_shaped(engine, "article", TW_REDIS_HASH);
+    int64_t sum = 0;
+    (void)within_ms;
+    redis_server_ask(current_server, "HSET", "acl:article:s", "x", "5", NULL);
+    return tw_fetch_fields(family, tw_str("s"), TW_NOW, 5000, see_total, &sum) == TW_OK && sum == 5;
+}
+
+static bool rankings_are_read(tw_engine *engine, int64_t within_ms) {
+    tw_family *family = family_shaped(engine, "ranking", TW_REDIS_ZSET);
+    int64_t sum = 0, rank = -7;
+    (void)within_ms;
+    redis_server_ask(current_server, "ZADD", "acl:ranking", "5", "m", NULL);
+    return tw_fetch_top(family, TW_NOW, 10, 5000, see_total, &sum) == TW_OK && sum == 5 &&
+           tw_fetch_rank(family, tw_str("m"), TW_NOW, 5000, &rank, NULL) == TW_OK && rank == 0;
+}
+
 static struct feature features[] = {
-    {"strict limits", "hget hdel", " hdel ", strict_limits_work}, /* each denial is asked for twice */
+    {"strict limits", "hget hdel", " hdel ", strict_limits_work}, /* without it each denial takes two requests */
     {"stock", "hget zadd zcard zrange zrangebyscore zrem zscore decrby", "", stock_works},
     {"holds", "zadd zcard zrem zremrangebyscore zscore", "", holds_work},
-    /* what others hold idle is not called back, and passes for stranded; nothing is tidied */
+    /* without these the idle units of others are not called back and count as stranded; nothing is cleaned up */
     {"hard limits", "hget hset hdel hgetall hlen zadd zrangebyscore zremrangebyscore",
      " hget hdel zadd zrangebyscore zremrangebyscore ", hard_limits_work},
+    {"hashes", "hincrby hget", " hget ", hashes_work},
+    {"sorted sets", "zscore zincrby", "", sorted_sets_work},
+    {"fields", "hscan hdel info", " info ", fields_are_read}, /* without it a server that takes over is not noticed */
+    {"rankings", "zrevrange zrevrank zscore zrem", "", rankings_are_read},
 };
 
-/* Does it work for a user who may do what counting needs and the feature, less one command? */
+/* True if the feature works for a user with the permissions for counting and for the feature, less one command. */
 static bool works_without(struct redis_server *server, const struct feature *feature, const char *missing,
                           struct log_lines *lines, int64_t within_ms) {
     char words[128], url[256], word[32], *rest = words;
@@ -253,7 +309,7 @@ static bool works_without(struct redis_server *server, const struct feature *fea
     options.log_write = on_log;
     options.log_ctx = lines;
     lines->text[0] = '\0';
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     bool works = feature->works(engine, within_ms);
     (void)tw_close(engine, 1000);
     return works;
@@ -265,14 +321,15 @@ static bool is_spare(const struct feature *feature, const char *command) {
     return strstr(feature->spare, word) != NULL;
 }
 
-/* Goal: for each feature the line of the manual suffices, and without any one command it says so or does less, as the
- * manual has it. */
+/* Goal: for each feature the permissions in docs/SYNC.md suffice; without any one of them the engine reports it or does
+ * less, as that page says. */
 static void each_feature_needs_what_the_manual_says(void **state) {
     const struct feature *feature = *state;
     struct redis_server server;
     static struct log_lines lines;
     char words[128], *rest = words;
     redis_server_start(&server, NULL);
+    current_server = &server;
     if (!works_without(&server, feature, NULL, &lines, 60000))
         fail_msg("%s: the line of the manual does not suffice: %s", feature->name, lines.text);
     assert_null(strstr(lines.text, "refuses"));
@@ -331,10 +388,11 @@ static tw_family *family_closed_once(tw_engine *engine, struct closed *closed) {
     return family;
 }
 
-/* Goal: what the manual names suffices for it; without, it is said once, and each closes with what it knows. */
+/* Goal: the permissions in docs/SYNC.md suffice for TW_CLOSED_BY_ONE. Without them one line says so, and each engine
+ * closes with what it knows. */
 static void closing_by_one_needs_what_the_manual_names(void **state) {
     (void)state;
-    atomic_store(&twi_closing_wait_ms, 3000);
+    test_tuning.closing_wait_ms = 3000;
     for (int permitted = 0; permitted < 2; permitted++) {
         struct redis_server server;
         struct log_lines lines = {.text = ""};
@@ -355,7 +413,7 @@ static void closing_by_one_needs_what_the_manual_names(void **state) {
             options.redis_prefix = "acl:";
             options.log_write = i == 0 ? on_log : NULL;
             options.log_ctx = &lines;
-            assert_status(tw_open(&options, &engines[i]), TW_OK);
+            assert_status(test_open(&options, &engines[i]), TW_OK);
             tw_family *family = family_closed_once(engines[i], &closed);
             assert_status(tw_add_at(family, tw_str(i == 0 ? "a" : "b"), 2, start_ms, NULL), TW_OK);
         }
@@ -368,7 +426,7 @@ static void closing_by_one_needs_what_the_manual_names(void **state) {
         if (line != NULL) assert_null(strstr(line + 1, "refuses the choice of one engine"));
         redis_server_destroy(&server);
     }
-    atomic_store(&twi_closing_wait_ms, 60000);
+    test_tuning.closing_wait_ms = 60000;
 }
 
 int main(void) {
@@ -381,6 +439,11 @@ int main(void) {
         cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[0]),
         cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[1]),
         cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[2]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[3]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[4]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[5]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[6]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[7]),
         cmocka_unit_test(what_a_dup_cannot_read_is_not_counted_again),
         cmocka_unit_test(closing_by_one_needs_what_the_manual_names),
     };

@@ -1,6 +1,6 @@
-/* redis_rig.h -- an engine that counts one key over a real Redis, and the books of what it has counted.
- * Always true: `added` is what f:k in Redis has to be once all is acknowledged; what on_lost and the log say is
- * kept. */
+/* redis_rig.h -- an engine that counts one key over a real Redis, and a record of what it has counted.
+ * Always true: `added` is the value that f:k in Redis has once everything is acknowledged; what on_lost and the log
+ * report is kept. */
 #ifndef TEST_REDIS_RIG_H
 #define TEST_REDIS_RIG_H
 
@@ -8,8 +8,8 @@
 #include "tests/support/proxy.h"
 
 struct rig {
-    struct redis_server server, replica; /* those that the test starts */
-    struct proxy *proxy;                 /* the same */
+    struct redis_server server, replica; /* the servers that the test starts */
+    struct proxy *proxy;                 /* the proxy that the test starts */
     struct lost lost;
     struct log_lines lines;
     tw_engine *engine;
@@ -27,7 +27,7 @@ static inline void rig_options(struct rig *rig, tw_options *options, const char 
 }
 
 static inline void rig_start(struct rig *rig, const tw_options *options) {
-    assert_status(tw_open(options, &rig->engine), TW_OK);
+    assert_status(test_open(options, &rig->engine), TW_OK);
     rig->family = family_of(rig->engine, "f", TW_WINDOW_FOREVER, 0);
 }
 
@@ -45,7 +45,7 @@ static inline void rig_add_flushed(struct rig *rig, int64_t delta) {
     rig_flush(rig);
 }
 
-/* Everything is there: nothing lost, nothing twice, nothing uncertain. */
+/* Checks that everything is in Redis: nothing lost, nothing twice, nothing uncertain. */
 static inline void rig_check(struct rig *rig, struct redis_server *server) {
     rig_flush(rig);
     assert_i64_equal(redis_server_get(server, "f:k"), rig->added);

@@ -1,5 +1,5 @@
-/* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is
- * over everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
+/* refusals.c -- a real Redis that refuses: at each of its refusals the batch waits and a line says so; afterwards
+ * everything is counted once. (In wire.c the proxy sends the same errors; here the server does.) */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
@@ -17,7 +17,7 @@ static void rig_open(struct rig *rig, const char *const *extra) {
     rig_start(rig, &options);
 }
 
-/* While it refuses: nothing is written, adds go on. */
+/* Checks that nothing is written while Redis refuses, and that adds go on. */
 static void rig_is_refused(struct rig *rig) {
     int64_t before = rig->added;
     for (int i = 0; i < 3; i++) {
@@ -39,8 +39,8 @@ static void rig_close(struct rig *rig, const char *says) {
     redis_server_destroy(&rig->server);
 }
 
-/* Goal: a primary that is made a replica refuses; promoted again it is given everything (fault 24: READONLY,
- * MASTERDOWN). Method: REPLICAOF a port where nobody answers, so that its data stay. */
+/* Goal: a primary that becomes a replica refuses; promoted again it gets everything (fault 24: READONLY, MASTERDOWN).
+ * Method: REPLICAOF a port where nobody answers, so its data stay. */
 static void a_replica_refuses_until_it_is_promoted(void **state) {
     (void)state;
     static const char *const stale[][2] = {{"yes", "READONLY"}, {"no", "MASTERDOWN"}};
@@ -67,8 +67,8 @@ static bool save_is_well(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "persistence", NULL), "rdb_last_bgsave_status:ok") != NULL;
 }
 
-/* Goal: a Redis that cannot save its snapshot refuses writes; when it can, everything is there (fault 24: MISCONF).
- * Method: a folder stands where the snapshot should be. */
+/* Goal: a Redis that cannot save its snapshot refuses writes; when it can, everything is counted (fault 24: MISCONF).
+ * Method: a folder has the name of the snapshot. */
 static void a_server_that_cannot_save_refuses(void **state) {
     (void)state;
     struct rig rig;
@@ -87,8 +87,8 @@ static void a_server_that_cannot_save_refuses(void **state) {
     rig_close(&rig, "MISCONF");
 }
 
-/* Goal: out of memory, short of replicas, over and over: nothing is written until it may be, and then once (faults 23,
- * 24). Method: the server is filled up to maxmemory under noeviction, by another client, and then given room. */
+/* Goal: out of memory or short of replicas, over and over: nothing is written until it may be, and then once (faults
+ * 23, 24). Method: another client fills the server up to maxmemory under noeviction, and then it gets room. */
 static void a_server_without_memory_refuses(void **state) {
     (void)state;
     struct rig rig;
@@ -106,8 +106,8 @@ static void a_server_without_memory_refuses(void **state) {
     rig_close(&rig, "OOM");
 }
 
-/* Goal: while Redis reads its data it says LOADING, and nothing is taken for lost (fault 24).
- * Method: 400 keys are loaded at 3 ms each; the engine asks meanwhile. */
+/* Goal: while Redis loads its data it answers LOADING, and nothing is taken for lost (fault 24). Method: 400 keys are
+ * loaded at 3 ms each; the engine sends meanwhile. */
 static void a_server_that_loads_is_waited_for(void **state) {
     (void)state;
     static const char *const slowly[] = {"--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024",
@@ -120,7 +120,7 @@ static void a_server_that_loads_is_waited_for(void **state) {
     redis_server_ask(&rig.server, "SAVE", NULL);
     redis_server_kill(&rig.server);
     rig_add(&rig, 10);
-    redis_server_restart(&rig.server); /* returns when it answers */
+    redis_server_restart(&rig.server); /* returns when the server answers */
     rig_add(&rig, 100);
     assert_i64_equal(test_stat_of(rig.engine, rollbacks), 0);
     rig_close(&rig, "LOADING");
@@ -138,7 +138,7 @@ static bool is_busy(void *ctx) {
     return strncmp(redis_server_ask(ctx, "PING", NULL), "BUSY", 4) == 0;
 }
 
-/* Goal: a script of somebody else keeps Redis busy, is killed, or cannot be killed because it has written: no count is
+/* Goal: another client's script keeps Redis busy, is killed, or cannot be killed because it has written: no count is
  * doubled (fault 25: BUSY, UNKILLABLE). */
 static void a_busy_server_is_waited_for(void **state) {
     (void)state;
@@ -163,8 +163,8 @@ static void a_busy_server_is_waited_for(void **state) {
     }
 }
 
-/* Goal: counters of the wrong kind and sums that would overflow poison themselves alone, each kind of them (faults 27,
- * 28). Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
+/* Goal: counters of a wrong type and sums that would overflow are poison keys: they wait alone, whatever they hold
+ * (faults 27, 28). Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
 static void keys_of_every_wrong_kind_wait_alone(void **state) {
     (void)state;
     static const char *const make[][4] = {{"RPUSH", "f:list", "x", NULL},
@@ -189,7 +189,7 @@ static void keys_of_every_wrong_kind_wait_alone(void **state) {
     rig_close(&rig, "Redis refuses the key f:");
 }
 
-/* A key of another kind takes the place of one of ours. */
+/* Puts a key of another type in the place of a key of the engine. */
 static void overwrite(struct rig *rig, const char *pattern, char name[128]) {
     static const char set[] = "local k = redis.call('KEYS', ARGV[1])[1] redis.call('SET', k, 'x') return k";
     snprintf(name, 128, "%s", redis_server_ask(&rig->server, "EVAL", set, "0", pattern, NULL));
@@ -202,8 +202,8 @@ static size_t lines_with(const struct log_lines *lines, const char *part) {
     return count;
 }
 
-/* Goal: a ledger that was overwritten by a key of another kind is a ledger that is gone (R11): the batch that met it
- * was surely not applied, goes on under a new one at once, and nothing is uncertain. The stranger's key stays as it
+/* Goal: a ledger that was overwritten by a key of another type counts as a lost ledger (R11). The batch that met it was
+ * certainly not applied: it goes on under a new ledger at once, and nothing is uncertain. The foreign key stays as it
  * is. */
 static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) {
     (void)state;
@@ -226,7 +226,7 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
     assert_int_equal(lines_with(&rig.lines, "WRONGTYPE"), 0);
 }
 
-/* Goal: where the marker was overwritten nothing is applied and nothing is lost: counts wait until that key is gone,
+/* Goal: while the marker is overwritten nothing is applied and nothing is lost: counts wait until that key is gone, and
  * one line says so. */
 static void a_marker_that_was_overwritten_is_waited_for(void **state) {
     (void)state;
@@ -242,8 +242,8 @@ static void a_marker_that_was_overwritten_is_waited_for(void **state) {
     assert_int_equal(lines_with(&rig.lines, "NOMARKER"), 1);
 }
 
-/* Goal: what Redis refuses until the engine is closed is lost as refused, not as uncertain: nobody was in doubt about
- * it (R11). */
+/* Goal: counts that Redis refuses until the engine is closed are lost as refused, not as uncertain: their outcome was
+ * never in doubt (R11). */
 static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
     (void)state;
     struct redis_server server;
@@ -254,13 +254,13 @@ static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
     quick_options(&options, server.url);
     options.on_lost = on_lost;
     options.lost_ctx = &lost;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     redis_server_ask(&server, "LPUSH", "f:k", "x", NULL);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
     assert_status(tw_flush(engine, 10000), TW_ERR_REDIS);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
-    assert_status(tw_close(engine, 400), TW_ERR_TIMEOUT); /* tried once more there, and not again for a second */
+    assert_status(tw_close(engine, 400), TW_ERR_TIMEOUT); /* tried once during it, then only a second later */
     assert_i64_equal(lost.by_reason[TW_LOST_POISON], 15);
     assert_i64_equal(lost.by_reason[TW_LOST_UNCERTAIN] + lost.by_reason[TW_LOST_CLOSED], 0);
     redis_server_destroy(&server);

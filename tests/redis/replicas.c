@@ -1,11 +1,12 @@
-/* replicas.c -- wait_replicas, with a real replica: a flush is done when it has the counts, and what it lacks is kept.
+/* replicas.c -- wait_replicas, with a real replica: a flush is done when the replica has the counts, and what it lacks
+ * is kept.
  * Always true: adds never wait, whatever the replica does; at the end sums agree. */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
 #include <unistd.h>
 
-#define PATIENCE_MS 20000 /* for what a busy machine may delay; nothing waits so long on an idle one */
+#define PATIENCE_MS 20000 /* time that a busy machine may need; an idle one needs far less */
 
 static bool follows(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
@@ -43,7 +44,7 @@ static bool replica_has_all(void *ctx) {
     return redis_server_get(&rig->replica, "f:k") == rig->added;
 }
 
-static int64_t short_before; /* how often they were */
+static int64_t short_before; /* how often replicas were short */
 static bool replicas_are_short(void *ctx) {
     struct rig *rig = ctx;
     return test_stat_of(rig->engine, replicas_short) > short_before;
@@ -54,7 +55,8 @@ static bool is_dup(void *ctx) {
     return test_stat_of(rig->engine, batches_dup) > 0;
 }
 
-/* However long the machine takes: Redis has it, the replica cannot, and no flush says otherwise. */
+/* Checks, however slow the machine is, that Redis has the counts, the replica cannot have them, and no flush returns
+ * TW_OK. */
 static void assert_no_flush_is_done(struct rig *rig) {
     assert_true(test_wait(primary_has_all, rig, PATIENCE_MS));
     assert_status(tw_flush(rig->engine, 300), TW_ERR_TIMEOUT);
@@ -66,8 +68,8 @@ static void rig_close(struct rig *rig) {
     redis_server_destroy(&rig->server), redis_server_destroy(&rig->replica);
 }
 
-/* Goal: a flush that answers TW_OK is on the replica; while that is stopped no flush is, counting goes on, and one line
- * says so. Method: a replica stopped and let go. */
+/* Goal: counts are on the replica when a flush returns TW_OK. While the replica is stopped no flush does, counting goes
+ * on, and one line says so. Method: a replica is stopped and let go. */
 static void a_flush_is_done_when_the_replica_has_it(void **state) {
     (void)state;
     struct rig rig;
@@ -77,14 +79,14 @@ static void a_flush_is_done_when_the_replica_has_it(void **state) {
         assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
     }
-    short_before = test_stat_of(rig.engine, replicas_short); /* a busy machine may need more than one look */
+    short_before = test_stat_of(rig.engine, replicas_short); /* a busy machine may need more than one try */
     redis_server_pause(&rig.replica);
     for (int i = 0; i < 3; i++) {
         rig_add(&rig, 1000);
         assert_no_flush_is_done(&rig);
     }
     assert_true(test_wait(replicas_are_short, &rig, PATIENCE_MS));
-    assert_i64_equal(test_stat_of(rig.engine, breaker_state), 0); /* Redis answers; it is not an outage */
+    assert_i64_equal(test_stat_of(rig.engine, breaker_state), 0); /* Redis answers, so it is no outage */
     redis_server_resume(&rig.replica);
     assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
@@ -99,9 +101,8 @@ static void impatient(tw_options *options) {
     options->redis_timeout_ms = 200;
 }
 
-/* Goal: a DUP on a new connection proves nothing of the replicas: a WAIT there speaks of what that connection has
- * written, as far as the manual of Redis promises. Method: the replica is stopped, the reply is lost, the batch is sent
- * again. */
+/* Goal: a DUP on a new connection proves nothing about the replicas: as far as Redis's manual promises, WAIT covers
+ * what its own connection has written. Method: the replica is stopped, the reply is lost, the batch is sent again. */
 static void a_dup_is_no_proof_that_the_replica_has_it(void **state) {
     (void)state;
     struct rig rig;
@@ -124,8 +125,8 @@ static void short_window(tw_options *options) {
     options->redis_timeout_ms = 200;
 }
 
-/* Goal: what the replica lacks stays in the replay window however old it is, so a failover to it loses nothing (P4's
- * ground). Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
+/* Goal: batches that the replica lacks stay in the replay window however old they are, so a failover to it loses
+ * nothing (P4 depends on it). Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
 static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
     (void)state;
     struct rig rig;
@@ -153,7 +154,7 @@ static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
 
 static void small_window(tw_options *options) {
     options->replay_bytes_max = 256 << 10;
-    options->redis_timeout_ms = 200; /* a WAIT holds up what is behind it for half of that */
+    options->redis_timeout_ms = 200; /* a WAIT delays what is behind it by half of that */
 }
 
 static void add_to_many(struct rig *rig) {
@@ -164,7 +165,7 @@ static void add_to_many(struct rig *rig) {
     }
 }
 
-/* For half a second, while counts came all the time. */
+/* True if nothing was sent for half a second, while counts came all the time. */
 static bool nothing_was_sent(void *ctx) {
     struct rig *rig = ctx;
     int64_t sent = test_stat_of(rig->engine, batches_sent);
@@ -175,8 +176,8 @@ static bool nothing_was_sent(void *ctx) {
     return true;
 }
 
-/* Goal: while the replica is away the window fills and then nothing more is sent: counts wait in their counters, memory
- * is bounded (P6), and all of it arrives when the replica is back. */
+/* Goal: while the replica is away the window fills, and then nothing more is sent: counts wait in their counters,
+ * memory is bounded (P6), and everything arrives when the replica is back. */
 static void a_full_window_holds_back_what_is_new(void **state) {
     (void)state;
     struct rig rig;
@@ -186,7 +187,7 @@ static void a_full_window_holds_back_what_is_new(void **state) {
     redis_server_pause(&rig.replica);
     int64_t sent = test_stat_of(rig.engine, batches_sent);
     assert_true(test_wait(nothing_was_sent, &rig, PATIENCE_MS));
-    assert_true(test_stat_of(rig.engine, batches_sent) > sent); /* before it was full */
+    assert_true(test_stat_of(rig.engine, batches_sent) > sent); /* sent before the window was full */
     assert_true(sum_of(&rig.server, "f:*") < rig.added);
     redis_server_resume(&rig.replica);
     assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
@@ -200,11 +201,11 @@ static void as_small_user(tw_options *options) {
     options->redis_url = url;
 }
 
-/* Goal: where WAIT is forbidden, one line says so; counts reach Redis, and no flush says that they are on a replica. */
+/* Goal: if WAIT is forbidden, one line says so; counts reach Redis, and no flush reports that they are on a replica. */
 static void where_wait_is_forbidden_nothing_is_promised(void **state) {
     (void)state;
     struct rig rig;
-    rig_open(&rig, as_small_user); /* the user is not there yet: the engine tries again, slowly */
+    rig_open(&rig, as_small_user); /* the user does not exist yet: the engine tries again, slowly */
     redis_server_ask(&rig.server, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
     rig_add(&rig, 5);
     assert_no_flush_is_done(&rig);

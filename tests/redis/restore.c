@@ -1,13 +1,14 @@
-/* restore.c -- a real Redis loses everything, once, twice, in the middle of being told again: the engines that live
- * tell it what they had counted, each its own part, once.
- * Always true: at the end Redis's sum is the sum of all increments, less what the metrics call lost, to the unit. */
+/* restore.c -- a real Redis loses everything, once, twice, or while it is being restored: the living engines send what
+ * they had counted again, each its own part, once.
+ * Always true: at the end Redis's sum is exactly the sum of all increments, less what the metrics report as lost.
+ * Where a test is listed once for each shape, its counters are strings, fields of hashes, or members of sorted sets. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-#define KEYS 3000 /* three batches for each engine: a wipe finds them under way */
+#define KEYS 3000 /* three batches for each engine: a wipe happens while they are in flight */
 #define ENGINES 2
 
 struct node {
@@ -23,10 +24,14 @@ static void node_open(struct node *node, const char *url) {
     node->hours = family_of(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
 }
 
+/* Strings: k0 to k2999. Hashes: 30 fields of each of 100 subjects. Sorted sets: one for each family. */
 static void add_round(struct node *node, int64_t delta) {
-    char key[16];
+    char key[32];
     for (int i = 0; i < KEYS; i++) {
-        snprintf(key, sizeof key, "k%d", i);
+        if (test_shape == TW_REDIS_HASH)
+            snprintf(key, sizeof key, "k%d|f%d", i % 100, i / 100);
+        else
+            snprintf(key, sizeof key, "k%d", i);
         assert_status(tw_add(i % 2 == 0 ? node->forever : node->hours, tw_str(key), delta, NULL), TW_OK);
         node->added += delta;
     }
@@ -34,12 +39,12 @@ static void add_round(struct node *node, int64_t delta) {
 
 static int64_t without_expiry(struct redis_server *server) {
     return atoll(redis_server_ask(server, "EVAL",
-                                  "local n = 0 for _, k in ipairs(redis.call('KEYS', 'h:*')) do "
+                                  "local n = 0 for _, k in ipairs(redis.call('KEYS', 'h[:1-9]*')) do "
                                   "if redis.call('PTTL', k) < 0 then n = n + 1 end end return n",
                                   "0", NULL));
 }
 
-/* Each has said all it has to say; nothing is missing, doubled or uncertain. */
+/* Checks that each engine has sent everything; nothing is missing, doubled or uncertain. */
 static void check_sums(struct node *nodes, struct redis_server *server) {
     int64_t added = 0;
     for (int n = 0; n < ENGINES; n++) {
@@ -48,7 +53,7 @@ static void check_sums(struct node *nodes, struct redis_server *server) {
         assert_i64_equal(test_stat_of(nodes[n].engine, uncertain), 0);
         added += nodes[n].added;
     }
-    assert_i64_equal(sum_of(server, "[eh]:*"), added);
+    assert_i64_equal(sum_of(server, "[eh]*"), added);
     assert_i64_equal(without_expiry(server), 0);
 }
 
@@ -60,7 +65,7 @@ static void nodes_close(struct node *nodes) {
     for (int n = 0; n < ENGINES; n++) assert_status(tw_close(nodes[n].engine, 5000), TW_OK);
 }
 
-/* The replay window is no help: what it held is too old. */
+/* Makes the batches in the replay window too old to be sent again. */
 static void grow_old(struct node *nodes) {
     for (int n = 0; n < ENGINES; n++) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
     test_sleep_ms(50);
@@ -75,9 +80,9 @@ static void *add_until_stopped(void *argument) {
     return NULL;
 }
 
-/* Goal: FLUSHALL in the middle of traffic, again and again, and the sums of two engines are exact (fault 18; P2). */
-static void wiped_in_the_middle_of_traffic_it_is_told_all_again(void **state) {
-    (void)state;
+/* Goal: after FLUSHALL in the middle of traffic, again and again, the sums of two engines are exact (fault 18; P2). */
+static void a_redis_wiped_in_traffic_gets_all_counts_again(void **state) {
+    play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
     struct test_prng prng;
@@ -95,7 +100,7 @@ static void wiped_in_the_middle_of_traffic_it_is_told_all_again(void **state) {
         atomic_store(&nodes[n].stop, true);
         pthread_join(threads[n], NULL);
     }
-    redis_server_ask(&server, "FLUSHALL", NULL); /* and once when nothing new would remind anybody of it but a flush */
+    redis_server_ask(&server, "FLUSHALL", NULL); /* once without new counts: only a flush can notice it */
     for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
     check_sums(nodes, &server);
     for (int n = 0; n < ENGINES; n++) assert_true(test_stat_of(nodes[n].engine, restored) > 0);
@@ -103,10 +108,10 @@ static void wiped_in_the_middle_of_traffic_it_is_told_all_again(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server without persistence that is killed and started again is told everything, also what had left the replay
- * window long ago. Method: a window of 1 ms; three restarts. */
-static void killed_without_persistence_it_is_told_all_again(void **state) {
-    (void)state;
+/* Goal: a server without persistence that is killed and started again gets everything, also what left the replay window
+ * long ago. Method: a window of 1 ms; three restarts. */
+static void a_redis_killed_without_persistence_gets_all_counts_again(void **state) {
+    play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
     redis_server_start(&server, NULL);
@@ -115,7 +120,7 @@ static void killed_without_persistence_it_is_told_all_again(void **state) {
         quick_options(&options, server.url);
         options.replay_ms = 1;
         nodes[n] = (struct node){0};
-        assert_status(tw_open(&options, &nodes[n].engine), TW_OK);
+        assert_status(test_open(&options, &nodes[n].engine), TW_OK);
         nodes[n].forever = family_of(nodes[n].engine, "e", TW_WINDOW_FOREVER, 0);
         nodes[n].hours = family_of(nodes[n].engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
     }
@@ -142,10 +147,10 @@ static bool has_begun(void *ctx) {
     return atoll(redis_server_ask(watch->server, "DBSIZE", NULL)) > watch->more_than;
 }
 
-/* Goal: wiped again, or killed, while it is being told again, it still counts each delta once.
- * Method: the second blow falls when the first restored keys are seen. */
-static void wiped_again_while_it_is_restored_it_counts_once(void **state) {
-    (void)state;
+/* Goal: a Redis that is wiped again, or killed, while it is being restored counts each delta once. Method: the second
+ * fault comes when the first restored keys are seen. */
+static void a_redis_wiped_again_while_it_is_restored_counts_once(void **state) {
+    play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
     redis_server_start(&server, NULL);
@@ -153,7 +158,7 @@ static void wiped_again_while_it_is_restored_it_counts_once(void **state) {
     for (int round = 0; round < 4; round++) {
         for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 5);
         grow_old(nodes);
-        struct watch watch = {&server, 10};
+        struct watch watch = {&server, test_shape == TW_REDIS_ZSET ? 0 : 10};
         redis_server_ask(&server, "FLUSHALL", NULL);
         for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
         assert_true(test_wait(has_begun, &watch, 10000));
@@ -170,30 +175,32 @@ static void wiped_again_while_it_is_restored_it_counts_once(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a key that Redis refuses while the rest is restored waits alone, and lands once with all it had. */
+/* Goal: a key that Redis refuses while the rest is restored waits alone, and then gets all its counts once. */
 static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
-    (void)state;
+    play_shape(state);
     struct redis_server server;
     struct node nodes[ENGINES];
     redis_server_start(&server, NULL);
     nodes_open(nodes, &server);
     for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 5);
     grow_old(nodes);
-    redis_server_ask(&server, "EVAL", "redis.call('FLUSHALL') redis.call('RPUSH', 'e:k0', 'x') return 1", "0", NULL);
+    const char *foreign = test_shape == TW_REDIS_ZSET ? "e" : "e:k0";
+    redis_server_ask(&server, "EVAL", "redis.call('FLUSHALL') redis.call('RPUSH', KEYS[1], 'x') return 1", "1", foreign,
+                     NULL);
     for (int n = 0; n < ENGINES; n++) {
         add_round(&nodes[n], 1);
         assert_status(tw_flush(nodes[n].engine, 20000), TW_ERR_REDIS);
     }
-    redis_server_ask(&server, "DEL", "e:k0", NULL);
-    for (int n = 0; n < ENGINES; n++) (void)tw_flush(nodes[n].engine, 20000); /* tries it once more */
+    redis_server_ask(&server, "DEL", foreign, NULL);
+    for (int n = 0; n < ENGINES; n++) (void)tw_flush(nodes[n].engine, 20000); /* tries the key once more */
     check_sums(nodes, &server);
     nodes_close(nodes);
     redis_server_destroy(&server);
 }
 
-/* Goal: a store that comes back from before it was wiped is not taken for an empty one: what stands in it is not told
- * again, and what cannot be known is counted as uncertain.
- * Method: a snapshot; FLUSHALL, which the engine makes good; then the snapshot is loaded. */
+/* Goal: a store that comes back as it was before it was wiped is not taken for an empty one: what it has is not sent
+ * again, and what nobody can know is uncertain. Method: a snapshot; FLUSHALL, after which the engine restores; then the
+ * snapshot is loaded. */
 static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
     (void)state;
     struct redis_server server;
@@ -214,14 +221,14 @@ static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 20000), TW_OK);
     int64_t sum = redis_server_get(&server, "e:k"), uncertain = test_stat_of(engine, uncertain);
-    assert_i64_equal(sum, 101); /* never above the truth, 111 */
+    assert_i64_equal(sum, 101); /* never above the true sum, 111 */
     assert_true(uncertain >= 111 - sum);
     assert_status(tw_close(engine, 5000), TW_OK);
     redis_server_destroy(&server);
 }
 
-/* Goal: what only windows knew that are dropped here is lost with a wipe, to the unit; the rest comes back.
- * Method: windows of a second with a second of history, for some seconds; then the store is emptied. */
+/* Goal: counts that only dropped windows had are lost with a wipe, exactly; the rest is restored. Method: windows of a
+ * second with a second of history, for some seconds; then the store is emptied. */
 static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
     (void)state;
     struct redis_server server;
@@ -247,9 +254,9 @@ static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a counter that is deleted or overwritten in Redis is reported, once for each time, and not repaired; nothing
- * else is (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; other engines' decrements
- * are no news. */
+/* Goal: a counter that is deleted or overwritten in Redis is reported once each time, and not repaired; nothing else is
+ * reported (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; decrements by other engines
+ * are not reported. */
 static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
     (void)state;
     struct redis_server server;
@@ -260,7 +267,7 @@ static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
     quick_options(&options, server.url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0),
               *stock = family_of(engine, "s", TW_WINDOW_FOREVER, 0);
     for (int64_t i = 0; i < 4; i++) {
@@ -293,10 +300,12 @@ static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wiped_in_the_middle_of_traffic_it_is_told_all_again),
-        cmocka_unit_test(killed_without_persistence_it_is_told_all_again),
-        cmocka_unit_test(wiped_again_while_it_is_restored_it_counts_once),
-        cmocka_unit_test(a_refused_key_waits_alone_while_the_rest_is_restored),
+        EACH_SHAPE(a_redis_wiped_in_traffic_gets_all_counts_again),
+        WITH_SHAPE(a_redis_killed_without_persistence_gets_all_counts_again, TW_REDIS_STRING),
+        WITH_SHAPE(a_redis_wiped_again_while_it_is_restored_counts_once, TW_REDIS_STRING),
+        WITH_SHAPE(a_redis_wiped_again_while_it_is_restored_counts_once, TW_REDIS_ZSET),
+        WITH_SHAPE(a_refused_key_waits_alone_while_the_rest_is_restored, TW_REDIS_STRING),
+        WITH_SHAPE(a_refused_key_waits_alone_while_the_rest_is_restored, TW_REDIS_HASH),
         cmocka_unit_test(a_store_from_before_the_wipe_is_not_doubled),
         cmocka_unit_test(what_dropped_windows_held_is_lost_to_the_unit),
         cmocka_unit_test(a_total_that_fell_is_reported_and_not_repaired),

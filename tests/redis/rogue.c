@@ -1,5 +1,6 @@
-/* rogue.c -- a server that drips, babbles, says nothing, or says too much: the connection is dropped in time, and no
- * add notices. The rogue is a thread on a unix socket of the test's own; no redis-server takes part. */
+/* rogue.c -- a server that sends slowly, sends garbage, sends nothing, or sends too much: the connection is dropped in
+ * time, and no add notices. The rogue server is a thread on a unix socket of the test's own; no redis-server takes
+ * part. */
 #include "tests/redis/sync_support.h"
 
 #include <poll.h>
@@ -30,7 +31,7 @@ static const char *words_of(enum manner manner) {
     }
 }
 
-/* One connection: says its words in its manner until the other side closes. */
+/* Serves one connection: sends its bytes in its manner until the other side closes. */
 static void serve(struct rogue *rogue, int fd) {
     const char *words = words_of(rogue->manner);
     char bytes[4096];
@@ -80,8 +81,8 @@ static void rogue_stop(struct rogue *rogue) {
     rmdir(rogue->folder);
 }
 
-/* Goal: whatever the server says, adds go on, the connection is dropped and another is made, and closing ends
- * (faults 5, 6, 7, 9, 10). How soon: the simulator, on its own clock. */
+/* Goal: whatever the server sends, adds go on, the connection is dropped, another one is made, and a close ends (faults
+ * 5, 6, 7, 9, 10). The simulator tests how soon, on its own clock. */
 static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
     (void)state;
     for (enum manner manner = DRIPS; manner <= HANGS_UP; manner++) {
@@ -94,7 +95,7 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
         options.redis_timeout_ms = 200;
         options.on_lost = on_lost;
         options.lost_ctx = &lost;
-        assert_status(tw_open(&options, &engine), TW_OK);
+        assert_status(test_open(&options, &engine), TW_OK);
         tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
         int64_t added = 0;
         for (; atomic_load(&rogue.accepted) < 3 && added < 60000; test_sleep_ms(1), added++)

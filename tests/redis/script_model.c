@@ -1,6 +1,7 @@
-/* script_model.c -- the simulator's Redis and a real one answer alike: the model is only worth what this shows.
- * Method: the same random commands, as sync would encode them, go to both; the replies are compared element by
+/* script_model.c -- the simulator's Redis and a real one reply alike: this is what makes the simulator's results count.
+ * Method: the same random commands, encoded as sync encodes them, go to both; the replies are compared element by
  * element. Times may differ by the milliseconds between the two. */
+#include "tests/redis/alike.h"
 #include "tests/redis/sync_support.h"
 #include "tests/sim/redis_model.h"
 
@@ -14,15 +15,16 @@
 #include "batch.lua.sha1.h"
 
 #define NAMES 12
+#define INNERS 3
 
 struct both {
     struct test_prng prng;
     struct redis_model model;
     int socket;
     struct twi_reader *real, *modelled;
-    uint64_t number; /* of the ledger */
+    uint64_t number; /* the last number in the ledger */
     uint64_t nonces[8];
-    struct twi_bytes sent[8]; /* the last batches: to be sent again */
+    struct twi_bytes sent[8]; /* the last batches, to be sent again */
     uint64_t seen_dup, seen_gap, seen_late, seen_failed, seen_clash, seen_gone;
 };
 
@@ -77,19 +79,6 @@ static const struct twi_node *model_answer(struct both *both, const struct twi_b
     return nodes;
 }
 
-/* Texts of errors from INCRBY may be worded anew by a later Redis; what sync reads of them is their first word. */
-static bool is_alike(const struct twi_node *a, const struct twi_node *b) {
-    if (a->type != b->type || a->depth != b->depth) return false;
-    if (a->type == TWI_NODE_INTEGER)
-        return a->integer == b->integer ||
-               (a->integer > INT64_C(1600000000000) && llabs(a->integer - b->integer) <= 3000);
-    if (a->type == TWI_NODE_ARRAY) return a->integer == b->integer;
-    if (a->type == TWI_NODE_NIL) return true;
-    if (a->type == TWI_NODE_ERROR)
-        return strcspn(a->text, " ") == strcspn(b->text, " ") && memcmp(a->text, b->text, strcspn(a->text, " ")) == 0;
-    return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
-}
-
 static void note(struct both *both, const struct twi_node *nodes, size_t count) {
     if (nodes[0].type == TWI_NODE_ARRAY) {
         both->seen_dup += twi_node_is(&nodes[1], "DUP");
@@ -108,49 +97,64 @@ static void ask_both(struct both *both, const struct twi_bytes *command) {
     const struct twi_node *real = real_answer(both, command, &real_count);
     if (real[0].type == TWI_NODE_ARRAY && real_count > 8) both->model.now_ms = real[2].integer; /* one clock for both */
     const struct twi_node *model = model_answer(both, command, &model_count);
-    bool alike = real_count == model_count;
-    for (size_t i = 0; alike && i < real_count; i++) {
-        alike = is_alike(&real[i], &model[i]);
-        if (!alike)
-            print_error("node %zu: real %d %" PRId64 " %s, model %d %" PRId64 " %s\n", i, real[i].type, real[i].integer,
-                        real[i].text ? real[i].text : "", model[i].type, model[i].integer,
-                        model[i].text ? model[i].text : "");
-    }
-    if (!alike)
-        print_error("%zu and %zu nodes; status %s / %s\n", real_count, model_count,
-                    real_count > 1 ? real[1].text : real[0].text, model_count > 1 ? model[1].text : model[0].text);
-    assert_true(alike);
+    assert_alike(0, real, real_count, model, model_count);
     note(both, real, real_count);
 }
 
 /* ---- random batches ---------------------------------------------------------------------------------------------- */
 
+/* A name of strings (k, e: without expiry), hashes (h) or sorted sets (z). Now and then of another shape. */
+static void draw_name(struct both *both, char shape, char kind, char name[16]) {
+    static const char letters[] = "khz";
+    char letter = shape ? shape : kind == 'e' ? 'e' : 'k';
+    if (test_prng_chance(&both->prng, 1, 30)) letter = letters[test_prng_below(&both->prng, 3)];
+    snprintf(name, 16, "%c%d", letter, (int)test_prng_below(&both->prng, NAMES));
+}
+
+/* Mostly small; now and then huge, or about what a double holds exactly. */
+static int64_t draw_delta(struct both *both, bool shaped) {
+    if (!test_prng_chance(&both->prng, 1, 6)) return test_prng_between(&both->prng, -5, 5);
+    if (!shaped) return test_prng_between(&both->prng, 0, INT64_MAX / 2);
+    int64_t edge = (INT64_C(1) << 53) + test_prng_between(&both->prng, -2, 2);
+    switch (test_prng_below(&both->prng, 4)) {
+    case 0: return edge;
+    case 1: return -edge;
+    default: return test_prng_between(&both->prng, -INT64_MAX / 2, INT64_MAX / 2);
+    }
+}
+
 static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count,
                       size_t *arg_count) {
-    static const char kinds[] = "rRewWfF";
-    char kind = kinds[test_prng_below(&both->prng, 7)], name[16];
+    static const char kinds[] = "rewWRfF", shapes[] = "hz";
+    bool shaped = test_prng_chance(&both->prng, 1, 2);
+    char kind = kinds[test_prng_below(&both->prng, shaped ? 4 : 7)], name[16];
+    char shape = shaped ? shapes[test_prng_below(&both->prng, 2)] : '\0', letters[] = {shape, kind};
     int64_t count = test_prng_between(&both->prng, 0, 4);
     bool over = test_prng_chance(&both->prng, 1, 6);
     int64_t far = both->model.now_ms +
                   (over ? test_prng_between(&both->prng, -2000, 0) : test_prng_between(&both->prng, 60000, 3600000));
-    twi_wire_put(args, &kind, 1);
+    twi_wire_put(args, letters + !shaped, 2 - !shaped);
     twi_wire_put_i64(args, far);
     twi_wire_put_i64(args, count);
     *arg_count += 3;
     for (; count > 0; count--) {
-        snprintf(name, sizeof name, "%c%d", kind == 'e' ? 'e' : 'k', (int)test_prng_below(&both->prng, NAMES));
+        draw_name(both, shape, kind, name);
         twi_wire_put_text(keys, name);
         ++*key_count;
-        if (kind == 'r' || kind == 'R') continue;
-        bool huge = test_prng_chance(&both->prng, 1, 6);
-        if (test_prng_chance(&both->prng, 1, 12))
-            twi_wire_put_text(args, "xxx"); /* struck out */
-        else
-            twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2)
-                                        : test_prng_between(&both->prng, -5, 5));
-        ++*arg_count;
-        if (kind != 'f' && kind != 'F') continue;
-        twi_wire_put_i64(args, far);
+        if (kind != 'r' && kind != 'R') {
+            if (test_prng_chance(&both->prng, 1, 12))
+                twi_wire_put_text(args, "xxx"); /* struck out */
+            else
+                twi_wire_put_i64(args, draw_delta(both, shaped));
+            ++*arg_count;
+        }
+        if (kind == 'f' || kind == 'F') {
+            twi_wire_put_i64(args, far);
+            ++*arg_count;
+        }
+        if (!shaped) continue;
+        snprintf(name, sizeof name, "i%d", (int)test_prng_below(&both->prng, INNERS));
+        twi_wire_put_text(args, name);
         ++*arg_count;
     }
 }
@@ -199,39 +203,62 @@ static void send_next(struct both *both, bool eval) {
     ask_both(both, slot);
 }
 
+/* An operator writes a field or a score: one that is no whole number, or one at the edge of what is exact. */
+static void write_inside(struct both *both, struct redis_server *server) {
+    bool is_hash = test_prng_chance(&both->prng, 1, 2), is_odd = test_prng_chance(&both->prng, 1, 2);
+    int64_t edge = (INT64_C(1) << 53) - test_prng_between(&both->prng, -4, 4);
+    char name[16], inner[16], text[32];
+    snprintf(name, sizeof name, "%c%d", is_hash ? 'h' : 'z', (int)test_prng_below(&both->prng, NAMES));
+    snprintf(inner, sizeof inner, "i%d", (int)test_prng_below(&both->prng, INNERS));
+    const struct model_key *key = redis_model_find(&both->model, name);
+    if (key && key->type != (is_hash ? MODEL_HASH : MODEL_ZSET)) return;
+    if (!is_hash) edge &= ~INT64_C(1); /* beyond 2^53 a double is even */
+    snprintf(text, sizeof text, "%" PRId64, edge);
+    if (is_odd) snprintf(text, sizeof text, is_hash ? "text" : "1.5");
+    if (is_hash)
+        redis_server_ask(server, "HSET", name, inner, text, NULL);
+    else
+        redis_server_ask(server, "ZADD", name, text, inner, NULL);
+    struct model_key *value = redis_model_make_inner(&both->model, name, is_hash ? MODEL_HASH : MODEL_ZSET, inner,
+                                                     is_odd ? MODEL_TEXT : MODEL_INTEGER);
+    value->value = edge;
+    snprintf(value->text, sizeof value->text, "%s", text);
+}
+
 static void step(struct both *both, struct redis_server *server) {
     struct twi_bytes odd = {0};
     char name[16];
-    switch (test_prng_below(&both->prng, 12)) {
-    case 0: /* again: one of the last eight */
+    switch (test_prng_below(&both->prng, 14)) {
+    case 0: /* one of the last eight again */
         if (both->number >= 8) ask_both(both, &both->sent[test_prng_below(&both->prng, 8)]);
         break;
-    case 1: /* a number too far */
+    case 1: /* a number too far ahead */
         encode(both, true, both->number + 2, both->number + 1, 7, &odd);
         ask_both(both, &odd);
         break;
-    case 2: /* somebody else's batch under our number */
+    case 2: /* another engine's batch under this number */
         if (both->number == 0) break;
         encode(both, true, both->number, both->number - 1, 8, &odd);
         ask_both(both, &odd);
         break;
-    case 3: /* an operator writes what is no number */
+    case 3: /* an operator writes a value that is no number */
         snprintf(name, sizeof name, "k%d", (int)test_prng_below(&both->prng, NAMES));
         redis_server_ask(server, "SET", name, "text", NULL);
         redis_model_make(&both->model, name, MODEL_TEXT)->expiry_ms = 0;
         snprintf(redis_model_find(&both->model, name)->text, 40, "text");
         break;
-    case 4: /* an operator deletes */
-        snprintf(name, sizeof name, "k%d", (int)test_prng_below(&both->prng, NAMES));
+    case 4: /* an operator deletes the key */
+        draw_name(both, "\0hz"[test_prng_below(&both->prng, 3)], 'w', name);
         redis_server_ask(server, "DEL", name, NULL);
         if (redis_model_find(&both->model, name)) redis_model_make(&both->model, name, MODEL_NONE);
         break;
+    case 5: write_inside(both, server); break;
     default: send_next(both, test_prng_chance(&both->prng, 1, 10)); break;
     }
     twi_bytes_free(&odd);
 }
 
-/* The ledger goes, the marker stands: it knows the instance, unless it has forgotten it. */
+/* Deletes the ledger and keeps the marker, which knows the instance unless it has forgotten it. */
 static void gone_and_back(struct both *both, struct redis_server *server) {
     struct twi_bytes next = {0};
     for (int forgotten = 0; forgotten < 2; forgotten++) {
@@ -253,7 +280,19 @@ static void gone_and_back(struct both *both, struct redis_server *server) {
     twi_bytes_free(&next);
 }
 
-/* Goal: model and server agree on every kind of group, DUP, GAP, CLASH, GONE, errors, expiries and large totals. */
+/* No reply has the expiry of a hash or a sorted set. */
+static void assert_same_expiries(struct both *both, struct redis_server *server) {
+    for (int i = 0; i < 2 * NAMES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%c%d", i % 2 == 0 ? 'h' : 'z', i / 2);
+        const struct model_key *key = redis_model_find(&both->model, name);
+        int64_t modelled = !key ? -2 : key->expiry_ms == 0 ? -1 : key->expiry_ms;
+        assert_i64_equal(atoll(redis_server_ask(server, "PEXPIRETIME", name, NULL)), modelled);
+    }
+}
+
+/* Goal: model and server agree on every kind of group, DUP, GAP, CLASH, GONE, errors, expiries and large totals; of
+ * strings, hashes and sorted sets. */
 static void the_model_answers_as_redis_does(void **state) {
     (void)state;
     struct redis_server server;
@@ -266,7 +305,11 @@ static void the_model_answers_as_redis_does(void **state) {
     encode(&both, true, 0, 0, 1, &open);
     ask_both(&both, &open);
     ask_both(&both, &open); /* CLASH: an opening is never repeated */
-    for (uint64_t i = 0; i < test_scale(3000); i++) step(&both, &server);
+    for (uint64_t i = 0; i < test_scale(3000); i++) {
+        step(&both, &server);
+        if (i % 100 == 0) assert_same_expiries(&both, &server);
+    }
+    assert_true(both.model.edges[MODEL_ITEM_INSIDE] > 0);
     gone_and_back(&both, &server);
     print_message("# dup %d gap %d late %d failed %d clash %d gone %d\n", (int)both.seen_dup, (int)both.seen_gap,
                   (int)both.seen_late, (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
@@ -277,8 +320,9 @@ static void the_model_answers_as_redis_does(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an opening says whether the ledger of before is there, and makes none then; else what the marker knows of it.
- * Method: another instance opens while the first one's ledger stands, was evicted, was forgotten, and after a wipe. */
+/* Goal: an opening reports whether the earlier ledger is there, and makes none then; else it reports what the marker
+ * knows of it. Method: another instance opens while the first one's ledger is there, evicted or forgotten, and after a
+ * wipe. */
 static void an_opening_tells_of_the_ledger_before(void **state) {
     (void)state;
     struct redis_server server;
@@ -303,7 +347,7 @@ static void an_opening_tells_of_the_ledger_before(void **state) {
     redis_server_destroy(&server);
 }
 
-/* What a store may be while it is asked. */
+/* The roles of a store that gets a message. */
 static const struct {
     const char *host, *read_only; /* of REPLICAOF; "NO": it is a master */
     bool is_replica, is_writable;
@@ -326,9 +370,9 @@ static void ask_each(struct both *both, const uint64_t (*asked)[2], size_t count
     twi_bytes_free(&command);
 }
 
-/* Goal: no replica denies anything, read-only or not, synced or empty: neither GAP nor GONE nor CLASH comes of it, and
- * nothing is opened there; demoted and promoted, a store changes its mind. Model and server agree on it (found.md, R1).
- * Method: each of these is asked of a store that has a ledger, and of one that has none, in each role. */
+/* Goal: no replica denies anything, read-only or not, synced or empty: it never replies GAP, GONE or CLASH, and opens
+ * nothing. Its replies change when it is promoted or demoted. Model and server agree (found.md, R1). Method: each
+ * message goes to a store with a ledger and to one without, in each role. */
 static void a_replica_denies_nothing(void **state) {
     (void)state;
     static const uint64_t with_ledger[][2] = {{9, 8}, {1, 0}, {0, 0}}, without[][2] = {{2, 1}, {0, 0}};
@@ -336,7 +380,7 @@ static void a_replica_denies_nothing(void **state) {
     static struct both both;
     redis_server_start(&server, NULL);
     both_begin(&both, &server);
-    ask_each(&both, without, 2); /* GONE; opened */
+    ask_each(&both, without, 2); /* GONE, then opened */
     send_next(&both, true);
     for (size_t role = 0; role < 3; role++) {
         uint64_t before = both.seen_gap + both.seen_clash;
@@ -357,9 +401,10 @@ static void a_replica_denies_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* ---- stores of a while ago ---- */
+/* ---- older copies of a store ------------------------------------------------------------------------------------- */
 
-/* The numbers around `last`, of which some are known, some are not, and an opening that names the ledger before. */
+/* Sends the numbers around `last`, of which some are known and some are not, and an opening that names the earlier
+ * ledger. */
 static void ask_around(struct both *both, const struct twi_bytes *known, size_t known_count, uint64_t last) {
     struct twi_bytes odd = {0};
     for (size_t i = 0; i < known_count; i++) ask_both(both, &known[i]);
@@ -389,16 +434,16 @@ static const struct {
     {"yes", "cp -r %s/appendonlydir %s/old", "cd %s && rm -r appendonlydir && mv %s/old appendonlydir"},
 };
 
-/* Goal: a server over which a snapshot of a while ago was restored, and the model that goes back to one, answer alike:
- * what it had then is DUP, or PAST, what came since is GAP, another batch under a number of then is CLASH, and the
- * ledger is KEPT. Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then
- * both go on. */
+/* Goal: a server on which an older snapshot was restored, and the model that goes back to one, reply alike. What it had
+ * then is DUP or PAST; what came since is GAP; another batch under a number of then is CLASH; and the ledger is KEPT.
+ * Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then both go on. */
 static void a_restored_snapshot_is_answered_alike(void **state) {
     (void)state;
     static struct both both;
     static struct model_store before;
     for (size_t kind = 0; kind < 2; kind++) {
-        const char *extra[] = {"--appendonly", persistence[kind].appendonly, NULL};
+        /* Without "always" Redis may answer first and write the file up to 2 s later, while an fsync is under way. */
+        const char *extra[] = {"--appendonly", persistence[kind].appendonly, "--appendfsync", "always", NULL};
         struct redis_server server;
         struct twi_bytes known[2] = {{0}, {0}}, open = {0};
         redis_server_start(&server, extra);
@@ -436,9 +481,9 @@ static bool has_synced(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
 }
 
-/* Goal: the same of a replica that lags behind its master: it denies nothing; promoted, it is a store of a while ago;
- * demoted, it denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the replica
- * is asked. */
+/* Goal: the same for a replica that lags behind its master: it denies nothing; promoted, it is an older copy of the
+ * store; demoted, it denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the
+ * replica gets the messages. */
 static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) {
     (void)state;
     static struct both both;
@@ -458,7 +503,7 @@ static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) 
     assert_true(test_wait(has_synced, &replica, 20000));
     before = both.model.store;
     become(&both, &replica, 0);
-    both.model.is_replica = false; /* the one that is asked */
+    both.model.is_replica = false; /* the server that gets the messages */
     for (int i = 0; i < 12; i++) send_next(&both, true);
     both.model.store = before;
     both.model.is_replica = true;
@@ -475,7 +520,7 @@ static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) 
     redis_server_destroy(&replica);
 }
 
-/* Goal: databases that change places are a store that is empty, and one that is back. */
+/* Goal: databases that change places reply as a store that is empty, and as one that is back. */
 static void swapped_databases_are_answered_alike(void **state) {
     (void)state;
     static struct both both;
@@ -502,8 +547,8 @@ static void swapped_databases_are_answered_alike(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a Redis before 7.0, which has no PEXPIREAT ... NX, gives keys their expiry all the same.
- * Method: the script with an option in its place that no Redis knows; a newborn key, and one whose expiry was lost. */
+/* Goal: a Redis before 7.0, without PEXPIREAT ... NX, sets expiries all the same. Method: the script with an option in
+ * its place that no Redis knows; a new key, and one whose expiry was lost. */
 static void expiries_are_set_where_nx_is_not_known(void **state) {
     (void)state;
     struct redis_server server;

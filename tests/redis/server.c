@@ -1,10 +1,10 @@
-/* server.c -- the tests' own redis-server obeys: the other programs of this folder rest on it. */
+/* server.c -- the tests' own redis-server works: the other programs of this folder depend on it. */
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
 
 #include <unistd.h>
 
-/* Goal: a test can rely on start, question, stop and kill. Method: write, restart with and without an append-only
+/* Goal: a test can rely on start, command, stop and kill. Method: write, restart with and without an append-only
  * file. */
 static void a_server_answers_over_its_socket(void **state) {
     (void)state;

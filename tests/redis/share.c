@@ -12,7 +12,7 @@ static tw_key key_number(char *text, int number) {
     return tw_str(text);
 }
 
-/* One process: adds 1 to every key `rounds` times. Exit status 0: all of it was acknowledged. */
+/* One process: adds 1 to every key `rounds` times. Exit status 0: everything was acknowledged. */
 static int add_process(const char *url, int rounds, int64_t step_ms) {
     char text[24];
     tw_engine *engine = quick_engine(url, NULL);
@@ -26,7 +26,7 @@ static int add_process(const char *url, int rounds, int64_t step_ms) {
 }
 
 static pid_t start_process(const char *url, int rounds, int64_t step_ms) {
-    pid_t pid = fork(); /* before any engine is opened here */
+    pid_t pid = fork(); /* before this process opens an engine */
     assert_true(pid >= 0);
     if (pid == 0) _exit(add_process(url, rounds, step_ms));
     return pid;
@@ -47,7 +47,7 @@ static void assert_every_key(struct redis_server *server, int64_t want) {
     }
 }
 
-/* Goal: two processes agree to the unit, with a restart (append-only file) and SCRIPT FLUSH in between (faults 11, 57).
+/* Goal: the counts of two processes are exact after a restart (append-only file) and SCRIPT FLUSH (faults 11, 57).
  * Method: both add for a second; meanwhile scripts are flushed and the server is killed and started again. */
 static void two_processes_agree_through_restart_and_script_flush(void **state) {
     (void)state;
@@ -125,8 +125,8 @@ static void sums_beyond_2_to_the_53_are_exact(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a forked child counts from zero under another instance, and neither disturbs the other (fault 43).
- * Method: the engine is open and connected before the fork; both go on adding. */
+/* Goal: a forked child counts from zero under another instance, and neither disturbs the other (fault 43). Method: the
+ * engine is open and connected before the fork; both keep adding. */
 static void a_forked_child_is_an_engine_of_its_own(void **state) {
     (void)state;
 #ifdef __SANITIZE_THREAD__
@@ -161,13 +161,13 @@ static void two_engines_of_one_process_add_up(void **state) {
     struct redis_server server;
     redis_server_start_tcp(&server, NULL);
     char url[64];
-    snprintf(url, sizeof url, "redis://localhost:%d/3", server.port); /* a name: looked up by the helper thread */
+    snprintf(url, sizeof url, "redis://localhost:%d/3", server.port); /* a host name: the helper thread looks it up */
     tw_engine *a = quick_engine(url, NULL), *b = quick_engine(url, NULL);
     assert_status(tw_add(family_of(a, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 3, NULL), TW_OK);
     assert_status(tw_add(family_of(b, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 4, NULL), TW_OK);
     assert_status(tw_flush(a, 5000), TW_OK);
     assert_status(tw_flush(b, 5000), TW_OK);
-    assert_i64_equal(redis_server_get(&server, "two:k"), 0); /* it went to database 3 */
+    assert_i64_equal(redis_server_get(&server, "two:k"), 0); /* the counts went to database 3 */
     assert_status(tw_close(a, 5000), TW_OK);
     assert_status(tw_close(b, 5000), TW_OK);
     assert_string_equal(redis_server_ask(&server, "MOVE", "two:k", "3", NULL), "0");

@@ -1,9 +1,9 @@
-/* silent.c -- what an outage costs those who count: nothing (P9).
- * Method: a forked child counts, its adding thread under a seccomp filter that kills the process at the first system
- * call, and the kernel's count of that thread's page faults is read from /proc beside it; the parent kills the server,
- * pauses it, and brings it back meanwhile. Skipped under sanitizers, which make system calls of their own.
- * Always true: a key is inserted every 100 microseconds, new ones all the time: a background thread that is kept
- * waiting for half a second still keeps ahead of that. */
+/* silent.c -- what an outage costs the adding threads: nothing (P9).
+ * Method: a forked child counts. A seccomp filter kills it at the first system call of its adding thread, and another
+ * thread reads the page faults of that thread from /proc. Meanwhile the parent kills the server, pauses it, and brings
+ * it back. Skipped under sanitizers, which make system calls of their own.
+ * Always true: a new key is inserted every 100 microseconds. A background thread that waits for half a second still
+ * keeps ahead of that. */
 #include "tests/redis/sync_support.h"
 
 #include <linux/filter.h>
@@ -19,14 +19,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define WARM_MS 1500 /* over a boundary: what belongs to the program itself has been touched then */
+#define WARM_MS 1500 /* over a window boundary: by then the program's own memory has been touched */
 #define RUN_MS 4500
 
 enum { NO_FILTER = 77 };
 
-/* The child's words to its parent, and its threads' to each other. */
+/* What the child writes for its parent, and its threads for each other. */
 struct page {
-    _Atomic int64_t added; /* of the key "hot" */
+    _Atomic int64_t added; /* added to the key "hot" */
     _Atomic int64_t faults;
     _Atomic int64_t disconnects, windows;
     _Atomic int thread;
@@ -50,7 +50,7 @@ static void *count_in_silence(void *arg) {
     (void)arg;
     atomic_store(&page->thread, (int)syscall(SYS_gettid));
     forbid_system_calls();
-    int64_t began_ms = test_mono_ms(), now_ms; /* the vDSO's */
+    int64_t began_ms = test_mono_ms(), now_ms; /* the clock of the vDSO: no system call */
     for (uint64_t inserted = 0; (now_ms = test_mono_ms()) < began_ms + WARM_MS + RUN_MS;) {
         if (now_ms >= began_ms + WARM_MS) atomic_store(&page->warm, 1);
         while (inserted < (uint64_t)(now_ms - began_ms) * 10) {
@@ -83,10 +83,10 @@ static void be_silent(const char *url) {
     tw_options options;
     tw_engine *engine;
     pthread_t adder;
-    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* each fresh page of 4 KiB would be seen */
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* so that each fresh page of 4 KiB shows as a fault */
     quick_options(&options, url);
     options.memory_bytes_max = UINT64_C(512) << 20;
-    if (tw_open(&options, &engine) != TW_OK) _exit(1);
+    if (test_open(&options, &engine) != TW_OK) _exit(1);
     endless = family_of(engine, "endless", TW_WINDOW_FOREVER, 0);
     by_second = family_of(engine, "second", TW_WINDOW_ALIGNED, TW_SECOND);
     if (pthread_create(&adder, NULL, count_in_silence, NULL) != 0) _exit(1);
@@ -101,7 +101,7 @@ static void be_silent(const char *url) {
 }
 
 /* Goal: a Redis that vanishes and returns costs the adding thread no system call and no page fault, while its tables
- * grow and windows follow each other; and nothing is lost. */
+ * grow and windows roll over; and nothing is lost. */
 static void an_outage_costs_the_adding_thread_nothing(void **state) {
     (void)state;
     struct redis_server server;

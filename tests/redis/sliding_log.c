@@ -1,6 +1,7 @@
 /* sliding_log.c -- the exact sliding log of strict limits (strict.lua), against a slow reference that knows every
- * admission. Method: calls at random moments, of random sizes, under random limits, over some windows of a second;
- * Redis's own times of what it admitted are read from the log, so that the reference decides by the same clock. */
+ * admission.
+ * Method: calls at random moments, of random sizes, under random limits, over some windows of a second. The test reads
+ * Redis's own times of its admissions from the log, so the reference decides by the same clock. */
 #include "tests/redis/strict_support.h"
 
 #include <pthread.h>
@@ -20,7 +21,7 @@ struct admitted {
     int64_t at_us, units;
 };
 
-/* The newest member of the log. False: it has none. */
+/* Reads the newest member of the log. False: the log is empty. */
 static bool newest(struct redis_server *server, const char *log, struct admitted *newest) {
     char text[512];
     snprintf(text, sizeof text, "%s", redis_server_ask(server, "ZREVRANGE", log, "0", "0", "WITHSCORES", NULL));
@@ -58,8 +59,8 @@ static int64_t free_at_us(const struct admitted *admitted, size_t count, int64_t
     return 0;
 }
 
-/* Goal: never does any span of a window hold more than the limit, nobody is denied who would have fitted, and
- * retry_after is when it will. */
+/* Goal: no span of a window's length ever holds more than the limit, no call is denied that fits, and retry_after is
+ * the time until it fits. */
 static void the_log_agrees_with_a_slow_reference(void **state) {
     (void)state;
     static struct admitted admitted[ADMITTED_MAX];
@@ -89,7 +90,7 @@ static void the_log_agrees_with_a_slow_reference(void **state) {
             count++;
         } else {
             assert_status(status, TW_DENIED);
-            /* it did not fit at that moment, which lies between the two that we know */
+            /* it did not fit at Redis's moment, which lies between the two moments that the test knows */
             assert_true(used_at(admitted, count, before_us, window_us) + n > limit);
             int64_t free_us = free_at_us(admitted, count, before_us, window_us, n, limit);
             assert_true(verdict.retry_after_ms * 1000 <= free_us - before_us + 1000);
@@ -102,12 +103,12 @@ static void the_log_agrees_with_a_slow_reference(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: two calls in one millisecond are two, whoever makes them. */
+/* Goal: calls in one millisecond are all counted, whoever makes them. */
 static void *take_some(void *argument) {
     for (int i = 0; i < 50; i++) (void)tw_acquire(argument, tw_str("k"), 1, 1000000, NULL);
     return NULL;
 }
-static void calls_in_one_millisecond_are_as_many(void **state) {
+static void calls_in_one_millisecond_are_all_counted(void **state) {
     (void)state;
     struct strict strict;
     pthread_t threads[8];
@@ -119,9 +120,9 @@ static void calls_in_one_millisecond_are_as_many(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: no turn of the window lets twice the limit through, as a fixed one does; what a lost answer charged is in the
- * log once; what was counted otherwise (by a fallback, by tw_add()) counts, too. */
-static void the_log_knows_no_turn_of_the_window(void **state) {
+/* Goal: no window boundary admits twice the limit, as it does with a fixed window. A call whose reply was lost is in
+ * the log once. What was counted in another way (by a fallback, by tw_add()) counts, too. */
+static void no_window_boundary_admits_twice_the_limit(void **state) {
     (void)state;
     struct strict strict;
     strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
@@ -132,7 +133,7 @@ static void the_log_knows_no_turn_of_the_window(void **state) {
     assert_status(tw_flush(strict.engine, 2000), TW_OK);
     tw_verdict verdict = strict_take(family, "k", 1, 10, TW_DENIED);
     if (verdict.used == 10)
-        assert_int_equal(verdict.final, 1); /* else the window turned in between, and what was added ended */
+        assert_int_equal(verdict.final, 1); /* else a new window began in between, and what was added ended */
     int64_t began_ms = test_mono_ms();
     tw_status status = TW_DENIED;
     while (status == TW_DENIED) status = tw_acquire(family, tw_str("k"), 10, 10, NULL);
@@ -145,8 +146,8 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_agrees_with_a_slow_reference),
-        cmocka_unit_test(calls_in_one_millisecond_are_as_many),
-        cmocka_unit_test(the_log_knows_no_turn_of_the_window),
+        cmocka_unit_test(calls_in_one_millisecond_are_all_counted),
+        cmocka_unit_test(no_window_boundary_admits_twice_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

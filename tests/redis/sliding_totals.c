@@ -1,7 +1,6 @@
-/* sliding_totals.c -- soft sliding limits over two engines: what both windows' totals weigh, against a reference that
- * knows every admission.
- * Time is the test's (a step is 10 ms, and whatever was asked in it is answered in it), so the order of events is
- * always the same; Redis is real. */
+/* sliding_totals.c -- soft sliding limits over two engines: how the totals of both windows weigh, against a reference
+ * that knows every admission. The test controls time (a step is 10 ms, and every request of a step has its reply in
+ * it), so the order of events is always the same. Redis is real. */
 #include "tests/redis/sync_support.h"
 
 #include <time.h>
@@ -13,7 +12,7 @@
 struct world {
     struct redis_server server;
     struct fake_clock clock;
-    int64_t first_ms; /* the start of the window in which it began */
+    int64_t first_ms; /* the start of the window in which the test began */
     tw_engine *engines[NODES];
     tw_family *families[NODES], *sharing[NODES];
     int64_t admitted[8]; /* the truth, by window */
@@ -44,7 +43,7 @@ static void open_node(struct world *world, int node) {
     options.threads = TW_HOST_DRIVEN;
     options.sync_interval_ms = options.redis_timeout_ms = INTERVAL_MS;
     fake_clock_install(&world->clock, &options);
-    assert_status(tw_open(&options, &world->engines[node]), TW_OK);
+    assert_status(test_open(&options, &world->engines[node]), TW_OK);
     world->families[node] = sliding_family(world->engines[node], "slides", TW_OUTAGE_LOCAL);
     world->sharing[node] = sliding_family(world->engines[node], "shares", TW_OUTAGE_SHARE);
 }
@@ -54,7 +53,7 @@ static void turn(struct world *world) {
         if (world->engines[node] != NULL) assert_status(tw_turn(world->engines[node]), TW_OK);
 }
 
-/* What was written before is executed when the first answer is here, and answered when the second is. */
+/* When the first reply is here, everything written before it was executed; when the second is here, it was answered. */
 static void await_answers(struct world *world) {
     if (world->server.pid == 0) return;
     for (int i = 0; i < 2; i++) assert_string_equal(redis_server_ask(&world->server, "PING", NULL), "PONG");
@@ -85,7 +84,7 @@ static void begin(struct world *world, int64_t before_end_ms) {
     memset(world, 0, sizeof *world);
     redis_server_start(&world->server, durable);
     struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now); /* Redis has its own clock, by which windows are not to be over */
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* windows must not be over by Redis's own clock */
     world->first_ms = (int64_t)now.tv_sec * 1000 / TW_HOUR * TW_HOUR;
     fake_clock_init(&world->clock, world->first_ms + TW_HOUR - before_end_ms);
     for (int node = 0; node < NODES; node++) open_node(world, node);
@@ -119,13 +118,13 @@ static tw_verdict take(struct world *world, int node, int64_t n) {
     return verdict;
 }
 
-/* Nobody is told what he does not ask for. */
+/* Makes both engines ask for the totals: an engine gets no total that it does not ask for. */
 static void let_them_ask(struct world *world, tw_family *const *families) {
     for (int node = 0; node < NODES; node++) assert_status(tw_get(families[node], tw_str("k"), NULL), TW_OK);
     steps(world, 50);
 }
 
-/* Both see all that was admitted, and say so. */
+/* Checks that the verdicts of both engines include all that was admitted. */
 static void assert_they_agree(struct world *world) {
     for (int node = 0; node < NODES; node++) (void)take(world, node, 1);
     steps(world, 50);
@@ -153,7 +152,7 @@ static void calls_on_one_engine_are_seen_by_the_other(void **state) {
     end(&world);
 }
 
-/* Goal: while both count, and a window turns into the next, each verdict is within its bound, and most have one. */
+/* Goal: while both engines count over a roll-over, each verdict is within its bound, and most verdicts have a bound. */
 static void what_is_used_is_within_its_bound_across_a_roll_over(void **state) {
     (void)state;
     struct world world;
@@ -175,11 +174,11 @@ static void what_is_used_is_within_its_bound_across_a_roll_over(void **state) {
     end(&world);
 }
 
-/* Goal: what the window before counted comes out of Redis, also to an engine that was not there then. */
+/* Goal: Redis gives the count of the previous window, also to an engine that was not there then. */
 static void an_engine_that_begins_anew_learns_of_the_window_before(void **state) {
     (void)state;
     struct world world;
-    begin(&world, 4000); /* both are live by then */
+    begin(&world, 4000); /* both engines are known by then */
     await_all_live(&world);
     (void)take(&world, 0, 70);
     (void)take(&world, 1, 30);
@@ -208,8 +207,8 @@ static int64_t share_of(struct world *world, int node, int64_t limit) {
     return got;
 }
 
-/* Goal: while Redis is away an engine goes on with what it knew of both windows, over a roll-over, too; shares of what
- * remained add up to the limit; and when Redis is back both agree with the truth again. */
+/* Goal: while Redis is away an engine goes on with what it knew of both windows, also over a roll-over; the shares of
+ * what remained add up to the limit; and when Redis is back both engines are right again. */
 static void an_outage_over_a_roll_over_is_made_good(void **state) {
     (void)state;
     struct world world;
@@ -228,7 +227,7 @@ static void an_outage_over_a_roll_over_is_made_good(void **state) {
     assert_i64_equal(share_of(&world, 1, 100), 30);
     assert_i64_equal(take(&world, 0, 10).used, 52);
     assert_i64_equal(take(&world, 1, 5).used, 47);
-    fake_clock_advance_ms(&world.clock, TW_HOUR); /* half of what was before weighs still, as far as it is known */
+    fake_clock_advance_ms(&world.clock, TW_HOUR); /* half of the previous window still weighs, as far as it is known */
     turn(&world);
     tw_verdict verdict = take(&world, 0, 3);
     assert_i64_equal(verdict.used, 3 + 52 / 2);
@@ -240,7 +239,7 @@ static void an_outage_over_a_roll_over_is_made_good(void **state) {
         step(&world);
         assert_true(tries++ < 5000);
     }
-    assert_i64_equal(take(&world, 0, 1).error_bound, TW_UNBOUNDED); /* the other may not be back yet */
+    assert_i64_equal(take(&world, 0, 1).error_bound, TW_UNBOUNDED); /* the other engine may not be back yet */
     steps(&world, 300);
     fake_clock_advance_ms(&world.clock, 13000);
     assert_they_agree(&world);

@@ -35,7 +35,8 @@ static bool all_are_known(void *ctx) {
     return true;
 }
 
-/* The truth lies between what was counted before the call and after it, give or take a call of each of the others. */
+/* The truth lies between what was counted before the call and after it, plus or minus one call of each of the
+ * others. */
 static void sample(struct caller *caller, int64_t before, int64_t after, const tw_verdict *verdict) {
     int64_t error = verdict->used < before ? before - verdict->used : verdict->used > after ? verdict->used - after : 0;
     if (verdict->error_bound != TW_UNBOUNDED && error > verdict->error_bound + ENGINES) {
@@ -55,11 +56,11 @@ static void call_once(struct caller *caller) {
     int64_t before = atomic_load(&load->admitted);
     tw_status status = tw_acquire(caller->family, tw_str("hot"), 1, load->limit, &verdict);
     if (status == TW_OK) atomic_fetch_add(&load->admitted, 1);
-    if (status != TW_OK && status != TW_DENIED) abort(); /* another thread's assertion would not be seen */
+    if (status != TW_OK && status != TW_DENIED) abort(); /* an assertion in this thread would not be seen */
     sample(caller, before, atomic_load(&load->admitted), &verdict);
 }
 
-/* So many calls a second, in steps of a millisecond. */
+/* Makes so many calls a second, in steps of a millisecond. */
 static void *call_on(void *arg) {
     struct caller *caller = arg;
     pthread_barrier_wait(&caller->load->begin);
@@ -83,12 +84,12 @@ static int64_t median(int64_t *values, size_t count) {
 }
 
 struct outcome {
-    int64_t over;                  /* what was admitted beyond the limit; negative: left */
+    int64_t over;                  /* admitted beyond the limit; negative: left */
     int64_t error, bound, outside; /* medians while the limit was not reached */
     int64_t samples;
 };
 
-/* `alone`: the engines cannot know of each other, as the registry's name is taken: plain interval sync. */
+/* `alone`: the engines cannot know of each other, because the registry's name is taken: plain interval sync. */
 static struct outcome run(int64_t limit, bool alone) {
     struct redis_server server;
     struct caller callers[ENGINES];
@@ -101,8 +102,8 @@ static struct outcome run(int64_t limit, bool alone) {
         quick_options(&options, server.url);
         options.sync_interval_ms = INTERVAL_MS;
         callers[i] = (struct caller){.load = &load};
-        assert_status(tw_open(&options, &callers[i].engine), TW_OK);
-        callers[i].family = family_of(callers[i].engine, "soft", TW_WINDOW_ALIGNED, TW_DAY);
+        assert_status(test_open(&options, &callers[i].engine), TW_OK);
+        callers[i].family = family_of(callers[i].engine, "soft", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
         callers[i].errors = malloc(SAMPLES_MAX * sizeof(int64_t));
         callers[i].bounds = malloc(SAMPLES_MAX * sizeof(int64_t));
         assert_true(callers[i].errors != NULL && callers[i].bounds != NULL);
@@ -135,16 +136,15 @@ static struct outcome run(int64_t limit, bool alone) {
     return outcome;
 }
 
-/* Goal: shares pass a soft limit by at most 1 %, and by a fifth at most of what plain interval sync does; all of it is
- * admitted; the bound contains the truth in every sample and is tight. That is the long form (TW_SCALE=500), and the
- * figure of docs/LIMITS.md; the short one has tolerances. */
+/* Goal: with shares a soft limit is passed by at most 1 %, and by at most a fifth of what plain interval sync does; all
+ * of it is admitted; the bound contains the truth in every sample and is tight. This holds for the long form
+ * (TW_SCALE=500), which gives the figure of docs/LIMITS.md; the short one has tolerances. */
 static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
     (void)state;
     int64_t limit = (int64_t)test_scale(20000);
     if (limit > 100000) limit = 100000;
     struct outcome plain = run(limit, true), shares = run(limit, false);
-    if (limit <
-        100000) { /* a machine that is busy elsewhere delays a sync by an interval or two, and they weigh more here */
+    if (limit < 100000) { /* a busy machine delays a sync by an interval or two, and they weigh more here */
         if (test_is_slow()) {
             test_leave_out("a sanitizer delays every sync");
             return;
@@ -154,7 +154,7 @@ static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
         return;
     }
     assert_true(shares.over <= limit / 100);
-    assert_true(shares.over >= -limit / 100); /* nothing is left lying that callers wanted */
+    assert_true(shares.over >= -limit / 100); /* nothing is left that callers wanted */
     assert_true(shares.over * 5 <= plain.over);
     assert_i64_equal(shares.outside, 0);
     assert_true(shares.bound <= 3 * (shares.error > 0 ? shares.error : 1));
@@ -180,23 +180,22 @@ static bool is_overshot(void *ctx) {
     return test_stat_of(passed->engine, limit_overshot) != 0;
 }
 
-/* One engine comes near the limit of 100, by 91, and what the other adds makes it 106. True: all of that in one
- * window. */
+/* One engine comes near the limit of 100, with 91, and what the other adds makes it 106. True: all of that happened in
+ * one window. */
 static bool pass_limit(struct passed *near, struct passed *other, tw_key key) {
     tw_verdict first, last;
     assert_status(tw_add(near->family, key, 90, NULL), TW_OK);
     do {
         if (tw_acquire(near->family, key, 1, 100, &first) == TW_OK) break;
-        test_sleep_ms(1); /* its share of what remains is spent until it hears that nobody else is there */
+        test_sleep_ms(1); /* it can only spend its share of the rest until it knows that there is no other engine */
     } while (first.used < 100);
     assert_status(tw_add(other->family, key, 15, NULL), TW_OK);
     (void)tw_acquire(other->family, key, 0, 100, &last);
     return first.allowed && first.used == 91 && last.used >= 15 && first.window_start_ms == last.window_start_ms;
 }
 
-/* Goal: what both counted beyond the limit is measured where the key came near its limit, with what the other sent
- * last. */
-static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
+/* Goal: the overshoot of both engines is measured where the key came near its limit, with what the other sent last. */
+static void the_overshoot_is_measured_by_the_total_of_all(void **state) {
     (void)state;
     struct redis_server server;
     static struct passed near, other;
@@ -226,7 +225,7 @@ static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_passed_is_measured_by_the_total_of_all),
+        cmocka_unit_test(the_overshoot_is_measured_by_the_total_of_all),
         cmocka_unit_test(shares_keep_a_soft_limit_better_than_interval_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,7 @@
-/* soft_start.c -- how far a soft limit is passed by fresh processes that spend it as fast as they can.
- *
- * `soft_start table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; `soft_start
- * first` how soon a new process has a unit of a hard limit; without arguments the same program is a test of four
- * processes. What was admitted is each process's own record, in shared memory.
+/* soft_start.c -- how far a soft limit is passed by fresh processes that spend it as fast as they can. `soft_start
+ * table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; `soft_start first`
+ * prints how soon a new process has a unit of a hard limit. Without arguments the program is a test of four processes.
+ * Each process records in shared memory what it was admitted.
  * Always true: all processes are forked before the first engine is made; each has a family, a key and threads of its
  * own. */
 #include "tests/redis/sync_support.h"
@@ -19,8 +18,8 @@
 enum start {
     COLD,          /* opened and spent from at once */
     COLD_EXPECTED, /* the same, with engines_expected */
-    READY,         /* tw_ready() before */
-    RUSH,          /* engines that have lived for two seconds, a key that nobody has met */
+    READY,         /* after tw_ready() */
+    RUSH,          /* engines that have lived for two seconds, and a key that is new to all */
     CALM,          /* the same, 10,000 calls a second of all together */
     STARTS
 };
@@ -79,8 +78,8 @@ static void live(struct run *run) {
         atomic_fetch_add(&run->shared->ready, 1);
         await(&run->shared->go);
     }
-    assert_status(tw_open(&options, &engine), TW_OK);
-    run->family = family_of(engine, "s", TW_WINDOW_ALIGNED, TW_DAY);
+    assert_status(test_open(&options, &engine), TW_OK);
+    run->family = family_of(engine, "s", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
     if (run->start == READY) assert_status(tw_ready(engine, 20000), TW_OK);
     if (run->start >= RUSH) {
         while (test_stat_of(engine, live_engines) < run->processes) usleep(5000);
@@ -95,7 +94,7 @@ static void live(struct run *run) {
     (void)tw_close(engine, 5000);
 }
 
-/* How many units were admitted by all. */
+/* Returns how many units all of them were admitted. */
 static int64_t admitted_by_all(enum start start, int processes, int64_t limit, int64_t spend_ms) {
     struct redis_server server;
     struct run run = {.start = start, .processes = processes, .limit = limit, .spend_ms = spend_ms};
@@ -129,7 +128,7 @@ static int64_t admitted_by_all(enum start start, int processes, int64_t limit, i
 
 #define ROUNDS 3
 
-/* How long after tw_open() one process has its first unit; one of its threads asks for it as fast as it can, or each
+/* How long after test_open() one process has its first unit; one of its threads requests it as fast as it can, or each
  * 0.2 ms. */
 static int64_t first_unit_us(const char *url, bool fast) {
     tw_options options;
@@ -145,12 +144,12 @@ static int64_t first_unit_us(const char *url, bool fast) {
     family.window_ms = TW_DAY;
     family.limit_mode = TW_LIMIT_HARD;
     clock_gettime(CLOCK_MONOTONIC, &from);
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     assert_status(tw_family_open(engine, &family, &hard), TW_OK);
     while (tw_acquire(hard, tw_str("hot"), 1, 1000000, NULL) != TW_OK)
         if (!fast) usleep(200);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    usleep(1000000); /* it lives on while others begin */
+    usleep(1000000); /* it keeps running while others begin */
     (void)tw_close(engine, 5000);
     return (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000;
 }
@@ -160,7 +159,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* So many processes at once, beside an engine that has been there for three seconds: the epoch stands. */
+/* Starts so many processes at once, beside an engine that has run for three seconds: the epoch is open. */
 static void first_units(int processes, bool fast, int64_t *us) {
     struct redis_server server;
     redis_server_start(&server, NULL);
@@ -228,8 +227,8 @@ static int table(int64_t limit) {
     return 0;
 }
 
-/* Goal: four fresh processes pass a soft limit by at most 3 % where they were told how many they are, by 10 % where not
- * (R13), and sell it all the same. */
+/* Goal: four fresh processes pass a soft limit by at most 3 % if they know how many they are, by at most 10 % if not
+ * (R13), and spend all of it in both cases. */
 static void fresh_processes_keep_a_soft_limit(void **state) {
     (void)state;
     for (enum start start = COLD; start <= COLD_EXPECTED; start++) {

@@ -1,5 +1,5 @@
-/* startup.c -- what is wrong with a Redis is said when it is first met: one line each, once, and nothing about a sound
- * one. */
+/* startup.c -- at the first connection the log names what is wrong with a Redis: one line each, once, and none about a
+ * sound one. */
 #include "tests/redis/sync_support.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ static bool is_connected(void *ctx) {
     return test_stat_of(ctx, redis_connected) == 1;
 }
 
-/* What an engine logs of this server through three connections. */
+/* The log of an engine that uses this server over three connections. */
 static struct log_lines lines_of(struct redis_server *server, bool takes_writes) {
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -22,7 +22,7 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
     quick_options(&options, server->url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "start", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
@@ -36,9 +36,8 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
 
 #define START "1/16 "
 
-/* Goal: each finding is one line, at the first connection only, also when there are several; a sound server gets none.
- * Method: eviction policies, an append-only file that may be cut, and both at once; a replica, which is not used: one
- * line an outage. */
+/* Goal: each finding is one line, at the first of several connections only; a sound server gets none. Method: eviction
+ * policies, an append-only file that may be cut, and both at once; a replica, which is not used: one line an outage. */
 static void each_finding_is_one_line_once(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", NULL};
@@ -74,8 +73,8 @@ static void each_finding_is_one_line_once(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what Redis refuses is one line an outage, not one a try. Method: a wrong password, tried for longer than two
- * lines of one event are kept apart, each flush trying anew; then it is right for a while, and wrong again. */
+/* Goal: a refusal of Redis is one line an outage, not one a try. Method: a wrong password, tried for longer than the
+ * time for which a repeated line is left out, each flush trying anew; then it is right for a while, and wrong again. */
 static void what_is_refused_is_one_line_an_outage(void **state) {
     (void)state;
     struct redis_server server;
@@ -89,13 +88,13 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
     quick_options(&options, url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "start", TW_WINDOW_FOREVER, 0);
     for (int outage = 1; outage <= 2; outage++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         for (int i = 0; i < 5; i++) assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
         assert_true(atomic_load(&lines.count) > 0);
-        assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* nobody writes: the next try is far */
+        assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* nothing is sent: the next try is far */
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">pw", NULL);
         assert_status(tw_flush(engine, 10000), TW_OK);
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">right", NULL);

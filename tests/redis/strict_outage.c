@@ -1,5 +1,5 @@
-/* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or not ours: an answer within the
- * deadline, as on_outage says, and nothing charged twice. */
+/* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or another server: a result within
+ * the deadline, as on_outage says, and nothing charged twice. */
 #include "tests/redis/strict_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLACK_MS 1000 /* of a machine that is busy */
+#define SLACK_MS 1000 /* for a busy machine */
 
 static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
 
@@ -22,8 +22,8 @@ static void await_redis(tw_family *family, const char *key) {
     }
 }
 
-/* Goal: with Redis dead the policy decides, at once once the breaker is open; with Redis back it decides again, and
- * what was admitted meanwhile is there, once. */
+/* Goal: with Redis dead the policy decides, at once when the breaker is open. When Redis is back it decides again, and
+ * what was admitted meanwhile is counted there once. */
 static void a_dead_redis_is_an_outage(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -34,12 +34,12 @@ static void a_dead_redis_is_an_outage(void **state) {
         redis_server_start(&server, durable);
         quick_options(&options, server.url);
         options.redis_timeout_ms = 300;
-        assert_status(tw_open(&options, &engine), TW_OK);
+        assert_status(test_open(&options, &engine), TW_OK);
         tw_family_options family_options = strict_options("s");
         family_options.on_outage = policies[i];
         tw_family *family = strict_family(engine, &family_options);
         (void)strict_take(family, "k", 4, 10, TW_OK);
-        assert_status(tw_flush(engine, 2000), TW_OK); /* the total is known here, too */
+        assert_status(tw_flush(engine, 2000), TW_OK); /* brings the total to this engine, too */
         redis_server_kill(&server);
         int64_t began_ms = test_mono_ms(), admitted = 0;
         for (int calls = 0; calls < 40; calls++) {
@@ -62,7 +62,7 @@ static void a_dead_redis_is_an_outage(void **state) {
     }
 }
 
-/* The system's clocks, some time ahead. */
+/* The system's clocks, moved ahead. */
 static int64_t clock_ahead(void *ctx, int kind) {
     struct timespec now;
     (void)clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
@@ -77,8 +77,8 @@ static bool is_seen_back(void *ctx) {
     return test_stat_of(ctx, breaker_state) == 0 && test_stat_of(ctx, outage_ms) == 0;
 }
 
-/* What closed families with that grace say in an outage: all three calls that on_outage decides. Before it is over
- * Redis's part is played by what is known here. */
+/* Checks what fail-closed families with that grace return in an outage, for all three calls that on_outage decides.
+ * Within the grace, what is known here decides in place of Redis. */
 static void assert_grace(tw_engine *engine, tw_family *family, const char *key, bool over) {
     bool first = false;
     for (int64_t units = 3; units > 0; units--)
@@ -95,8 +95,8 @@ static void assert_grace(tw_engine *engine, tw_family *family, const char *key, 
     assert_true(test_stat_of(engine, strict_fallbacks) > 0);
 }
 
-/* Goal: for so long after Redis was heard last what is known here decides, then on_outage; the clock is one for a whole
- * outage, also for a family that has not asked in it, and begins anew with the next one. What is wrong with one key is
+/* Goal: for the grace after Redis's last reply, what is known here decides; afterwards on_outage does. One clock serves
+ * a whole outage, also for a family without calls in it, and starts anew with the next outage. An error of one key is
  * no outage. */
 static void within_the_grace_what_is_known_here_decides(void **state) {
     (void)state;
@@ -109,7 +109,7 @@ static void within_the_grace_what_is_known_here_decides(void **state) {
     quick_options(&options, server.url);
     options.clock_now_ns = clock_ahead;
     options.clock_ctx = &ahead_ns;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family_options family_options = strict_options("s"), late_options = strict_options("late");
     family_options.on_outage = late_options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     family_options.outage_grace_ms = late_options.outage_grace_ms = TW_HOUR;
@@ -146,8 +146,8 @@ static void *call_once(void *argument) {
     return NULL;
 }
 
-/* Goal: Redis hangs, and later takes connections but says nothing: every caller, also those beyond the connections, has
- * its answer within the deadline. */
+/* Goal: Redis hangs, and later accepts connections but sends nothing: every caller has a result within the deadline,
+ * also callers beyond the number of connections. */
 static void a_black_hole_is_answered_in_time(void **state) {
     (void)state;
     struct strict strict;
@@ -176,7 +176,7 @@ static void a_black_hole_is_answered_in_time(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: when the breaker may be tried again one caller tries; all others are answered at once. */
+/* Goal: when the breaker is half-open one caller tries; all others get a result at once. */
 static void one_caller_tries_for_all(void **state) {
     (void)state;
     struct strict strict;
@@ -186,7 +186,7 @@ static void one_caller_tries_for_all(void **state) {
     strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     redis_server_pause(&strict.server);
-    (void)strict_take(strict.family, "k", 1, 1000, TW_DENIED); /* opens it, for 60 ms at most */
+    (void)strict_take(strict.family, "k", 1, 1000, TW_DENIED); /* opens the breaker, for 60 ms at most */
     test_sleep_ms(80);
     for (int i = 0; i < 8; i++) {
         callers[i] = (struct caller){.family = strict.family};
@@ -196,13 +196,13 @@ static void one_caller_tries_for_all(void **state) {
         pthread_join(threads[i], NULL);
         waited += callers[i].slowest_ms >= 150;
     }
-    assert_true(waited >= 1 && waited <= 3); /* one that was late may have been the next to try */
+    assert_true(waited >= 1 && waited <= 3); /* a late caller may have been the next to try */
     redis_server_resume(&strict.server);
     await_redis(strict.family, "other");
     strict_end(&strict);
 }
 
-/* Goal: an answer of any other form is no answer, and costs the connection; nobody is let in by it. */
+/* Goal: a reply of an unknown form counts as none, costs the connection, and admits no call. */
 static void a_hostile_answer_admits_nobody(void **state) {
     (void)state;
     static const char *const texts[] = {
@@ -247,8 +247,8 @@ static void a_hostile_answer_admits_nobody(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a counter that is no number is refused by itself: the policy decides, other keys go on, nothing opens the
- * breaker. */
+/* Goal: a counter that is no number is refused alone: the policy decides it, other keys go on, and the breaker stays
+ * closed. */
 static void a_key_of_another_kind_is_refused_alone(void **state) {
     (void)state;
     struct strict strict;
@@ -264,7 +264,7 @@ static void a_key_of_another_kind_is_refused_alone(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a server that forgets its scripts costs one more round. */
+/* Goal: a server that forgets its scripts costs one more round trip. */
 static void forgotten_scripts_are_sent_again(void **state) {
     (void)state;
     struct strict strict;
@@ -281,7 +281,7 @@ static void forgotten_scripts_are_sent_again(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a login that is refused is an outage, tried again slowly; and its password is nowhere to be read. */
+/* Goal: a refused login is an outage with slow retries, and the password appears nowhere. */
 static void a_refused_login_is_an_outage(void **state) {
     (void)state;
     struct redis_server server;
@@ -296,11 +296,11 @@ static void a_refused_login_is_an_outage(void **state) {
     quick_options(&options, url);
     options.log_write = on_log;
     options.log_ctx = &lines;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family_options family_options = strict_options("s");
     tw_family *family = strict_family(engine, &family_options);
     for (int i = 0; i < 20; i++)
-        assert_int_equal(strict_take(family, "k", 1, 20, TW_OK).decided_by, TW_BY_OUTAGE); /* locally */
+        assert_int_equal(strict_take(family, "k", 1, 20, TW_OK).decided_by, TW_BY_OUTAGE); /* decided here */
     assert_int_equal(strict_take(family, "k", 1, 20, TW_DENIED).decided_by, TW_BY_OUTAGE);
     assert_status(tw_lock(family, tw_str("k"), 1000, token, NULL), TW_ERR_REDIS);
     assert_i64_equal(test_stat_of(engine, ask_refused), 1);
@@ -311,7 +311,8 @@ static void a_refused_login_is_an_outage(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a user who may do what docs/SYNC.md says may do all of this; one who may not is answered as in an outage. */
+/* Goal: a user with the permissions in docs/SYNC.md can make all of these calls; without them a call has the result of
+ * an outage. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;
     struct redis_server server;
@@ -327,7 +328,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
     quick_options(&options, url);
     options.redis_prefix = "acl:";
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     tw_family_options family_options = strict_options("s"), log_options = strict_options("log");
     family_options.on_outage = log_options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     log_options.window = TW_WINDOW_ALIGNED;
@@ -337,7 +338,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     for (int i = 0; i < 2; i++) {
         assert_int_equal(strict_take(family, "k", 1, 2, TW_OK).decided_by, TW_BY_REDIS);
         assert_int_equal(strict_take(log, "k", 1, 2, TW_OK).decided_by, TW_BY_REDIS);
-        if (i == 0) test_sleep_ms(1010); /* slides out */
+        if (i == 0) test_sleep_ms(1010); /* until it slides out of the window */
     }
     assert_int_equal(strict_take(family, "k", 1, 2, TW_DENIED).decided_by, TW_BY_REDIS);
     assert_status(tw_once(family, tw_str("once"), &first), TW_OK);
@@ -386,7 +387,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     return true;
 }
 
-/* Goal: nothing waits in a host-driven engine, in a hook, or inside tw_enter(). */
+/* Goal: no call waits in a host-driven engine, in a hook, or inside tw_enter(). */
 static void nobody_waits_where_one_may_not(void **state) {
     (void)state;
     struct strict strict;
@@ -404,7 +405,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     tw_leave(strict.engine);
     quick_options(&options, strict.server.url);
     options.threads = TW_HOST_DRIVEN;
-    assert_status(tw_open(&options, &driven), TW_OK);
+    assert_status(test_open(&options, &driven), TW_OK);
     tw_family_options family_options = strict_options("s");
     tw_family *family = strict_family(driven, &family_options);
     assert_status(tw_acquire(family, tw_str("k"), 1, 10, NULL), TW_ERR_MODE);
@@ -420,7 +421,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     assert_true(hook_was_refused);
 }
 
-/* Goal: a forked child asks over connections of its own; the parent's go on. */
+/* Goal: a forked child uses connections of its own; the parent's stay open. */
 static void a_forked_child_asks_for_itself(void **state) {
     (void)state;
     struct strict strict;
@@ -438,7 +439,7 @@ static void a_forked_child_asks_for_itself(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, 3);
-    assert_i64_equal(test_stat_of(strict.engine, asked_again), 0); /* nobody hung up */
+    assert_i64_equal(test_stat_of(strict.engine, asked_again), 0); /* no connection was closed */
     strict_end(&strict);
 }
 

@@ -1,5 +1,5 @@
-/* strict_support.h -- an engine with a strict family behind a proxy, in a few words.
- * Always true: what a test orders from the proxy concerns the pool's questions alone, never batches. */
+/* strict_support.h -- an engine with a strict family behind a proxy, for short tests.
+ * Always true: faults that a test orders from the proxy concern the pool's requests alone, never batches. */
 #ifndef TEST_STRICT_SUPPORT_H
 #define TEST_STRICT_SUPPORT_H
 
@@ -41,7 +41,7 @@ static inline void strict_begin(struct strict *strict, uint32_t timeout_ms, uint
     proxy_only(strict->proxy, "tw:calls:");
     quick_options(&options, proxy_url(strict->proxy));
     options.redis_timeout_ms = timeout_ms;
-    assert_status(tw_open(&options, &strict->engine), TW_OK);
+    assert_status(test_open(&options, &strict->engine), TW_OK);
     tw_family_options family_options = strict_options("s");
     family_options.on_outage = on_outage;
     strict->family = strict_family(strict->engine, &family_options);
@@ -58,7 +58,16 @@ static inline void strict_order(struct strict *strict, enum proxy_fault fault, u
     proxy_order(strict->proxy, &order);
 }
 
-/* One call; which answer is expected. */
+static inline bool strict_has_late_copy(void *ctx) {
+    return proxy_look(ctx).late == 1;
+}
+
+/* The request that PROXY_HOLD kept was executed. */
+static inline void strict_await_late_copy(struct strict *strict) {
+    assert_true(test_wait(strict_has_late_copy, strict->proxy, 10000));
+}
+
+/* Makes one call, and checks its status. */
 static inline tw_verdict strict_take(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
     tw_verdict verdict;
     memset(&verdict, 0x55, sizeof verdict);
@@ -67,7 +76,8 @@ static inline tw_verdict strict_take(tw_family *family, const char *key, int64_t
     return verdict;
 }
 
-/* The name of the connection that last asked about a counter, and the number of its call, out of tw:calls:. */
+/* The name of the connection that last sent a request about a counter, and the number of its call, from the key
+ * tw:calls: of that counter. */
 struct strict_call {
     char who[64], serial[24];
 };

@@ -1,26 +1,33 @@
-/* sync_support.h -- an engine with a real Redis, in a few words, for the tests of this folder.
- * Always true: engines made here are quick (20 ms interval) and collect what on_lost says. */
+/* sync_support.h -- an engine with a real Redis, for short tests of this folder.
+ * Always true: engines made here sync every 20 ms, and record what on_lost reports. */
 #ifndef TEST_SYNC_SUPPORT_H
 #define TEST_SYNC_SUPPORT_H
 
+#include "engine/port/driver.h"
+#include "engine/port/services.h"
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
+
+/* A window whose end no test meets. A day ends in the middle of a test that runs at midnight. */
+#define LONG_WINDOW_MS (3650 * TW_DAY)
 
 struct lost {
     int64_t by_reason[8]; /* deltas */
     int64_t calls;
-    char key[64]; /* the last one */
+    char key[64]; /* the last counter */
 };
 
-/* Written by the engine's thread: look at it when the engine is closed. */
+/* Written by the engine's thread: read it when the engine is closed. */
 struct log_lines {
     char text[8192];
-    _Atomic int count; /* lines so far; whoever has read it may read as many */
+    _Atomic int count; /* lines so far: so many can be read at any time */
 };
 
-/* How long a store that does not know an engine is not believed (sync/message/state.h). */
-extern _Atomic int64_t twi_doubt_ms;
-static bool test_keeps_doubt; /* set: as long as it is */
+/* The tuning of the engines that test_open() opens from now on. doubt_ms: for how long a store that does not know an
+ * engine is not believed (sync/message/state.h). */
+static struct twi_tuning test_tuning = TWI_TUNING;
+static bool test_keeps_doubt; /* true: engines keep the normal doubt */
+static uint32_t test_shape;   /* redis_shape of the families that family_of() opens */
 
 static inline void on_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
     struct lost *lost = ctx;
@@ -37,13 +44,17 @@ static inline void on_log(void *ctx, int level, int event, const char *text) {
     atomic_fetch_add(&lines->count, 1);
 }
 
+static inline tw_status test_open(const tw_options *options, tw_engine **engine) {
+    return twi_open_with(options, &(struct twi_replacements){.tuning = &test_tuning}, engine);
+}
+
 static inline void quick_options(tw_options *options, const char *url) {
     tw_options_init(options);
     options->redis_url = url;
     options->sync_interval_ms = 20;
     options->redis_timeout_ms = 1000;
     options->memory_bytes_max = 64 << 20;
-    if (!test_keeps_doubt) atomic_store(&twi_doubt_ms, 100); /* a server that comes back empty is believed soon */
+    if (!test_keeps_doubt) test_tuning.doubt_ms = 100; /* a server that comes back empty is believed soon */
 }
 
 static inline tw_engine *quick_engine(const char *url, struct lost *lost) {
@@ -52,7 +63,7 @@ static inline tw_engine *quick_engine(const char *url, struct lost *lost) {
     quick_options(&options, url);
     options.on_lost = lost ? on_lost : NULL;
     options.lost_ctx = lost;
-    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(test_open(&options, &engine), TW_OK);
     return engine;
 }
 
@@ -64,6 +75,7 @@ static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t
     options.name = name;
     options.window = window;
     options.window_ms = window_ms;
+    options.redis_shape = test_shape;
     options.error_text = error;
     options.error_size = sizeof error;
     tw_status status = tw_family_open(engine, &options, &family);
@@ -72,11 +84,44 @@ static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t
     return family;
 }
 
-/* What the counters hold whose keys in Redis match the pattern. */
+static inline tw_family *gauge_of(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "online";
+    options.window = TW_WINDOW_FOREVER;
+    options.kind = TW_KIND_GAUGE;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+/* Writes a file of totals into the server's folder, and its path to `path`. */
+static inline void put_file(const struct redis_server *server, const char *content, char path[200]) {
+    snprintf(path, 200, "%s/totals", server->folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fputs(content, file) >= 0, 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A test for each shape begins with play_shape(). */
+#define WITH_SHAPE(test, shape) cmocka_unit_test_prestate(test, (void *)(uintptr_t)(shape))
+#define EACH_SHAPE(test) \
+    WITH_SHAPE(test, TW_REDIS_STRING), WITH_SHAPE(test, TW_REDIS_HASH), WITH_SHAPE(test, TW_REDIS_ZSET)
+static inline void play_shape(void **state) {
+    test_shape = (uint32_t)(uintptr_t)*state;
+}
+
+/* The sum of the counters in Redis whose names match the pattern: of strings, hashes and sorted sets. */
 static inline int64_t sum_of(struct redis_server *server, const char *pattern) {
     return atoll(redis_server_ask(server, "EVAL",
                                   "local s = 0 for _, k in ipairs(redis.call('KEYS', ARGV[1])) do "
-                                  "s = s + redis.call('GET', k) end return s",
+                                  "local t, all = redis.call('TYPE', k).ok "
+                                  "if t == 'hash' then all = redis.call('HVALS', k) "
+                                  "elseif t == 'zset' then all = redis.call('ZRANGE', k, 0, -1, 'WITHSCORES') "
+                                  "else all = {redis.call('GET', k)} end "
+                                  "for i = t == 'zset' and 2 or 1, #all, t == 'zset' and 2 or 1 do s = s + all[i] end "
+                                  "end return s",
                                   "0", pattern, NULL));
 }
 

@@ -1,5 +1,5 @@
-/* why.c -- tw_error_text() where Redis was asked: what it refused, in its own words, or what its answer said.
- * Method: a server that is out of memory, keys that hold something else, tokens and locks that are gone. */
+/* why.c -- tw_error_text() after requests to Redis: what Redis refused, in its own words, or what its reply said.
+ * Method: a server that is out of memory, keys of another type, tokens and locks that are gone. */
 #include "tests/redis/sync_support.h"
 
 static struct redis_server server;

@@ -3,8 +3,7 @@
  *
  * The real engine with the real sync code, host-driven on the world's clock. The network has no faults; Redis was away
  * for half a minute. The test sees from outside which keys Redis has after each step. */
-#include "engine/port/driver.h"
-#include "tests/sim/world.h"
+#include "tests/sim/engine_world.h"
 
 #include <time.h>
 
@@ -20,17 +19,12 @@ static struct world world;
 static void node_open_with(struct node *node, int index, uint64_t seed, uint32_t keys_per_s, uint32_t retry_max_ms) {
     tw_options options;
     tw_family_options family;
-    tw_options_init(&options);
-    options.redis_url = "redis://sim";
+    engine_world_options(&world, &options);
     options.sync_interval_ms = 20;
     options.redis_timeout_ms = 1000;
-    options.threads = TW_HOST_DRIVEN;
-    options.memory_bytes_max = 8 << 20;
     options.flush_keys_per_s = keys_per_s;
     options.retry_max_ms = retry_max_ms;
-    options.clock_now_ns = world_clock_ns;
-    options.clock_ctx = &world;
-    assert_status(twi_open_with(&options, &world_transport, &world.nodes[index], seed + 1, &node->engine), TW_OK);
+    node->engine = engine_world_open(&world, index, &options, seed + 1);
     tw_family_options_init(&family);
     family.name = "s";
     family.window_ms = TW_MINUTE;
@@ -89,7 +83,7 @@ static int64_t minute_of(int64_t unix_ms) {
 
 /* Goal: flush_keys_per_s holds on return. The window that expires first is sent first, while the open one has its
  * quarter. Method: a backlog of three windows of 60 keys; 40 keys a second; counted after every step. */
-static void what_has_piled_up_is_sent_at_its_rate_and_in_its_order(void **state) {
+static void the_backlog_is_sent_at_its_rate_and_in_its_order(void **state) {
     (void)state;
     struct node node;
     uint64_t seed = test_seed();
@@ -272,7 +266,7 @@ static void another_connection_has_another_clock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_has_piled_up_is_sent_at_its_rate_and_in_its_order),
+        cmocka_unit_test(the_backlog_is_sent_at_its_rate_and_in_its_order),
         cmocka_unit_test(nodes_that_return_together_do_not_begin_together),
         cmocka_unit_test(a_redis_that_is_back_is_used_again_within_a_second),
         cmocka_unit_test(another_connection_has_another_clock),

@@ -8,12 +8,14 @@
 
 #include <stdarg.h>
 
+#include "engine/base/key_slot.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "tests/sim/world.h"
 
 #define FAKE_CELLS 16
+#define FAKE_STORES 8
 
 struct tw_family {
     tw_engine *engine;
@@ -24,19 +26,30 @@ struct twi_generation {
 };
 
 struct twi_cell {
-    char name[16];
+    char name[24];     /* in the model of Redis: with a shape, that of a field or member (redis_model_inner()) */
+    char tag[8];       /* before its name: "{1}"; or "" */
+    uint16_t shape;    /* TWI_ITEM_HASH, TWI_ITEM_ZSET; 0: a string */
     int64_t expiry_ms; /* by the nodes' wall clock; 0: endless */
     bool from_first;
     int sign;                                   /* of all its deltas */
     int64_t local, handed, acked, lost, unsure; /* signed sums; handed: frozen, acknowledged or given up */
     int64_t base;
     bool asked, has_base, marked;
+    bool parked; /* its store cannot take it: it is not collected */
     int64_t not_before_ms;
     int64_t period_ms; /* of its windows; 0: it has a single life */
     int64_t end_ms;    /* of this life; a key that another node began may expire before it */
     int in_flight;     /* items handed out and not settled */
     bool untold;       /* the current store still lacks what another store has */
     int64_t adrift;    /* was in flight to a store that was left */
+};
+
+/* What is known of one store: of the only one, or of one key slot. */
+struct fake_store {
+    uint32_t slot;
+    bool was_back;        /* a store that was left has come back before */
+    bool restores, keeps; /* the walk: its cells are owed again; or another store is back, and has these counts */
+    int64_t begun, away, twice, lacked;
 };
 
 struct tw_engine {
@@ -52,10 +65,9 @@ struct tw_engine {
     bool clock_lies;   /* Redis's clock is set from time to time: late items cannot be recognized from here */
     bool adds_between; /* an adder may come between any two steps of a collection */
     uint64_t rolled_over, turns, breaker_seen[3];
-    size_t restore_left; /* cells still to be restored, from the first on */
-    bool was_back;       /* a store that was left has come back before */
-    bool keeps;          /* instead of restoring: another store is back, and has these counts */
-    int64_t begun, away, twice, lacked;
+    size_t restore_left; /* cells still to be walked, from the first on */
+    struct fake_store stores[FAKE_STORES];
+    uint32_t store_count; /* 0: there is one store, and nobody asks which */
     size_t malloc_fails;
     uint32_t live; /* as in the last reply; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
@@ -75,18 +87,23 @@ static void fake_cell_begin(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
     if (cell->period_ms == 0) return;
     int64_t number = (world_wall_ms(engine->world) - engine->world->base_ms) / cell->period_ms;
-    snprintf(cell->name, sizeof cell->name, "%c:%zu:%lld", cell->from_first ? 'f' : 's', index, (long long)number);
+    char tag[sizeof cell->tag];
+    memcpy(tag, cell->tag, sizeof tag);
+    snprintf(cell->name, sizeof cell->name, "%s%c:%zu:%lld%s", tag, cell->from_first ? 'f' : 's', index,
+             (long long)number, cell->shape ? "\x1fi" : "");
     cell->expiry_ms = cell->end_ms = engine->world->base_ms + (number + 1) * cell->period_ms;
 }
 
 /* A window that is over and owes nothing is replaced by the next one. */
 static void fake_roll_over(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
-    bool owes = cell->marked || cell->handed != cell->local || cell->in_flight;
+    bool owes = cell->marked || cell->handed != cell->local || cell->in_flight || cell->parked;
     if (cell->period_ms == 0 || owes || world_wall_ms(engine->world) < cell->expiry_ms ||
         world_wall_ms(engine->world) < cell->end_ms)
         return;
     struct twi_cell next = {.from_first = cell->from_first, .sign = cell->sign, .period_ms = cell->period_ms};
+    memcpy(next.tag, cell->tag, sizeof next.tag);
+    next.shape = cell->shape;
     *cell = next;
     engine->rolled_over++;
     fake_cell_begin(engine, index);
@@ -99,6 +116,36 @@ static void fake_add(tw_engine *engine, size_t index, int64_t units) {
     (void)engine;
 }
 
+static uint32_t fake_store_of(const tw_engine *engine, const struct twi_cell *cell) {
+    uint32_t slot = twi_key_slot_of(cell->name, redis_model_outer(cell->name));
+    for (uint32_t i = 0; i < engine->store_count; i++)
+        if (engine->stores[i].slot == slot) return i;
+    return engine->store_count; /* not met; 0 if there is one store */
+}
+
+uint32_t twi_port_store(tw_engine *engine, uint32_t slot) {
+    for (uint32_t i = 0; i < engine->store_count; i++)
+        if (engine->stores[i].slot == slot) return i;
+    assert_true(engine->store_count < FAKE_STORES);
+    engine->stores[engine->store_count].slot = slot;
+    return engine->store_count++;
+}
+
+uint32_t twi_port_stores(const tw_engine *engine) {
+    return engine->store_count != 0 ? engine->store_count : 1;
+}
+
+uint32_t twi_port_store_slot(const tw_engine *engine, uint32_t store) {
+    return engine->stores[store].slot;
+}
+
+bool twi_port_assign(struct twi_item *item, char *name, size_t *size) {
+    tw_engine *engine = item->family->engine;
+    *size = twi_port_render(item, name);
+    item->store = twi_port_store(engine, twi_key_slot_of(name, *size));
+    return true;
+}
+
 static void fake_add_between(tw_engine *engine, size_t index) {
     if (engine->adds_between && test_prng_chance(&engine->prng, 1, 40)) fake_add(engine, index, 1);
 }
@@ -109,7 +156,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     assert_int_equal(engine->restore_left, 0);
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &engine->cells[i];
-        if (!cell->marked || engine->world->now_ms < cell->not_before_ms) continue;
+        if (!cell->marked || cell->parked || engine->world->now_ms < cell->not_before_ms) continue;
         if (count == count_max) {
             whole = false;
             break;
@@ -122,7 +169,9 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
         cell->acked -= items[count].units;
         cell->untold = false;
         items[count].expiry_ms = cell->expiry_ms;
-        items[count].flags = (cell->asked ? 0u : TWI_ITEM_FIRST) | (cell->from_first ? TWI_ITEM_FROM_FIRST : 0u);
+        items[count].flags = cell->shape;
+        if (!cell->asked) items[count].flags |= TWI_ITEM_FIRST;
+        if (cell->from_first) items[count].flags |= TWI_ITEM_FROM_FIRST;
         cell->handed = cell->local;
         cell->in_flight++;
         engine->outstanding++;
@@ -152,9 +201,13 @@ bool twi_port_is_dirty(tw_engine *engine) {
 }
 
 size_t twi_port_render(const struct twi_item *item, char *out) {
-    size_t size = strlen(item->cell->name);
+    size_t size = redis_model_outer(item->cell->name);
     memcpy(out, item->cell->name, size);
     return size;
+}
+
+tw_key twi_port_inner(const struct twi_item *item) {
+    return tw_str(item->cell->name + redis_model_outer(item->cell->name) + (item->cell->shape != 0));
 }
 
 tw_key twi_port_key(const struct twi_item *item) {
@@ -170,7 +223,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
     struct twi_cell *cell = item->cell;
     cell->in_flight--;
     cell->acked += item->delta;
-    item->family->engine->away += (item->delta - item->units) * cell->sign;
+    item->family->engine->stores[item->store].away += (item->delta - item->units) * cell->sign;
     if (answer->has_total) {
         cell->base = answer->total - cell->acked;
         cell->asked = cell->has_base = true;
@@ -188,11 +241,49 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
         cell->acked += item->units;
         cell->untold = true;
     } else {
-        item->family->engine->twice += item->units * cell->sign;
+        item->family->engine->stores[item->store].twice += item->units * cell->sign;
     }
     cell->marked = true;
     cell->not_before_ms = after_ms ? item->family->engine->world->now_ms + after_ms : 0;
     assert_true(--item->family->engine->outstanding >= 0);
+}
+
+bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
+    struct twi_cell *cell = item->cell;
+    if (parking->count == parking->room) {
+        struct twi_parked *more = realloc(parking->items, (parking->room + 8) * sizeof *more);
+        if (!more) return false;
+        parking->items = more;
+        parking->room += 8;
+    }
+    assert_false(cell->parked);
+    cell->in_flight--;
+    cell->handed -= item->delta;
+    if (item->units) {
+        cell->handed += item->units;
+        cell->acked += item->units;
+        cell->untold = true;
+    }
+    cell->parked = true;
+    parking->items[parking->count++] = (struct twi_parked){item->generation, cell};
+    assert_true(--item->family->engine->outstanding >= 0);
+    return true;
+}
+
+bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max) {
+    (void)engine;
+    for (; parking->count && count_max; count_max--) {
+        struct twi_cell *cell = parking->items[--parking->count].cell;
+        assert_true(cell->parked);
+        cell->parked = false;
+        cell->marked = true;
+    }
+    return parking->count != 0;
+}
+
+void twi_port_parking_free(struct twi_parking *parking) {
+    free(parking->items);
+    *parking = (struct twi_parking){0};
 }
 
 /* P7, P8: nothing is called late that was not late. A reply may be in flight for a while, so this checks only the end's
@@ -250,45 +341,60 @@ static void fake_keep_adrift(struct twi_cell *cell) {
     cell->adrift = 0;
 }
 
-static int64_t fake_untold(const tw_engine *engine) {
+static int64_t fake_untold(const tw_engine *engine, uint32_t store) {
     int64_t untold = 0;
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         const struct twi_cell *cell = &engine->cells[i];
-        if (cell->untold || (!engine->keeps && i < engine->restore_left)) untold += cell->acked * cell->sign;
+        if (fake_store_of(engine, cell) != store) continue;
+        if (cell->untold || (engine->stores[store].restores && i < engine->restore_left))
+            untold += cell->acked * cell->sign;
     }
     return untold;
 }
 
-bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
-    bool was_left = engine->begun != 0;
-    for (size_t i = 0; i < FAKE_CELLS; i++) fake_keep_adrift(&engine->cells[i]);
-    *uncertain = (uint64_t)(engine->lacked + (engine->away + engine->twice) * was_left);
-    engine->lacked = fake_untold(engine);
-    engine->begun = engine->away = engine->twice = 0;
-    engine->restore_left = was_left ? FAKE_CELLS : 0;
-    engine->keeps = was_left;
-    engine->was_back = true;
+bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
+    struct fake_store *store = &engine->stores[index];
+    bool was_left = store->begun != 0;
+    for (size_t i = 0; i < FAKE_CELLS; i++)
+        if (fake_store_of(engine, &engine->cells[i]) == index) fake_keep_adrift(&engine->cells[i]);
+    *uncertain = (uint64_t)(store->lacked + (store->away + store->twice) * was_left);
+    store->lacked = fake_untold(engine, index);
+    store->begun = store->away = store->twice = 0;
+    if (was_left) engine->restore_left = FAKE_CELLS;
+    store->keeps = was_left;
+    store->restores = false;
+    store->was_back = true;
     return was_left;
 }
 
 /* What was given up stays given up; nothing is dropped here, so nothing is lost. */
-uint64_t twi_port_restore(tw_engine *engine) {
-    assert_i64_equal(engine->outstanding, 0);
-    if (engine->begun++ == 0 && !engine->was_back) engine->away = 0;
-    if (engine->lacked < fake_untold(engine)) engine->lacked = fake_untold(engine);
+uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
+    struct fake_store *store = &engine->stores[index];
+    if (engine->world->restores) engine->world->restores(engine->world, store->slot);
+    for (size_t i = 0; i < FAKE_CELLS; i++)
+        if (fake_store_of(engine, &engine->cells[i]) == index) assert_int_equal(engine->cells[i].in_flight, 0);
+    if (store->begun++ == 0 && !store->was_back) store->away = 0;
+    int64_t untold = fake_untold(engine, index);
+    if (store->lacked < untold) store->lacked = untold;
     engine->restore_left = FAKE_CELLS;
-    engine->keeps = false;
+    store->restores = true;
+    store->keeps = false;
     return 0;
 }
 
 bool twi_port_restore_some(tw_engine *engine) {
     for (uint64_t n = test_prng_below(&engine->prng, FAKE_CELLS); n > 0 && engine->restore_left > 0; n--) {
         struct twi_cell *cell = &engine->cells[--engine->restore_left];
-        if (engine->keeps) cell->untold = false;
-        if (engine->keeps || cell->acked == 0) continue;
+        uint32_t index = fake_store_of(engine, cell);
+        const struct fake_store *store = &engine->stores[index];
+        if (index == FAKE_STORES || (!store->keeps && !store->restores)) continue;
+        if (store->keeps) cell->untold = false;
+        if (store->keeps || cell->acked == 0) continue;
         twi_port_count(engine, restored, cell->acked * cell->sign);
         cell->untold = cell->marked = true;
     }
+    for (uint32_t i = 0; engine->restore_left == 0 && i < FAKE_STORES; i++)
+        engine->stores[i].keeps = engine->stores[i].restores = false;
     return engine->restore_left > 0;
 }
 
@@ -325,8 +431,13 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
     (void)engine, (void)message, (void)name;
 }
 
-void twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
     (void)message, (void)keys, (void)sizes;
+    return 0;
+}
+
+void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
+    (void)engine, (void)until_ms;
 }
 
 int64_t twi_port_closing_due(tw_engine *engine) {
@@ -334,8 +445,14 @@ int64_t twi_port_closing_due(tw_engine *engine) {
     return INT64_MAX;
 }
 
-size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_message *asks, size_t count_max) {
-    (void)engine, (void)serial, (void)asks, (void)count_max;
+uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from) {
+    (void)engine, (void)from;
+    return UINT32_MAX;
+}
+
+size_t twi_port_leases(tw_engine *engine, uint32_t store, uint64_t serial, struct twi_lease_message *asks,
+                       size_t count_max) {
+    (void)engine, (void)store, (void)serial, (void)asks, (void)count_max;
     return 0;
 }
 
@@ -344,27 +461,27 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
     (void)engine, (void)ask, (void)answer;
 }
 
-void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size) {
-    (void)engine, (void)name, (void)size;
+void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size) {
+    (void)engine, (void)store, (void)name, (void)size;
 }
 
-void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part) {
-    (void)engine, (void)instance, (void)takes_part;
+void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part) {
+    (void)engine, (void)store, (void)instance, (void)takes_part;
 }
 
-const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine) {
+const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store) {
     static const struct twi_lease_epoch none;
-    (void)engine;
+    (void)engine, (void)store;
     return &none;
 }
 
-int64_t twi_port_lease_due(tw_engine *engine) {
-    (void)engine;
+int64_t twi_port_lease_due(tw_engine *engine, uint32_t store) {
+    (void)engine, (void)store;
     return INT64_MAX;
 }
 
-void twi_port_outage(tw_engine *engine, int64_t since_ms) {
-    (void)engine, (void)since_ms;
+void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
+    (void)engine, (void)store, (void)since_ms;
 }
 
 void twi_port_connected(tw_engine *engine, bool is_connected) {
@@ -384,7 +501,7 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     va_end(arguments);
 }
 
-const char *twi_port_prefix(tw_engine *engine) {
+const char *twi_port_prefix(const tw_engine *engine) {
     (void)engine;
     return "p:";
 }
@@ -426,9 +543,28 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
 }
 
-/* ---- gauges, holds: there are none ---- */
+const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
+    (void)engine;
+    return &test_tuning;
+}
 
-_Atomic int64_t twi_presence_life_ms = 15000;
+/* ---- distinct counts, gauges, holds: there are none ---- */
+
+void twi_port_distinct_again(tw_engine *engine) {
+    (void)engine;
+}
+
+size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes) {
+    (void)item, (void)bytes;
+    fail_msg("no counter here has registers");
+    return 0;
+}
+
+bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged) {
+    (void)item, (void)merged;
+    fail_msg("no counter here has registers");
+    return false;
+}
 
 void twi_port_presence_resend(tw_engine *engine) {
     (void)engine;
@@ -454,6 +590,10 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
 
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
     (void)engine, (void)serial, (void)wait_ms;
+}
+
+void twi_port_title(const struct twi_item *item, char *out, size_t room) {
+    snprintf(out, room, "%s", item->cell->name);
 }
 
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {

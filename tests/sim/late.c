@@ -2,9 +2,7 @@
  * leaves a silent Redis.
  * Always true: one engine, driven by hand on the world's clock; what it sends arrives only when the world makes a
  * step. */
-#include "tests/sim/world.h"
-
-#include "engine/port/driver.h"
+#include "tests/sim/engine_world.h"
 
 #define TIMEOUT_MS 100
 
@@ -28,14 +26,10 @@ static void begin(void) {
     memset(&scene, 0, sizeof scene);
     world_init(&scene.world, 1);
     scene.world.step_ms = 1;
-    tw_options_init(&options);
-    options.redis_url = "redis://sim";
+    engine_world_options(&scene.world, &options);
     options.redis_timeout_ms = TIMEOUT_MS;
-    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
-    options.clock_now_ns = world_clock_ns;
-    options.clock_ctx = &scene.world;
-    assert_status(twi_open_with(&options, &world_transport, &scene.world.nodes[0], 1, &scene.engine), TW_OK);
+    scene.engine = engine_world_open(&scene.world, 0, &options, 1);
     tw_family_options_init(&family);
     family.name = "f";
     family.window_ms = TW_DAY;
@@ -68,7 +62,7 @@ static void stand_still(int turns, int64_t every_ms) {
 
 /* Goal: a machine that is too busy for the engine's thread and for Redis is no outage (R13). Method: the reply is not
  * there when a turn comes half a second late; it comes within a quarter of redis_timeout_ms from then on. */
-static void time_in_which_nobody_looked_is_not_held_against_redis(void **state) {
+static void time_without_turns_is_no_outage(void **state) {
     (void)state;
     begin();
     stand_still(1, 500);
@@ -93,7 +87,7 @@ static void a_silent_redis_is_left_in_time(void **state) {
 
 /* Goal: an engine whose turns are always late finds an outage, too. Method: every turn comes a second after the one
  * before. */
-static void a_silent_redis_is_left_by_who_is_always_late(void **state) {
+static void an_engine_that_is_always_late_leaves_a_silent_redis(void **state) {
     (void)state;
     begin();
     stand_still(20 * TIMEOUT_MS / 1000, 1000);
@@ -103,9 +97,9 @@ static void a_silent_redis_is_left_by_who_is_always_late(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_in_which_nobody_looked_is_not_held_against_redis),
+        cmocka_unit_test(time_without_turns_is_no_outage),
         cmocka_unit_test(a_silent_redis_is_left_in_time),
-        cmocka_unit_test(a_silent_redis_is_left_by_who_is_always_late),
+        cmocka_unit_test(an_engine_that_is_always_late_leaves_a_silent_redis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* mutants.c -- plays hardships.h until a check fails: the program that must catch each mistake of tests/sim/mutants/.
+/* mutants.c -- plays hardships.h, tagged.h and clustered.h until a check fails: the program that must catch each
+ * mistake of tests/sim/mutants/.
  *
  *     sim_mutants          the test that correct code fails no check
  *     sim_mutants SEEDS    the test that a check fails within SEEDS seeds: scripts/mutants.py builds and runs this in a
@@ -7,7 +8,9 @@
  * Each run plays in a process of its own, because some mistakes end in a failed check of the code itself, which counts
  * as caught. Its time is bounded. */
 #include "tests/sim/mutants.h"
+#include "tests/sim/clustered.h"
 #include "tests/sim/hardships.h"
+#include "tests/sim/tagged.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -50,13 +53,13 @@ void mutant_thaw(struct twi_sync *sync, struct twi_batch *batch) {
 }
 
 void mutant_reuse(struct twi_sync *sync, struct twi_batch *batch) {
-    if (batch != sync->store.ledger.tail || !batch->items || sync->connection.pipeline.count) return;
+    if (batch != sync->stores[0]->ledger.tail || !batch->items || sync->connections[0]->pipeline.count) return;
     for (uint32_t i = 0; i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
     twi_batch_items_drop(batch);
-    sync->store.ledger.plus_sum -= batch->plus;
-    sync->store.ledger.minus_sum -= batch->minus;
-    sync->store.ledger.last = batch->before;
-    twi_ledger_remove(&sync->store.ledger, batch);
+    sync->stores[0]->ledger.plus_sum -= batch->plus;
+    sync->stores[0]->ledger.minus_sum -= batch->minus;
+    sync->stores[0]->ledger.last = batch->before;
+    twi_ledger_remove(&sync->stores[0]->ledger, batch);
     twi_batch_free(batch);
 }
 
@@ -95,8 +98,16 @@ static void play_until_caught(uint64_t seed, size_t seeds, struct played *played
     for (size_t i = 0; i < seeds; i++) {
         played->count++;
         played->seed = test_prng_next(&prng);
-        hardship_make("mutants", played->seed, true);
-        hardship_play();
+        if (i % 4 == 1) {
+            clustered_make("mutants", played->seed, true);
+            clustered_play();
+        } else if (i % 4 == 2) {
+            tagged_make("mutants", played->seed, true);
+            tagged_play();
+        } else {
+            hardship_make("mutants", played->seed, true, false);
+            hardship_play();
+        }
         sim_free();
     }
     _exit(0);

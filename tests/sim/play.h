@@ -13,6 +13,7 @@
 
 #include "sync/turn/collect.h"
 #include "sync/turn/instance.h"
+#include "sync/message/awake.h"
 #include "sync/message/state.h"
 
 #include <errno.h>
@@ -38,12 +39,15 @@ struct sim {
     struct world world;
     struct dead dead[LIVES_DEAD];
     size_t dead_count;
-    bool silent;  /* a failure ends the process */
-    bool certain; /* nothing is a cause of uncertainty */
+    bool silent;        /* a failure ends the process */
+    uint16_t shapes[5]; /* of each kind of cell: TWI_ITEM_HASH, TWI_ITEM_ZSET, or 0: strings */
+    unsigned tags;      /* into how many hash tags the keys are dealt; 0: names have none, and there is one store */
+    bool certain;       /* nothing is a cause of uncertainty */
     /* forgets in so many ways that the final sums need not agree: checks only that nothing is doubled */
     bool mixed;
     bool rolls_over; /* windows follow each other */
-    uint32_t timeout_ms, replay_ms;
+    uint32_t timeout_ms, replay_ms, wait_replicas;
+    const char *url; /* NULL: redis://sim */
     struct twi_transport transport;
     tw_engine engines[WORLD_NODES];
     struct flush flushes[WORLD_NODES];
@@ -51,10 +55,23 @@ struct sim {
     uint64_t seed;
     bool forgets;  /* Redis may go back, be wiped, or evict: then only the final sums must agree */
     bool believes; /* another store stays until it is believed: nothing is replayed, so windows may end meanwhile */
+    int64_t (*applied)(const char *name, int life); /* NULL: what the world's one Redis has */
+    void (*explain)(int node);                      /* NULL, or prints more of a node that failed */
+    void (*around)(void);                           /* NULL, or what happens in each step beside the world's own */
     uint64_t done, refused;
 };
 
 static struct sim sim;
+
+/* What Redis has of a life's counts in that key. */
+static int64_t applied_of(const char *name, int life) {
+    return sim.applied ? sim.applied(name, life) : redis_model_applied(&sim.world.redis, name, life);
+}
+
+static void step_world(void) {
+    world_step(&sim.world);
+    if (sim.around) sim.around();
+}
 
 /* ---- allocations that fail --------------------------------------------------------------------------------------- */
 
@@ -107,11 +124,12 @@ static void note_failure(const char *what, int node, const struct twi_cell *cell
         "%s: t %lld node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n",
         what, (long long)sim.world.now_ms, node, cell->name, (long long)cell->local, (long long)cell->handed,
         (long long)cell->acked, (long long)cell->lost, (long long)cell->unsure, (long long)cell->base,
-        (long long)redis_model_applied(&sim.world.redis, cell->name, sim.world.nodes[node].life));
+        (long long)applied_of(cell->name, sim.world.nodes[node].life));
     for (int n = 0; n < WORLD_NODES; n++)
         for (size_t i = sim.engines[n].log_count > 16 ? sim.engines[n].log_count - 16 : 0; i < sim.engines[n].log_count;
              i++)
             print_error("  node %d: %s\n", n, sim.engines[n].log[i % 64]);
+    if (sim.explain) sim.explain(node);
     fail();
 }
 
@@ -128,8 +146,24 @@ static ssize_t send_freely(void *ctx, const void *data, size_t size) {
 
 static const char *const cell_kinds = "wesfn"; /* window, endless, short, from the first count, going down */
 
+/* Lives from the first count are those of strings; all other kinds may be fields or members. */
+static inline void sim_draw_shapes(void) {
+    static const uint16_t shapes[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
+    struct test_prng prng;
+    test_prng_seed(&prng, sim.seed ^ 0x5a9e);
+    for (size_t i = 0; i < 5; i++) sim.shapes[i] = i == 3 ? 0 : shapes[test_prng_below(&prng, 3)];
+}
+
+/* Cells of one kind and tag share a hash or a sorted set, but for windows that follow each other: each has its own. */
+static void cell_name(char name[16], size_t i) {
+    if (i != 0 && sim.shapes[i % 5] != 0)
+        snprintf(name, 16, "%c%c%zu", cell_kinds[i % 5], MODEL_INSIDE, i);
+    else
+        snprintf(name, 16, "%c:%zu", cell_kinds[i % 5], i);
+}
+
 static void cell_make(struct twi_cell *cell, const char *name, int64_t expiry_ms, bool from_first, int sign) {
-    snprintf(cell->name, sizeof cell->name, "%s", name);
+    snprintf(cell->name, sizeof cell->name, "%s%s", cell->tag, name);
     cell->expiry_ms = expiry_ms;
     cell->from_first = from_first;
     cell->sign = sign;
@@ -141,7 +175,9 @@ static void cells_make(tw_engine *engine) {
     char name[16];
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &engine->cells[i];
-        snprintf(name, sizeof name, "%c:%zu", cell_kinds[i % 5], i);
+        if (sim.tags) snprintf(cell->tag, sizeof cell->tag, "{%u}", 1 + (unsigned)(i / 5) % sim.tags);
+        if (i != 0) cell->shape = sim.shapes[i % 5]; /* the poisoned key is a string */
+        cell_name(name, i);
         switch (i % 5) {
         case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the poisoned key */
         case 1: cell_make(cell, name, 0, false, 1); break;
@@ -150,7 +186,7 @@ static void cells_make(tw_engine *engine) {
         case 2:
         case 3:
             cell_make(cell, name, base_ms + 3600000, i % 5 == 3, 1);
-            if (ends) cell->expiry_ms = base_ms + (i % 5 == 2 ? 1000 : 4000) * (int64_t)i;
+            if (ends) cell->expiry_ms = base_ms + (i % 5 == 2 ? 1000 : 4000) * (int64_t)(cell->shape ? 7 : i);
             if (ends && sim.rolls_over) cell->period_ms = 2000 + 500 * (int64_t)i;
             break;
         default: cell_make(cell, name, 0, false, -1); break;
@@ -161,9 +197,11 @@ static void cells_make(tw_engine *engine) {
 
 static void node_make(int index) {
     tw_engine *engine = &sim.engines[index];
-    tw_options options = {.size = sizeof options, .redis_url = "redis://sim", .sync_interval_ms = 20};
+    tw_options options = {
+        .size = sizeof options, .redis_url = sim.url ? sim.url : "redis://sim", .sync_interval_ms = 20};
     options.redis_timeout_ms = sim.timeout_ms;
     options.replay_ms = sim.replay_ms;
+    options.wait_replicas = sim.wait_replicas;
     memset(engine, 0, sizeof *engine);
     engine->world = &sim.world;
     engine->family.engine = engine;
@@ -178,13 +216,13 @@ static void node_make(int index) {
 /* The state of a node's oldest unsettled batch. */
 static enum world_flight flight_of(int node) {
     const struct twi_sync *sync = sim.engines[node].sync;
-    if (sync->store.opening) return FLIGHT_OPENING;
-    if (twi_ledger_is_replaying(&sync->store.ledger)) return FLIGHT_REPLAY;
-    const struct twi_batch *batch = twi_ledger_unconfirmed(&sync->store.ledger);
+    if (sync->stores[0]->opening) return FLIGHT_OPENING;
+    if (twi_ledger_is_replaying(&sync->stores[0]->ledger)) return FLIGHT_REPLAY;
+    const struct twi_batch *batch = twi_ledger_unconfirmed(&sync->stores[0]->ledger);
     if (!batch) return FLIGHT_IDLE;
     if (!batch->copies_open) return FLIGHT_FROZEN;
-    bool applied = redis_model_number(&sim.world.redis, sync->store.ledger.name) >= batch->number;
-    if (sync->store.sent_number >= batch->number && sync->connection.phase == TWI_UP)
+    bool applied = redis_model_number(&sim.world.redis, sync->stores[0]->ledger.name) >= batch->number;
+    if (sync->stores[0]->sent_number >= batch->number && sync->connections[0]->phase == TWI_UP)
         return applied ? FLIGHT_APPLIED : FLIGHT_SENT;
     return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
 }
@@ -194,7 +232,7 @@ static enum world_flight flight_of(int node) {
 static bool all_at_home(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         const struct twi_sync *sync = sim.engines[n].sync;
-        if (!sync->store.belief.is_open || sync->store.belief.doubt_since_ms != 0) return false;
+        if (!sync->stores[0]->belief.is_open || sync->stores[0]->belief.doubt_since_ms != 0) return false;
     }
     return true;
 }
@@ -210,10 +248,12 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     sim.world.flight_of = flight_of;
     sim.world.may_flicker = all_at_home;
     sim.world.other_kinds = OTHER_OLD; /* all but the last kind, which forgets */
-    atomic_store(&twi_doubt_ms, 2000);
-    atomic_store(&twi_near_limit_keys,
-                 seed % 3 == 0 ? TWI_NEAR_KEYS
-                               : 1 + (uint32_t)(seed % 7)); /* few: so that a collection is several batches */
+    test_tuning.doubt_ms = 2000;
+    test_tuning.stores_by_tag = false;
+    test_tuning.store_places = TWI_STORE_PLACES;
+    test_tuning.tags_wait = false;
+    test_tuning.near_keys =
+        seed % 3 == 0 ? TWI_NEAR_KEYS : 1 + (uint32_t)(seed % 7); /* few: so that a collection is several batches */
     sim.forgets =
         faults->roll_back || faults->fail_over || faults->wipe || faults->restart_empty || faults->evict_ledgers;
     bool loses_ledgers = faults->wipe || faults->restart_empty || faults->evict_ledgers || faults->lose_marker;
@@ -247,7 +287,7 @@ static void check_node(int node) {
     tw_engine *engine = &sim.engines[node];
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &engine->cells[i];
-        int64_t applied = redis_model_applied(&sim.world.redis, cell->name, sim.world.nodes[node].life) * cell->sign;
+        int64_t applied = applied_of(cell->name, sim.world.nodes[node].life) * cell->sign;
         int64_t acked = cell->acked * cell->sign, handed = cell->handed * cell->sign;
         int64_t adrift = (cell->adrift > 0) == (cell->sign > 0) ? cell->adrift * cell->sign : 0;
         if (applied > handed + adrift - cell->lost * cell->sign) note_failure("counted twice", node, cell);
@@ -279,7 +319,7 @@ static void check_dead(void) {
     for (size_t d = 0; d < sim.dead_count; d++) {
         for (size_t i = 0; i < FAKE_CELLS; i++) {
             const struct twi_cell *cell = &sim.dead[d].cells[i];
-            int64_t applied = redis_model_applied(&sim.world.redis, cell->name, sim.dead[d].life) * cell->sign;
+            int64_t applied = applied_of(cell->name, sim.dead[d].life) * cell->sign;
             bool twice = applied > (cell->local - cell->lost) * cell->sign;
             bool gone = !sim.forgets && applied < cell->acked * cell->sign;
             if (twice || gone)
@@ -349,15 +389,17 @@ static void turn_node(int node) {
     twi_driver_find()->turn(sim.engines[node].sync);
     in_turn = false;
     sim.engines[node].turns++;
-    sim.engines[node].breaker_seen[sim.engines[node].sync->connection.breaker.state]++;
+    sim.engines[node].breaker_seen[sim.engines[node].sync->connections[0]->breaker.state]++;
     /* It walks the whole replay window. */
-    if (sim.engines[node].turns % 8 == 0) assert_true(twi_ledger_is_valid(&sim.engines[node].sync->store.ledger));
+    for (uint32_t i = 0; sim.engines[node].turns % 8 == 0 && i < sim.engines[node].sync->store_count; i++)
+        assert_true(twi_ledger_is_valid(&sim.engines[node].sync->stores[i]->ledger));
+    if (sim.engines[node].turns % 8 == 0) assert_true(twi_awake_is_sound(sim.engines[node].sync));
     check_node(node);
     check_flush(node);
 }
 
 static void play_step(void) {
-    world_step(&sim.world);
+    step_world();
     int first = (int)test_prng_below(&sim.world.prng, WORLD_NODES);
     for (int i = 0; i < WORLD_NODES; i++) {
         int n = (first + i) % WORLD_NODES;
@@ -379,8 +421,10 @@ static void run(uint64_t steps) {
 
 static bool is_settled(int node) {
     tw_engine *engine = &sim.engines[node];
-    if (engine->outstanding || sim.flushes[node].ticket || twi_ledger_is_replaying(&engine->sync->store.ledger))
-        return false;
+    if (engine->outstanding || sim.flushes[node].ticket) return false;
+    for (uint32_t i = 0; i < engine->sync->store_count; i++)
+        if (twi_ledger_is_replaying(&engine->sync->stores[i]->ledger) || engine->sync->stores[i]->parking.count)
+            return false;
     for (size_t i = 0; i < FAKE_CELLS; i++)
         if (engine->cells[i].handed != engine->cells[i].local) return false;
     return true;
@@ -389,11 +433,11 @@ static bool is_settled(int node) {
 /* Faults stop: everything settles within a bound, and without a storm of messages. */
 static void live(void) {
     world_calm(&sim.world);
-    for (int n = 0; n < WORLD_NODES; n++)
-        fake_add(&sim.engines[n], 1, 1); /* an engine that sends nothing does not notice a wipe */
+    for (int n = 0; n < WORLD_NODES; n++) /* who sends nothing to a store does not notice that it was wiped */
+        for (size_t i = 0; i == 0 || i < sim.tags; i++) fake_add(&sim.engines[n], 1 + 5 * i, 1);
     int64_t until_ms = sim.world.now_ms + LIVE_MS;
     for (bool settled = false; !settled;) {
-        world_step(&sim.world);
+        step_world();
         settled = true;
         for (int n = 0; n < WORLD_NODES; n++) {
             turn_node(n);
@@ -413,7 +457,7 @@ static void check_books(void) {
         int life = sim.world.nodes[n].life;
         for (size_t i = 0; i < FAKE_CELLS; i++) {
             struct twi_cell *cell = &engine->cells[i];
-            int64_t applied = redis_model_applied(&sim.world.redis, cell->name, life);
+            int64_t applied = applied_of(cell->name, life);
             int64_t gap = (cell->local - applied - cell->lost) * cell->sign;
             if (sim.mixed) continue;
             if (!sim.forgets && (gap < 0 || gap > cell->unsure * cell->sign))

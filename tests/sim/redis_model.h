@@ -17,7 +17,10 @@
 #define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
 
-enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
+/* A hash or a sorted set has its expiry; each of its values is a key of its own, without one, that is named by
+ * redis_model_inner(). Such a key lives and dies with the hash or sorted set, and is no key of Redis. */
+enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER, MODEL_HASH, MODEL_ZSET };
+#define MODEL_INSIDE '\x1f' /* between a name and what stands inside */
 
 /* What the script has replied so far. */
 enum model_edge {
@@ -40,6 +43,7 @@ enum model_edge {
     MODEL_ITEM_FAILED,
     MODEL_ITEM_FAILED_BEFORE,
     MODEL_ITEM_LATE_BEFORE,
+    MODEL_ITEM_INSIDE, /* of a hash or a sorted set */
     MODEL_ITEM_HEALED,
     MODEL_MARKER_MADE,
     MODEL_EMPTY_BATCH,
@@ -62,9 +66,10 @@ struct model_key {
     uint32_t hash; /* of the name */
     char name[MODEL_NAME_MAX];
     enum model_type type;
-    int64_t value; /* of a ledger: which of the store's ledgers it is */
+    int64_t value; /* of a ledger: which of the store's ledgers it is; of a marker: when it was made */
     char text[40];
     int64_t expiry_ms; /* 0: none */
+    int64_t survivors; /* of a marker: how many keys the slot may have kept, where a slot was given; else -1 */
 };
 
 /* What each node's batches did to a key, regardless of its expiry; only the tests look at this. */
@@ -87,9 +92,9 @@ struct model_store {
     size_t keys_end; /* all keys are below this index */
     struct model_ledger ledgers[MODEL_LEDGERS];
     struct {
-        char id[40];    /* "": free */
-    } born[MODEL_BORN]; /* instances that the marker knows */
-    int64_t marker_made_ms;
+        char id[40];     /* "": free */
+        uint32_t marker; /* the hash of the marker's name */
+    } born[MODEL_BORN];  /* instances that the markers know */
     struct model_live live[MODEL_LIVE];
 };
 
@@ -104,6 +109,7 @@ struct redis_model {
     bool has_script, has_live_script;
     const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
     int run;              /* of INFO's run_id: a different one after each start */
+    int history;          /* of INFO's master_replid: a different one after each start and each promotion */
     bool is_replica;      /* INFO reports it, and the script denies nothing */
     bool is_writable;     /* and it takes writes all the same */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
@@ -126,15 +132,35 @@ void redis_model_run(struct redis_model *model, const struct model_word *words, 
 bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count,
                        size_t *used);
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
+/* The name of a hash's field, or of a sorted set's member: name, MODEL_INSIDE, inner. */
+void redis_model_inner(const char *name, const char *inner, char out[MODEL_NAME_MAX]);
+bool redis_model_is_inner(const char *name);
+/* Of such a name: how long the name of the hash or sorted set is, and that key. Of any other: all of it. */
+size_t redis_model_outer(const char *name);
+struct model_key *redis_model_find_outer(struct redis_model *model, const char *name);
+/* The value there; NULL: none, or the name has another type. */
+struct model_key *redis_model_find_inner(struct redis_model *model, const char *name, const char *inner);
+/* Makes it, and the hash or sorted set of that type. */
+struct model_key *redis_model_make_inner(struct redis_model *model, const char *name, enum model_type type,
+                                         const char *inner, enum model_type value_type);
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);
 uint64_t redis_model_number(struct redis_model *model, const char *ledger_name); /* 0: no such ledger */
 /* The marker forgets the instance of that ledger. */
 void redis_model_unborn(struct redis_model *model, const char *ledger_name);
 void redis_model_delete_ledgers(struct redis_model *model);
+/* The key goes from one Redis to another, as MIGRATE does it: with its expiry, its book, and all that a ledger or a
+ * marker holds. False: it is not there. */
+bool redis_model_move(struct redis_model *from, struct redis_model *to, const char *name);
+/* The books of a slot's keys go along; those of keys that have expired do so last. */
+void redis_model_move_books(struct redis_model *from, struct redis_model *to, uint32_t slot);
 /* Another engine with the same identity writes the next number, without counts. */
 void redis_model_twin(struct redis_model *model, const struct model_key *ledger);
 extern const char *const redis_model_edge_names[MODEL_EDGES];
 void redis_model_wipe(struct redis_model *model);
+/* The same of what lies in one key slot: it is empty, or becomes what it was then, or loses its ledgers. */
+void redis_model_wipe_slot(struct redis_model *model, uint32_t slot);
+void redis_model_slot_goes_back(struct redis_model *model, const struct model_store *before, uint32_t slot);
+void redis_model_slot_loses_ledgers(struct redis_model *model, uint32_t slot);
 
 #endif

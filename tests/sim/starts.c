@@ -6,9 +6,7 @@
  * makes its calls at one moment and its turns at another. STARVED: both are late, by up to a twentieth of a second, and
  * one in fifty messages is late by up to four tenths, more than redis_timeout_ms.
  * Always true: each engine stops for that moment at its first denial; the test counts here what was admitted. */
-#include "tests/sim/world.h"
-
-#include "engine/port/driver.h"
+#include "tests/sim/engine_world.h"
 
 #include <inttypes.h>
 
@@ -47,16 +45,10 @@ static void open_node(int index) {
     tw_options options;
     tw_family_options family;
     struct node *node = &run.nodes[index];
-    tw_options_init(&options);
-    options.redis_url = "redis://sim";
-    options.threads = TW_HOST_DRIVEN;
+    engine_world_options(&run.world, &options);
     options.memory_bytes_max = 4 << 20;
-    options.clock_now_ns = world_clock_ns;
-    options.clock_ctx = &run.world;
     if (run.scene == COLD_EXPECTED) options.engines_expected = (uint32_t)run.count;
-    assert_status(
-        twi_open_with(&options, &world_transport, &run.world.nodes[index], test_prng_next(&run.prng), &node->engine),
-        TW_OK);
+    node->engine = engine_world_open(&run.world, index, &options, test_prng_next(&run.prng));
     tw_family_options_init(&family);
     family.name = "f";
     family.window_ms = TW_DAY;

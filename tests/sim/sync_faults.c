@@ -159,24 +159,26 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
-    for (int i = 0; i < STEPS && (sync->connection.phase != TWI_UP || sync->connection.pipeline.count != 0); i++) {
+    for (int i = 0; i < STEPS && (sync->connections[0]->phase != TWI_UP || sync->connections[0]->pipeline.count != 0);
+         i++) {
         world_step(&sim.world);
         turn_node(0);
     }
-    assert_int_equal(sync->connection.phase, TWI_UP);
+    assert_int_equal(sync->connections[0]->phase, TWI_UP);
     struct twi_item gauge = {.family = &sim.engines[0].family};
-    assert_true(twi_presence_take(&sync->store.presence, &gauge, 1));
+    assert_true(twi_waiting_take(&sync->senders.presence.waiting, &gauge, 1));
     fake_add(&sim.engines[0], 1, 1);
     sync->collecting.at_ms = 0;
-    sync->store.presence.end = 0; /* not before a batch is in flight */
+    sync->senders.presence.waiting.end = 0; /* not before a batch is in flight */
     turn_node(0);
-    assert_int_equal(sync->connection.pipeline.count, 1);
-    sync->store.presence.end = 1;
-    sync->store.rewind = true;
+    assert_int_equal(sync->connections[0]->pipeline.count, 1);
+    sync->senders.presence.waiting.end = 1;
+    sync->stores[0]->rewind = true;
     turn_node(0);
-    assert_true(twi_presence_wait(&sync->store.presence) && sync->store.rewind && sync->connection.pipeline.count == 1);
+    assert_true(twi_presence_wait(&sync->senders.presence) && sync->stores[0]->rewind &&
+                sync->connections[0]->pipeline.count == 1);
     assert_true(twi_driver_find()->wake_ms(sync) > sim.world.now_ms);
-    sync->store.presence.end = 0;
+    sync->senders.presence.waiting.end = 0;
     live();
     check_books();
     sim_free();
@@ -189,29 +191,30 @@ static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void *
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
-    for (int i = 0; i < STEPS && (sync->connection.phase != TWI_UP || sync->connection.pipeline.count != 0); i++) {
+    for (int i = 0; i < STEPS && (sync->connections[0]->phase != TWI_UP || sync->connections[0]->pipeline.count != 0);
+         i++) {
         world_step(&sim.world);
         turn_node(0);
     }
     fake_add(&sim.engines[0], 1, 1);
     sync->collecting.at_ms = 0;
     turn_node(0);
-    assert_int_equal(sync->connection.pipeline.count, 1);
-    uint64_t confirmed = sync->store.ledger.confirmed, sent = sync->connection.pipeline.out_sent;
+    assert_int_equal(sync->connections[0]->pipeline.count, 1);
+    uint64_t confirmed = sync->stores[0]->ledger.confirmed, sent = sync->connections[0]->pipeline.out_sent;
     for (int i = 0; i < 100; i++) world_step(&sim.world); /* its reply has come */
     fake_add(&sim.engines[0], 6, 1);
     sync->collecting.at_ms = 0;
-    twi_wire_begin(&sync->connection.pipeline.out, 1);
-    twi_wire_put_text(&sync->connection.pipeline.out, "PING");
-    twi_connection_fail(&sync->connection, false, "a test");
+    twi_wire_begin(&sync->connections[0]->pipeline.out, 1);
+    twi_wire_put_text(&sync->connections[0]->pipeline.out, "PING");
+    twi_connection_fail(sync->connections[0], false, "a test");
     turn_node(0);
-    assert_int_equal(sync->connection.phase, TWI_DOWN);
-    assert_int_equal(sync->connection.pipeline.count, 0);
-    assert_true(sync->store.ledger.confirmed == confirmed && sync->connection.pipeline.out_sent == sent &&
-                !sync->connection.failure.is_there);
+    assert_int_equal(sync->connections[0]->phase, TWI_DOWN);
+    assert_int_equal(sync->connections[0]->pipeline.count, 0);
+    assert_true(sync->stores[0]->ledger.confirmed == confirmed && sync->connections[0]->pipeline.out_sent == sent &&
+                !sync->connections[0]->failure.is_there);
     live();
     check_books();
-    assert_true(sync->store.ledger.confirmed > confirmed);
+    assert_true(sync->stores[0]->ledger.confirmed > confirmed);
     sim_free();
 }
 
@@ -225,9 +228,9 @@ static struct twi_load most_under_way(int steps) {
         world_step(&sim.world);
         for (size_t cell = 1; cell < FAKE_CELLS; cell += 5) fake_add(&sim.engines[0], cell, 1); /* endless ones */
         turn_node(0);
-        for (uint32_t at = 0; at < sync->connection.pipeline.count; at++) {
+        for (uint32_t at = 0; at < sync->connections[0]->pipeline.count; at++) {
             const struct twi_pending *pending =
-                &sync->connection.pipeline.pending[(sync->connection.pipeline.first + at) % TWI_PENDING_MAX];
+                &sync->connections[0]->pipeline.pending[(sync->connections[0]->pipeline.first + at) % TWI_PENDING_MAX];
             if (pending->command != TWI_BATCH) continue;
             batches++;
             if (pending->batch->key_count > most.keys) most.keys = pending->batch->key_count;
@@ -244,19 +247,19 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     (void)state;
     static const struct world_faults none = {0}, slow = {.slow = 10000};
     sim_make(test_seed(), &none, "noeviction", 1000);
-    atomic_store(&twi_near_limit_keys, 1);
     struct twi_sync *sync = sim.engines[0].sync;
+    sync->connections[0]->depth.near_keys = 1;
     sim.world.is_near = true;
-    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->connection.depth) != 1; i++) (void)most_under_way(1);
-    assert_i64_equal(twi_depth_way_us(&sync->connection.depth), 1);
+    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->connections[0]->depth) != 1; i++) (void)most_under_way(1);
+    assert_i64_equal(twi_depth_way_us(&sync->connections[0]->depth), 1);
     struct twi_load near = most_under_way(200);
     assert_int_equal(near.batches, 1);
     assert_int_equal(near.keys, 1);
     sim.world.is_near = false;
     sim.world.faults = slow;
     (void)most_under_way(4 * STEPS); /* the short way is forgotten */
-    assert_true(twi_depth_way_us(&sync->connection.depth) >= 20000);
-    assert_true(twi_sync_unsettled(&sync->store) <= 2 * TWI_PIPELINE_MAX);
+    assert_true(twi_depth_way_us(&sync->connections[0]->depth) >= 20000);
+    assert_true(twi_sync_unsettled(sync->stores[0]) <= 2 * TWI_PIPELINE_MAX);
     struct twi_load far = most_under_way(STEPS);
     assert_true(far.batches > 1 && far.keys > 1);
     sim.world.faults = none;

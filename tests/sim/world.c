@@ -2,6 +2,8 @@
  * Always true: the bytes of one direction arrive in order, or not at all from some byte on. */
 #include "tests/sim/world.h"
 
+struct twi_tuning test_tuning = TWI_TUNING;
+
 #define POISONED_KEY "w:2" /* the key that an operator overwrites with a text by mistake, for a while */
 
 const char *const world_fault_names[WORLD_FAULTS] = {"connect refused",
@@ -138,20 +140,23 @@ static struct world_connection *connection_new(struct world *world, struct world
     return NULL;
 }
 
-static int sim_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms) {
+static int sim_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
     struct world_node *node = ctx;
     struct world *world = node->world;
-    (void)url, (void)deadline_ms;
+    (void)deadline_ms;
     assert_i64_equal(now_ms, world->now_ms);
     if (node->connection) return world->now_ms >= node->connection->up_at_ms;
-    bool is_down = world->now_ms < world->down_until_ms && !world_sees_other(world, node->index);
-    if (is_down || chance(world, world->faults.refuse_connect)) {
+    int place = world_sees_other(world, node->index) ? WORLD_OTHER : WORLD_STORE;
+    if (world->place_of) place = world->place_of(world, endpoint);
+    bool is_down = world->now_ms < world->down_until_ms && place == WORLD_STORE;
+    if (is_down || place == WORLD_NOWHERE || chance(world, world->faults.refuse_connect)) {
         world_note(world, WORLD_REFUSED_CONNECT, node->index);
         return because(node, "connection refused");
     }
     node->connection = connection_new(world, node);
-    if (node->connection) node->connection->to_other = world_sees_other(world, node->index);
     if (!node->connection) return because(node, "too many connections");
+    node->connection->to_other = place == WORLD_OTHER;
+    node->connection->aside = place >= WORLD_ASIDE ? place : 0;
     if (chance(world, world->faults.black_hole)) {
         world_note(world, WORLD_BLACK_HOLE, node->index);
         node->connection->up_at_ms = INT64_MAX;
@@ -214,7 +219,30 @@ static const char *sim_why(void *ctx) {
     return ((struct world_node *)ctx)->why;
 }
 
-const struct twi_transport world_transport = {sim_connect, sim_send, sim_recv, sim_close, sim_fd, sim_why};
+static void *sim_create(void *ctx, const struct twi_endpoint *endpoint, bool may_thread) {
+    const struct world_node *beside = ctx;
+    struct world_node *node = calloc(1, sizeof *node);
+    (void)endpoint, (void)may_thread;
+    if (node) *node = (struct world_node){.world = beside->world, .index = beside->index, .life = beside->life};
+    return node;
+}
+
+static void sim_destroy(void *ctx) {
+    if (ctx) sim_close(ctx);
+    free(ctx);
+}
+
+const struct twi_transport world_transport = {
+    .create = sim_create,
+    .destroy = sim_destroy,
+    .abandon = sim_destroy,
+    .connect = sim_connect,
+    .send = sim_send,
+    .recv = sim_recv,
+    .close = sim_close,
+    .fd = sim_fd,
+    .why = sim_why,
+};
 
 /* ---- Redis's side ------------------------------------------------------------------------------------------------ */
 
@@ -233,38 +261,62 @@ static void redis_answer(struct world *world, struct world_connection *connectio
     pipe_add(world, &connection->to_client, reply->data, reply->size, cut_after);
 }
 
-static void redis_execute(struct world *world, struct world_connection *connection) {
+/* The model that the connection leads to. NULL: it leads to something that is no Redis. */
+static struct redis_model *redis_of(struct world *world, const struct world_connection *connection) {
+    if (connection->aside) return world->redis_at ? world->redis_at(world, connection->aside) : NULL;
+    return connection->to_other ? &world->other : &world->redis;
+}
+
+static void run_words(struct world *world, struct world_connection *connection, const struct model_word *words,
+                      size_t count) {
+    world->scratch.size = 0;
+    if (connection->aside)
+        world->aside(world, connection, words, count, &world->scratch);
+    else
+        redis_model_run(redis_of(world, connection), words, count, &world->scratch);
+}
+
+/* A script that is run twice, or ends in its middle. Its reply may be one that nobody knows. */
+static void run_script(struct world *world, struct world_connection *connection, struct redis_model *redis,
+                       const struct model_word *words, size_t count) {
     static const char odd[] = "-ERR something that nobody has heard of\r\n";
+    bool was_asking = connection->is_asking;
+    if (chance(world, world->faults.run_twice)) {
+        world_note(world, WORLD_RUN_TWICE, connection->index);
+        run_words(world, connection, words, count);
+        connection->is_asking = was_asking;
+    }
+    bool short_before = redis->was_cut_short;
+    if (chance(world, world->faults.cut_short)) redis->items_max = (size_t)between(world, 0, 3);
+    run_words(world, connection, words, count);
+    redis->items_max = SIZE_MAX;
+    if (redis->was_cut_short && !short_before) { /* no reply comes in this case */
+        redis->was_cut_short = false;
+        world_note(world, WORLD_CUT_SHORT, connection->index);
+        cut(world, connection);
+        connection->to_redis.cut = connection->to_client.cut = true;
+    }
+    if (!chance(world, world->faults.odd_reply)) return;
+    world_note(world, WORLD_ODD_REPLY, connection->index);
+    world->scratch.size = 0;
+    twi_bytes_add(&world->scratch, odd, sizeof odd - 1);
+}
+
+static void execute(struct world *world, struct world_connection *connection) {
     struct model_word words[4096];
     size_t count, used;
-    struct redis_model *redis = connection->to_other ? &world->other : &world->redis;
+    struct redis_model *redis = redis_of(world, connection);
     while (redis_model_parse(connection->request.data, connection->request.size, words, 4096, &count, &used)) {
-        redis->node = connection->node;
-        redis->now_ms = world_wall_ms(world) + world->redis_skew_ms;
-        if (redis->refuses && words[0].size > 4) world_note(world, WORLD_REFUSED_WRITE, connection->index);
-        if (!connection->client_open) world_note(world, WORLD_LATE_EXECUTION, connection->index);
-        bool is_batch = words[0].size >= 4 && memcmp(words[0].data, "EVAL", 4) == 0;
-        if (is_batch && chance(world, world->faults.run_twice)) {
-            world_note(world, WORLD_RUN_TWICE, connection->index);
-            world->scratch.size = 0;
-            redis_model_run(redis, words, count, &world->scratch);
+        if (redis) {
+            redis->node = connection->node;
+            if (!connection->aside) redis->now_ms = world_wall_ms(world) + world->redis_skew_ms;
+            if (redis->refuses && words[0].size > 4) world_note(world, WORLD_REFUSED_WRITE, connection->index);
+            if (!connection->client_open) world_note(world, WORLD_LATE_EXECUTION, connection->index);
         }
-        bool short_before = redis->was_cut_short;
-        if (is_batch && chance(world, world->faults.cut_short)) redis->items_max = (size_t)between(world, 0, 3);
-        world->scratch.size = 0;
-        redis_model_run(redis, words, count, &world->scratch);
-        redis->items_max = SIZE_MAX;
-        if (redis->was_cut_short && !short_before) { /* no reply comes in this case */
-            redis->was_cut_short = false;
-            world_note(world, WORLD_CUT_SHORT, connection->index);
-            cut(world, connection);
-            connection->to_redis.cut = connection->to_client.cut = true;
-        }
-        if (is_batch && chance(world, world->faults.odd_reply)) {
-            world_note(world, WORLD_ODD_REPLY, connection->index);
-            world->scratch.size = 0;
-            twi_bytes_add(&world->scratch, odd, sizeof odd - 1);
-        }
+        if (redis && words[0].size >= 4 && memcmp(words[0].data, "EVAL", 4) == 0)
+            run_script(world, connection, redis, words, count);
+        else
+            run_words(world, connection, words, count);
         redis_answer(world, connection, &world->scratch);
         twi_bytes_drop_front(&connection->request, used);
     }
@@ -278,34 +330,53 @@ static void connection_step(struct world *world, struct world_connection *connec
         if (arrived > sizeof bytes) arrived = sizeof bytes;
         pipe_take(&connection->to_redis, bytes, arrived);
         twi_bytes_add(&connection->request, bytes, arrived);
-        redis_execute(world, connection);
+        execute(world, connection);
     }
     if (!connection->client_open && connection->to_redis.piece_count == 0) connection_free(connection);
 }
 
-/* Redis dies: what has not been executed never will be. */
-static void redis_down(struct world *world, int64_t for_ms) {
+static int place_of_connection(const struct world_connection *connection) {
+    return connection->aside ? connection->aside : connection->to_other ? WORLD_OTHER : WORLD_STORE;
+}
+
+void world_cut_off(struct world *world, int place) {
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
         struct world_connection *connection = &world->connections[i];
-        if (!connection->used || connection->to_other) continue;
+        if (!connection->used || place_of_connection(connection) != place) continue;
         pipe_free(&connection->to_redis);
         twi_bytes_free(&connection->request);
         connection->to_redis.cut = connection->to_client.cut = true;
         cut(world, connection);
     }
+}
+
+void world_swap_places(struct world *world) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++)
+        if (world->connections[i].used && !world->connections[i].aside)
+            world->connections[i].to_other = !world->connections[i].to_other;
+}
+
+/* Redis dies: what has not been executed never will be. */
+static void redis_down(struct world *world, int64_t for_ms) {
+    world_cut_off(world, WORLD_STORE);
     world->down_until_ms = world->now_ms + for_ms;
     world->redis.run++;
+    world->redis.history++;
     world->redis.has_script = world->redis.has_live_script = false;
 }
 
-static void refuse_writes(struct world *world) {
+const char *world_refusal(struct world *world) {
     static const char *const errors[] = {"OOM command not allowed when used memory > 'maxmemory'.",
                                          "READONLY You can't write against a read only replica.",
                                          "MISCONF Redis is configured to save RDB snapshots",
                                          "NOREPLICAS Not enough good replicas to write.",
                                          "LOADING Redis is loading the dataset in memory",
                                          "ERR something that nobody has heard of"};
-    world->redis.refuses = errors[test_prng_below(&world->prng, sizeof errors / sizeof *errors)];
+    return errors[test_prng_below(&world->prng, sizeof errors / sizeof *errors)];
+}
+
+static void refuse_writes(struct world *world) {
+    world->redis.refuses = world_refusal(world);
     world->refuses_until_ms = world->now_ms + between(world, 10, 500);
 }
 
@@ -356,6 +427,7 @@ static void go_back_perhaps(struct world *world) {
     world_note(world, back ? WORLD_ROLLED_BACK : WORLD_FAILED_OVER, -1);
     if (!knows_all_ledgers(&world->before[i], &world->redis.store)) world_note(world, WORLD_UNBORN, -1);
     redis_down(world, back ? between(world, 0, 500) : 0);
+    if (over && world->redis.history % 2) world->redis.run--; /* the server that led before the last one */
     world->redis.store = world->before[i];
     world->before_count = i + 1;
     if (over && test_prng_chance(&world->prng, 1, 2)) { /* not promoted yet */
@@ -370,7 +442,9 @@ void world_turn_to(struct world *world, int node, int64_t until_ms) {
     world->other_until_ms[node] = until_ms;
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
         struct world_connection *connection = &world->connections[i];
-        if (!connection->used || connection->index != node || connection->to_other == (until_ms != 0)) continue;
+        if (!connection->used || connection->aside || connection->index != node ||
+            connection->to_other == (until_ms != 0))
+            continue;
         connection->to_redis.cut = connection->to_client.cut = true;
         cut(world, connection);
     }
@@ -381,12 +455,13 @@ static void prepare_other(struct world *world, enum world_other kind) {
     struct redis_model *other = &world->other;
     bool is_master = kind == OTHER_EMPTY || kind == OTHER_OLD;
     if (!(is_master && world->other_known && test_prng_chance(&world->prng, 1, 2))) {
-        int run = other->run;
+        int run = other->run, history = other->history;
         uint64_t edges[MODEL_EDGES];
         memcpy(edges, other->edges, sizeof edges);
         redis_model_init(other);
         memcpy(other->edges, edges, sizeof edges);
-        other->run = (run ? run : 1000000) + 1;
+        other->history = (history ? history : 1000000) + 1;
+        other->run = other->history % 2 ? (run ? run : 1000000) + 1 : world->redis.run; /* it led before, perhaps */
         if (kind == OTHER_OLD_REPLICA || kind == OTHER_WRITABLE_REPLICA || kind == OTHER_OLD)
             other->store = world->before[test_prng_below(&world->prng, world->before_count)];
     }
@@ -440,12 +515,14 @@ static struct model_key *pick(struct world *world, bool (*wanted)(const struct m
     return NULL;
 }
 
-static bool ends(const struct model_key *key) {
-    return key->type == MODEL_INTEGER && key->expiry_ms;
+/* Fields and members go with their hash or sorted set. */
+static bool is_counter(const struct model_key *key) {
+    bool has_counters = key->type == MODEL_INTEGER || key->type == MODEL_HASH || key->type == MODEL_ZSET;
+    return has_counters && !redis_model_is_inner(key->name);
 }
 
-static bool is_counter(const struct model_key *key) {
-    return key->type == MODEL_INTEGER;
+static bool ends(const struct model_key *key) {
+    return is_counter(key) && key->expiry_ms;
 }
 
 static bool is_marker(const struct model_key *key) {

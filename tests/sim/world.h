@@ -6,13 +6,14 @@
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
 
+#include "engine/port/services.h"
 #include "sync/wire/socket.h"
 #include "tests/sim/redis_model.h"
 #include "tests/support/support.h"
 
 #ifndef WORLD_NODES /* another program may have more */
 #define WORLD_NODES 3
-#define WORLD_CONNECTIONS 64
+#define WORLD_CONNECTIONS 128
 #endif
 
 /* One direction of a connection: pieces in order, each with the time at which it arrives. */
@@ -31,6 +32,9 @@ struct world_pipe {
 struct world_connection {
     bool used;            /* the slot is in use until both ends are done with it */
     bool to_other;        /* it leads to the other store */
+    int aside;            /* it leads to neither: see place_of; 0: it does not */
+    bool is_asking;       /* of a node of a cluster: ASKING was its last command */
+    uint64_t wrote;       /* of the same: the number of the last script that came over it; 0: none did */
     bool client_open;     /* the client has not closed it */
     int node;             /* the life that it belongs to */
     int index;            /* the node */
@@ -45,6 +49,7 @@ struct world_node {
     int index;
     int life; /* whose books its batches belong to: a new life after the process was killed */
     struct world_connection *connection;
+    size_t said; /* how much of the text that a test looks for was sent last */
     char why[40];
 };
 
@@ -113,6 +118,9 @@ enum world_flight {
 
 #define WORLD_SNAPSHOTS 6
 
+/* Where an endpoint leads to. From WORLD_ASIDE on: to something of the test's own. */
+enum world_place { WORLD_NOWHERE = -1, WORLD_STORE, WORLD_OTHER, WORLD_ASIDE };
+
 struct world {
     struct test_prng prng;
     struct redis_model redis;
@@ -144,11 +152,22 @@ struct world {
     int64_t other_stays_ms;
     uint64_t other_opened; /* how often it was opened, at the last look */
     bool (*may_flicker)(void);
+    /* NULL: every endpoint is the store's address. */
+    int (*place_of)(struct world *world, const struct twi_endpoint *endpoint);
+    /* Answers a command of a connection to such a place. */
+    void (*aside)(struct world *world, struct world_connection *connection, const struct model_word *words,
+                  size_t count, struct twi_bytes *reply);
+    /* The Redis at such a place. NULL, or it returns NULL: there is none, and the faults of scripts do not happen. */
+    struct redis_model *(*redis_at)(struct world *world, int place);
+    /* NULL, or called before an engine adds to a key slot what it has had before. */
+    void (*restores)(struct world *world, uint32_t slot);
+    void *beyond; /* what these functions work on */
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
     struct twi_bytes scratch;
 };
 
+extern struct twi_tuning test_tuning;              /* of the engines opened from now on */
 extern const struct twi_transport world_transport; /* its ctx is a struct world_node */
 
 void world_init(struct world *world, uint64_t seed);
@@ -163,7 +182,13 @@ void world_note(struct world *world, enum world_fault fault, int node); /* -1: i
 bool world_sees_other(const struct world *world, int node);
 /* The node sees the other store until that time, or (0) the earlier one. Its connections end. What is in flight in them
  * may still be executed there. */
+/* The store and the other one change places: a connection still leads to the server that it was made to. */
+void world_swap_places(struct world *world);
+/* The connections to that place end; what is in flight in them is not executed. */
+void world_cut_off(struct world *world, int place);
 void world_turn_to(struct world *world, int node, int64_t until_ms);
+/* What a server that takes no writes says. */
+const char *world_refusal(struct world *world);
 extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);
 int64_t world_clock_ns(void *ctx, int kind); /* an engine's clock_now_ns; ctx: the world */

@@ -1,6 +1,6 @@
-/* collect.c -- the port: what adders add while a driver collects, acknowledges, returns and gives up is in one place
- * (P2). The driver keeps books by key and window (tests/support/fake_driver.h); windows of a second roll over on a fake
- * clock. */
+/* collect.c -- what adders add while a driver collects, acknowledges, returns and gives up is always in exactly one
+ * place (P2). The driver keeps a ledger by key and window (tests/support/fake_driver.h). Windows of a second roll over
+ * on a fake clock. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -11,7 +11,7 @@ struct field {
     uint64_t rounds, windows;
     _Atomic int64_t added[FAKE_WINDOWS][FAKE_KEYS + 1];
     _Atomic int64_t endless_added;
-    _Atomic int64_t lost; /* on_lost's account */
+    _Atomic int64_t lost; /* reported by on_lost */
     int64_t told_sum;
     uint32_t told_times[FAKE_WINDOWS];
     atomic_int stop;
@@ -29,7 +29,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     field.told_sum += tally.sum + tally.overflow;
     field.told_times[window_of(start_ms)]++;
     if ((flags & TW_CLOSED_LOCAL) != 0) return true;
-    int64_t settled = 0; /* drained: all of it has been acknowledged or given up */
+    int64_t settled = 0; /* drained: everything was acknowledged or given up */
     for (uint32_t key = 0; key <= FAKE_KEYS; key++)
         settled += atomic_load(&fake_driver.acked[window_of(start_ms)][key]) +
                    atomic_load(&fake_driver.given_up[window_of(start_ms)][key]);
@@ -66,7 +66,7 @@ static void field_open(uint32_t threads, uint64_t keys_max) {
     field.family = stress_family(field.engine, &family);
 }
 
-/* Which window a delta by the clock lands in is not known to its adder: so adders give event times. */
+/* An adder does not know in which window a delta by the clock lands, so adders give event times. */
 static void add_while_time_passes(struct member *member) {
     if (member->index == 0) {
         while (!atomic_load(&field.stop) && window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
@@ -125,12 +125,12 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
     int64_t added = team_work(5, add_while_time_passes, NULL);
     fake_driver.hold_percent = hold_percent / 4;
     for (int step = 0; step < 10; step++) {
-        fake_clock_advance_ms(&field.clock, 10); /* what was returned for later comes back */
+        fake_clock_advance_ms(&field.clock, 10); /* items returned for later come back */
         test_sleep_ms(2);
     }
     assert_status(tw_flush(field.engine, UINT32_MAX), TW_OK);
     int64_t moved = fake_driver_sum() + fake_driver_given_up();
-    assert_i64_equal(moved, added); /* the ticket: all that was added before it */
+    assert_i64_equal(moved, added); /* the ticket covers everything added before it */
     assert_status(tw_close(field.engine, 100000), TW_OK);
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
@@ -141,8 +141,8 @@ static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t giv
     compare_books();
 }
 
-/* Goal: acknowledged + given up = added, by key and window, nothing twice (P2); windows drain before they are told of.
- * Method: a driver that settles by chance beside adders and roll-over. */
+/* Goal: acknowledged + given up = added, by key and window, nothing twice (P2). Windows drain before their hook is
+ * called. Method: a driver that settles at random beside adders and roll-over. */
 static void everything_that_is_added_is_settled_once(void **state) {
     (void)state;
     check_books(0, 0, 0, 0);
@@ -152,7 +152,7 @@ static void what_is_given_up_is_reported_and_the_rest_is_settled(void **state) {
     (void)state;
     check_books(0, 20, 10, 30);
 }
-/* The overflow counter's sum goes the same way. */
+/* The sum of the overflow counter is settled in the same way. */
 static void overflow_counts_are_settled_too(void **state) {
     (void)state;
     check_books(20, 20, 0, 30);
@@ -162,7 +162,7 @@ static void overflow_counts_are_settled_too(void **state) {
 
 static void add_and_flush(struct member *member) {
     for (uint64_t round = 0; round < field.rounds; round++) {
-        uint32_t key = (uint32_t)(member->index * 8 + test_prng_below(&member->prng, 8)); /* nobody else's */
+        uint32_t key = (uint32_t)(member->index * 8 + test_prng_below(&member->prng, 8)); /* its own keys */
         int64_t now_ms = STRESS_START_MS;
         expect(tw_add_at(field.family, fake_key(&key), 1, now_ms, NULL) == TW_OK);
         member->sum++;
@@ -171,11 +171,11 @@ static void add_and_flush(struct member *member) {
         expect(status == TW_OK);
         int64_t acked = 0;
         for (uint32_t own = member->index * 8; own < member->index * 8 + 8; own++) acked += fake_driver_of(now_ms, own);
-        expect(acked == member->sum); /* what this thread added before the call is acknowledged */
+        expect(acked == member->sum); /* everything this thread added before the call is acknowledged */
     }
 }
 
-/* Goal: a flush covers what its thread has added (trap E10, S15). Method: each thread flushes and looks at the books at
+/* Goal: a flush covers what its thread has added (trap E10, S15). Method: each thread flushes and reads the ledger at
  * once. */
 static void a_flush_covers_what_was_added_before_it(void **state) {
     (void)state;
@@ -196,8 +196,7 @@ static void add_and_read(struct member *member) {
         int64_t view;
         expect(tw_add_at(field.family, fake_key(&key), 1, STRESS_START_MS, &view) == TW_OK);
         member->sum++;
-        expect(view ==
-               member->sum); /* the only adder of the key, and the driver's total is its own sum: never off (E6) */
+        expect(view == member->sum); /* the only adder, so the total is its own sum: the view is never off (E6) */
         if (round % 16 == 0) {
             expect(tw_get_at(field.family, fake_key(&key), STRESS_START_MS, &view) == TW_OK && view == member->sum);
             sched_yield();
@@ -205,8 +204,8 @@ static void add_and_read(struct member *member) {
     }
 }
 
-/* Goal: a view contains each of the reader's own adds exactly once, while batches are in flight (P3, trap E6). */
-static void views_never_tear(void **state) {
+/* Goal: a view contains each of the reader's own adds exactly once while batches are in flight (P3, trap E6). */
+static void a_view_has_each_own_add_exactly_once(void **state) {
     (void)state;
     field_open(TW_OWN_THREAD, 0);
     fake_driver.return_percent = 30;
@@ -215,7 +214,7 @@ static void views_never_tear(void **state) {
     field.rounds = test_scale(60000);
     int64_t added = team_work(6, add_and_read, NULL);
     fake_driver.return_percent = 0;
-    for (int step = 0; step < 20; step++) { /* what was returned for later comes back */
+    for (int step = 0; step < 20; step++) { /* items returned for later come back */
         fake_clock_advance_ms(&field.clock, 10);
         test_sleep_ms(2);
     }
@@ -226,8 +225,8 @@ static void views_never_tear(void **state) {
 
 /* ---- Redis away -------------------------------------------------------------------------------------------------- */
 
-/* Goal: a driver that never answers costs no count: close says so and on_lost names all (P8). */
-static void what_cannot_be_sent_is_named_at_close(void **state) {
+/* Goal: a driver that never answers hides no loss: tw_close() reports it, and on_lost gets every counter (P8). */
+static void counts_that_cannot_be_sent_are_named_at_close(void **state) {
     (void)state;
     field_open(TW_OWN_THREAD, 0);
     atomic_store(&fake_driver.settle_nothing, true);
@@ -250,8 +249,8 @@ int main(void) {
         cmocka_unit_test(what_is_given_up_is_reported_and_the_rest_is_settled),
         cmocka_unit_test(overflow_counts_are_settled_too),
         cmocka_unit_test(a_flush_covers_what_was_added_before_it),
-        cmocka_unit_test(views_never_tear),
-        cmocka_unit_test(what_cannot_be_sent_is_named_at_close),
+        cmocka_unit_test(a_view_has_each_own_add_exactly_once),
+        cmocka_unit_test(counts_that_cannot_be_sent_are_named_at_close),
     };
     return cmocka_run_group_tests_name("collect", tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void field_close(struct field *field) {
     assert_status(tw_close(field->engine, 1000), TW_OK);
 }
 
-/* The whole structure, when nobody writes: every counter is found by its key, and its number is in the account. */
+/* The whole structure, while nobody writes: every counter is found by its key, and the number of counters is right. */
 static void field_check(struct field *field) {
     struct twi_generation *generation = twi_window_find(field->family, 0);
     assert_non_null(generation);
@@ -59,8 +59,8 @@ static void add_own_and_shared(struct member *member) {
     }
 }
 
-/* Goal: what threads add is what is there, each key once, while the index grows from one line (P1, P3, T1-T4).
- * Method: own keys and shared ones; the sum by tw_each and by tw_get. */
+/* Goal: the table holds exactly what threads add, each key once, while the index grows from one line (P1, P3, T1-T4).
+ * Method: each thread has keys of its own and shares others; the sum is read by tw_each and by tw_get. */
 static void sums_are_exact_while_the_table_grows(void **state) {
     (void)state;
     struct field field = {.rounds = test_scale(40000), .keys = 20000};
@@ -93,8 +93,8 @@ static void insert_the_same(struct member *member) {
         expect(tw_add(field->family, number_key(&number), 1, NULL) == TW_OK);
 }
 
-/* Goal: inserters of one key meet at one slot (trap E12). Method: all insert the same keys in the same order at
- * once. */
+/* Goal: threads that insert one key at the same time meet at one slot (trap E12). Method: all insert the same keys in
+ * the same order at once. */
 static void the_same_keys_inserted_by_all_are_there_once(void **state) {
     (void)state;
     struct field field = {.keys = 4000};
@@ -115,7 +115,7 @@ static void the_same_keys_inserted_by_all_are_there_once(void **state) {
 static void take_units(struct member *member) {
     struct field *field = member->team->ctx;
     uint64_t number = 7;
-    for (int denied = 0; denied < 3;) { /* after 10 is refused 1 may still do: the last units are taken by 1 */
+    for (int denied = 0; denied < 3;) { /* after 10 units are refused 1 may still be left */
         int64_t n = denied == 0 ? 1 + (int64_t)test_prng_below(&member->prng, 10) : 1;
         tw_verdict verdict;
         tw_status status = tw_acquire(field->family, number_key(&number), n, field->limit, &verdict);
@@ -128,7 +128,7 @@ static void take_units(struct member *member) {
     }
 }
 
-/* Goal: exactly the limit is admitted, no more and no less (traps E35, E36). */
+/* Goal: exactly the limit is admitted (traps E35, E36). */
 static void exactly_the_limit_is_admitted(void **state) {
     (void)state;
     const int64_t limits[] = {1, 2, 9, 10, 11, 1000, 99991, 1000000};
@@ -150,7 +150,7 @@ static void be_first(struct member *member) {
     }
 }
 
-/* Goal: one caller is first for each key. */
+/* Goal: exactly one caller is the first for each key. */
 static void one_caller_is_first(void **state) {
     (void)state;
     struct field field = {.keys = test_scale(30000)};
@@ -197,7 +197,7 @@ static void check_bound(uint32_t on_full, uint64_t keys_max, uint64_t memory_byt
     field_close(&field);
 }
 
-/* Goal: a full family answers by its policy, keeps to its bound and the books stay right (P6). */
+/* Goal: a full family answers by its policy, keeps to its bound, and its figures stay right (P6). */
 static void full_families_keep_their_books(void **state) {
     (void)state;
     check_bound(TW_ON_FULL_OVERFLOW, 1000, UINT64_C(64) << 20);
@@ -231,7 +231,7 @@ static void read_or_add(struct member *member) {
         expect(tw_each(field->family, TW_NOW, tally_count, &tally) == TW_OK);
         for (uint64_t number = 0; number < field->keys; number++) expect(tally.seen[number] <= 1);
         free(tally.seen);
-        expect(tally.sum >= last); /* all deltas are positive, and a walk misses nothing that was there before it */
+        expect(tally.sum >= last); /* all deltas are positive, and a walk misses no counter that existed before it */
         last = tally.sum;
         tw_stats stats;
         expect(tw_stats_read(field->engine, &stats) == TW_OK);
@@ -243,7 +243,8 @@ static void read_or_add(struct member *member) {
     }
 }
 
-/* Goal: walks show each counter at most once and nothing of before is missing, while the index grows (trap E33). */
+/* Goal: a walk shows each counter at most once and misses none that existed before it, while the index grows (trap
+ * E33). */
 static void readers_beside_growth_see_each_counter_once(void **state) {
     (void)state;
     struct field field = {.rounds = test_scale(100000), .keys = 50000};

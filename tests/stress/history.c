@@ -1,7 +1,6 @@
-/* history.c -- windows in history are read while the turn packs them, gives their tables back and drops them.
- * What a window's closing hook was shown is final: each read of that window, in whatever form it is kept just then,
- * must say the same to the unit. Windows of a second roll over on a fake clock; the driver keeps books instead of
- * talking to Redis. */
+/* history.c -- windows in history are read while the turn packs them, frees their tables and drops them. What the hook
+ * of a window was shown is final: each read of that window, in whatever form it is kept at that moment, returns exactly
+ * the same figures. Windows of a second roll over on a fake clock; the driver keeps a ledger in place of Redis. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -31,11 +30,11 @@ static uint32_t window_of(int64_t ms) {
     return (uint32_t)((ms - STRESS_START_MS) / TW_SECOND);
 }
 
-/* Each counter comes once, and is a key of ours. */
+/* Checks that each counter comes once, and that its key is one of the test's. */
 struct look {
     struct figures figures;
     uint8_t seen[LOCAL_KEYS];
-    uint32_t nap_at; /* the visitor takes its time there */
+    uint32_t nap_at; /* the visitor sleeps at this counter */
     bool twice;
 };
 static bool look_at(void *ctx, const tw_count *count) {
@@ -59,7 +58,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     expect(tw_each(family, start_ms, look_at, &look) == TW_OK);
     expect(!look.twice);
     atomic_fetch_add(&field.told_sum, look.figures.local);
-    if (flags != 0) return true; /* closing: other figures may follow */
+    if (flags != 0) return true; /* closing: the hook may be called again with other figures */
     field.told[window] = look.figures;
     atomic_store(&field.is_told[window], true);
     return true;
@@ -96,7 +95,7 @@ static void let_time_pass(struct member *member) {
     atomic_store(&field.stop, 1);
 }
 
-/* Through a pin, in one call for many, by event time (mostly too late), or plainly. */
+/* Adds through a pin, in one call for many, by event time (mostly too late), or by plain tw_add(). */
 static void add_some(struct member *member, tw_pin *pin) {
     enum { MANY = 16 };
     uint32_t numbers[MANY];
@@ -141,7 +140,7 @@ static void add_while_time_passes(struct member *member) {
     tw_pin_close(pin);
 }
 
-/* All of a window by one walk. */
+/* Reads a whole window by one walk. */
 static void read_by_walking(struct member *member, struct look *look, uint32_t window) {
     memset(look, 0, sizeof *look);
     look->nap_at = test_prng_chance(&member->prng, 1, 4) ? 1 + (uint32_t)test_prng_below(&member->prng, field.keys) : 0;
@@ -155,13 +154,13 @@ static void read_by_walking(struct member *member, struct look *look, uint32_t w
     atomic_fetch_add(&field.reads, 1);
 }
 
-/* The same key by key, now and then in one section. */
+/* Reads a window key by key, now and then in one section. */
 static void read_by_asking(struct member *member, uint32_t window) {
     int64_t sum = 0, at_ms = STRESS_START_MS + (int64_t)window * TW_SECOND + 999;
     bool bracket = test_prng_chance(&member->prng, 1, 4);
     tw_status status = TW_OK;
     if (bracket) tw_enter(field.engine);
-    for (uint32_t key = 0; key < field.keys + 10 && status == TW_OK; key++) { /* ten that nobody counts */
+    for (uint32_t key = 0; key < field.keys + 10 && status == TW_OK; key++) { /* and ten keys that nobody counts */
         int64_t view = 0;
         status = tw_get_at(field.family, fake_key(&key), at_ms, &view);
         expect(status == TW_OK || status == TW_ERR_LATE);
@@ -203,7 +202,7 @@ static void take_part(struct member *member) {
 
 static void check_history(bool synced) {
     field_open(synced);
-    field.windows = test_scale(60) < 20 ? 20 : test_scale(60); /* fewer would not reach the end of history */
+    field.windows = test_scale(60) < 20 ? 20 : test_scale(60); /* fewer windows would not reach the end of history */
     if (field.windows > WINDOWS_MAX - 8) field.windows = WINDOWS_MAX - 8;
     int64_t added = team_work(5, take_part, &field);
     int64_t packed = test_stat_of(field.engine, windows_packed);
@@ -216,12 +215,12 @@ static void check_history(bool synced) {
 }
 
 /* Goal: P1, P7. Whatever form a window in history has, its readers see what its hook saw. Method: a clock, two adders
- * (one by pins, in batches, by event time), two readers, one of which naps in its walks and holds sections. */
+ * (one of them by pins, in batches, by event time), two readers. One reader sleeps in its walks and holds sections. */
 static void readers_of_history_see_what_the_hook_saw(void **state) {
     (void)state;
     check_history(false);
 }
-/* Goal: the same with Redis: views, late marks, and windows that are packed only when nothing is owed. */
+/* Goal: the same with Redis: views, late marks, and windows that are packed only when nothing of them is unsent. */
 static void readers_of_synced_history_see_what_the_hook_saw(void **state) {
     (void)state;
     check_history(true);

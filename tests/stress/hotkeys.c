@@ -1,6 +1,6 @@
-/* hotkeys.c -- few keys, all of them contended: counters become striped and limits sliced under threads that add with
- * and without a view, through pins and in batches, acquire, give back, reset and read, while windows roll over and a
- * driver collects. Sums are exact, and limits too. */
+/* hotkeys.c -- few keys, all of them contended. Counters become striped and limits sliced under threads that add with
+ * and without a view, through pins and in batches, acquire, refund, reset and read, while windows roll over and a
+ * driver collects. Sums and limits are exact. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -9,7 +9,7 @@
 #include "engine/count/contention.h"
 #include "engine/table/stripe.h"
 
-/* 0.. only added to | LIMITED.. only acquired | MIXED.. everything */
+/* keys from 0 on are only added to, from LIMITED on only acquired, from MIXED on both */
 #define LIMITED 6u
 #define MIXED 10u
 #define KEYS 13u
@@ -59,7 +59,7 @@ static void field_open(bool synced) {
     options.memory_bytes_max = UINT64_C(64) << 20;
     fake_clock_install(&field.clock, &options);
     if (synced) fake_driver_install(&options);
-    fake_driver.totals = true; /* all of it is ours: the view is what was counted here */
+    fake_driver.totals = true; /* this engine is the only one: the view is what was counted here */
     fake_driver.return_percent = 20;
     fake_driver.hold_percent = 30;
     fake_driver.collect_max = 7;
@@ -84,7 +84,7 @@ static void let_time_pass(struct member *member) {
     atomic_store(&field.stop, 1);
 }
 
-/* Asks for stripes or slices of whatever key, as contention would; on two cores it would come too seldom. */
+/* Requests stripes or slices of a random key, as contention would: on two cores contention is too rare. */
 static void ask_for_stripes(struct member *member) {
     while (!atomic_load(&field.stop)) {
         uint32_t number = (uint32_t)test_prng_below(&member->prng, KEYS);
@@ -157,7 +157,7 @@ static void use_hot_keys(struct member *member) {
     tw_pin_close(pin);
 }
 
-/* What is asked of Redis comes, also of counters that are striped. The sum of what was added. */
+/* tw_fetch() gets Redis's total of a striped counter, too. Returns the sum of what was added. */
 static int64_t fetch_striped(void) {
     for (uint32_t number = 0; number < LIMITED; number++) {
         struct twi_call call;
@@ -178,7 +178,7 @@ static int64_t fetch_striped(void) {
             assert_status(tw_get(field.family, key, &view), TW_OK);
             assert_i64_equal(total, view);
             assert_status(tw_read(field.family, key, &reading), TW_OK);
-            /* asked anew, though nothing is owed; by a turn that may have begun before the clock was set */
+            /* requested again although nothing is unsent, by a turn that may have begun before the clock was set */
             assert_true(reading.age_ms <= 10);
         }
     }
@@ -190,8 +190,7 @@ static int64_t fetch_striped(void) {
 static void check_hot_keys(bool synced) {
     field_open(synced);
     if (synced)
-        twi_port_live_engines(field.engine,
-                              0); /* nobody tells how many live: else it would spend with care for its first seconds */
+        twi_port_live_engines(field.engine, 0); /* the fake driver does not report it; shares would be small at first */
     field.windows = test_scale(60);
     if (field.windows > FAKE_WINDOWS - 8) field.windows = FAKE_WINDOWS - 8;
     int64_t counted = team_work(6, use_hot_keys, NULL);
@@ -199,7 +198,7 @@ static void check_hot_keys(bool synced) {
     if (synced) {
         fake_driver.hold_percent = 0;
         for (int step = 0; step < 10; step++) {
-            fake_clock_advance_ms(&field.clock, 10); /* what was returned for later comes back */
+            fake_clock_advance_ms(&field.clock, 10); /* items returned for later come back */
             test_sleep_ms(2);
         }
         assert_status(tw_flush(field.engine, UINT32_MAX), TW_OK);
@@ -225,12 +224,12 @@ static void check_hot_keys(bool synced) {
 }
 
 /* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens beside them (P1,
- * P7, E34 to E36). Method: the hook's figures against each thread's own. */
+ * P7, E34 to E36). Method: the hook's figures are compared with each thread's own. */
 static void hot_keys_are_counted_and_limited_exactly(void **state) {
     (void)state;
     check_hot_keys(false);
 }
-/* The same with what was collected, returned and acknowledged meanwhile (P2, E9). */
+/* The same for what was collected, returned and acknowledged meanwhile (P2, E9). */
 static void hot_keys_are_settled_exactly(void **state) {
     (void)state;
     check_hot_keys(true);
@@ -244,7 +243,7 @@ struct buyer {
     int64_t limit, kept;
 };
 
-/* 1 to 10 at a time, by tw_acquire() or as many as there are, and now and then some go back. */
+/* Acquires 1 to 10 at a time, by tw_acquire() or as many as there are, and refunds some now and then. */
 static void *buy(void *ctx) {
     struct buyer *buyer = ctx;
     struct test_prng prng;
@@ -266,8 +265,7 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: exactly the limit, every time: nobody is admitted beyond it, and what is left when all were denied can still be
- * had. */
+/* Goal: exactly the limit is admitted, every time. What is left when all callers were denied can still be acquired. */
 static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) {
     (void)state;
     static const int64_t limits[] = {1, 2, 10, 999, 100000, 10000000};

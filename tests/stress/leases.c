@@ -1,33 +1,29 @@
 /* leases.c -- single schedules of hard limits, forced: a caller is stopped at a race point while the turn and Redis go
- * on; and what a lost answer may not do.
- * Method: a host-driven engine on a fake clock, a store of one lease that grants what is needed and no more, and a
- * conversation between them that the test cuts where it likes. The program brings its own twi_race_nap(); in builds
- * without
- * -Drace_points=true only the schedules run that need none.
+ * on. And what a lost reply must not do.
+ * Method: a host-driven engine on a fake clock; a store of one lease that grants what is needed and no more; messages
+ * between them, which the test cuts where it likes. Callers are stopped by errand.h. In builds without
+ * -Drace_points=true only the schedules run that need no race point.
  * Always true: only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/state.h"
 #include "engine/limit/lease.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #define ASKS 8
 
-/* ---- a store of one lease ---- */
+/* ---- a store of one lease ---------------------------------------------------------------------------------------- */
 
 struct store {
     const char *epoch;
-    int64_t granted, returned, spent; /* this engine's */
-    int64_t elsewhere;                /* out in leases of others */
-    bool loses;                       /* what is said of the lease is done, and its answer lost */
+    int64_t granted, returned, spent; /* of this engine */
+    int64_t elsewhere;                /* units in leases of other engines */
+    bool loses;                       /* a message about the lease is executed, and its reply lost */
 };
 
 static void run_lease(struct store *store, const struct twi_lease_message *ask, struct twi_lease_answer *answer) {
     store->returned = ask->returned;
     store->spent = ask->spent;
-    if (ask->granted > store->granted) store->granted = ask->granted; /* forgotten, and said again */
+    if (ask->granted > store->granted) store->granted = ask->granted; /* Redis had forgotten it */
     int64_t room = ask->limit - store->elsewhere - (store->granted - store->returned);
     if (ask->need > 0 && room >= ask->need && ask->target > store->granted) store->granted += ask->need;
     answer->granted = store->granted;
@@ -36,7 +32,7 @@ static void run_lease(struct store *store, const struct twi_lease_message *ask, 
     answer->stranded = -1;
 }
 
-/* ---- an engine that talks to it ---- */
+/* ---- an engine and its messages ---------------------------------------------------------------------------------- */
 
 struct rig {
     struct fake_clock clock;
@@ -79,13 +75,13 @@ static void answer(struct rig *rig, const struct twi_lease_message *ask) {
     twi_port_lease_answered(rig->engine, ask, &told);
 }
 
-/* `ms` turns, a millisecond each; all that is said is executed and answered at once. */
-static void converse(struct rig *rig, int ms) {
+/* Runs `ms` turns, a millisecond each; every message is executed and answered at once. */
+static void exchange(struct rig *rig, int ms) {
     for (int turn = 0; turn < ms; turn++) {
         struct twi_lease_message asks[ASKS];
         fake_clock_advance_ms(&rig->clock, 1);
         assert_status(tw_turn(rig->engine), TW_OK);
-        size_t count = twi_port_leases(rig->engine, 1, asks, ASKS);
+        size_t count = twi_port_leases(rig->engine, 0, 1, asks, ASKS);
         for (size_t i = 0; i < count; i++) answer(rig, &asks[i]);
     }
 }
@@ -96,16 +92,16 @@ static tw_status buy(struct rig *rig, int64_t limit) {
     return tw_acquire(rig->family, fake_key(&the_key), 1, limit, NULL);
 }
 
-/* Says goodbye as converse() does, in a close that waits for nothing. */
+/* Closes without waiting; the last messages are executed as in exchange(). */
 static void rig_close(struct rig *rig) {
     assert_status(tw_close(rig->engine, 0), TW_OK);
 }
 
-/* ---- what a lost answer may not do ---- */
+/* ---- what a lost reply must not do ------------------------------------------------------------------------------- */
 
-/* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the answer that brings
- * it is one to a word which named 10 (L9).
- * Method: the draw under 20 is executed and its answer lost; then all callers name 10, under which nothing is left. */
+/* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the reply that brings
+ * it belongs to a message that named 10 (L9). Method: the draw under 20 is executed and its reply lost; then all
+ * callers name 10, under which nothing is left. */
 static void a_grant_that_was_lost_keeps_its_limit(void **state) {
     (void)state;
     struct rig rig;
@@ -113,132 +109,106 @@ static void a_grant_that_was_lost_keeps_its_limit(void **state) {
     rig.store.elsewhere = 15;
     rig.store.loses = true;
     assert_status(buy(&rig, 20), TW_PENDING);
-    for (int i = 0; i < 2000 && rig.store.granted == 0; i++) converse(&rig, 1);
+    for (int i = 0; i < 2000 && rig.store.granted == 0; i++) exchange(&rig, 1);
     rig.store.loses = false;
     assert_i64_equal(rig.store.granted, 1);
     for (int i = 0; i < 100; i++) {
         assert_int_not_equal(buy(&rig, 10), TW_OK);
-        converse(&rig, 20);
+        exchange(&rig, 20);
     }
-    assert_i64_equal(rig.store.granted - rig.store.returned, 0); /* it went home instead */
-    for (int i = 0; i < 100 && buy(&rig, 20) != TW_OK; i++) converse(&rig, 20);
+    assert_i64_equal(rig.store.granted - rig.store.returned, 0); /* the unit was returned instead */
+    for (int i = 0; i < 100 && buy(&rig, 20) != TW_OK; i++) exchange(&rig, 20);
     assert_i64_equal(rig.store.granted - rig.store.returned, 1);
-    rig.store.elsewhere = 0; /* the others gave back: from here on 10 serves as well */
-    for (int i = 0; i < 200 && buy(&rig, 10) != TW_OK; i++) converse(&rig, 20);
+    rig.store.elsewhere = 0; /* the others returned theirs: from here on a limit of 10 has room as well */
+    for (int i = 0; i < 200 && buy(&rig, 10) != TW_OK; i++) exchange(&rig, 20);
     assert_i64_equal(rig.store.granted - rig.store.returned, 2);
     rig_close(&rig);
 }
 
 #ifdef TWI_RACE_POINTS
 
-/* ---- a caller that stops ---- */
+#include "tests/stress/errand.h"
 
-static _Thread_local const char *stop_at;
-static _Thread_local atomic_int *gate;
-enum { GATE_AHEAD, GATE_REACHED, GATE_OPEN };
+/* ---- a caller that stops ----------------------------------------------------------------------------------------- */
 
-void twi_race_nap(const char *name) {
-    if (stop_at == NULL || strcmp(stop_at, name) != 0) return;
-    stop_at = NULL;
-    atomic_store(gate, GATE_REACHED);
-    while (atomic_load(gate) != GATE_OPEN) sched_yield();
-}
-
-struct errand {
-    pthread_t thread;
-    atomic_int gate;
-    const char *stop_at;
+struct job {
+    struct errand errand;
     struct rig *rig;
     int64_t limit;
     tw_status status;
 };
 
-static void *run_errand(void *arg) {
-    struct errand *errand = arg;
-    gate = &errand->gate;
-    stop_at = errand->stop_at;
-    errand->status = buy(errand->rig, errand->limit);
-    return NULL;
+static void run_job(struct errand *errand) {
+    struct job *job = (struct job *)errand;
+    job->status = buy(job->rig, job->limit);
 }
 
-/* Starts a call in a thread of its own and returns when it stands at its point. */
-static void send_out(struct errand *errand) {
-    assert_int_equal(pthread_create(&errand->thread, NULL, run_errand, errand), 0);
-    int64_t deadline = test_mono_ms() + 60000;
-    while (atomic_load(&errand->gate) == GATE_AHEAD && test_mono_ms() < deadline) sched_yield();
-    assert_int_equal(atomic_load(&errand->gate), GATE_REACHED);
-}
-
-static void call_home(struct errand *errand) {
-    atomic_store(&errand->gate, GATE_OPEN);
-    pthread_join(errand->thread, NULL);
-}
-
-/* Until one unit is in hand for callers that name `limit`. */
+/* Runs until the lease has one unit for callers that name `limit`. */
 static void draw_one(struct rig *rig, int64_t limit) {
     assert_status(buy(rig, limit), TW_PENDING);
     int64_t before = rig->store.granted;
-    for (int i = 0; i < 2000 && rig->store.granted == before; i++) converse(rig, 1);
+    for (int i = 0; i < 2000 && rig->store.granted == before; i++) exchange(rig, 1);
     assert_i64_equal(rig->store.granted, before + 1);
-    converse(rig, 5);
+    exchange(rig, 5);
 }
 
-/* Goal: a caller that has seen a unit under the limit it names, and stalls, does not spend another one that was drawn
- * under a greater limit meanwhile (L9).
- * Method: it stops before its compare-and-swap; its unit is sold, the limit raised, and one more is asked for. */
+/* Goal: a caller has seen a unit under the limit that it names, and stalls. It does not spend another unit that was
+ * drawn under a greater limit meanwhile (L9). Method: it stops before its compare-and-swap; its unit is sold, the limit
+ * raised, and one more is requested. */
 static void a_unit_of_a_greater_limit_is_not_taken_for_another(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
-    struct errand errand = {.rig = &rig, .limit = 10, .stop_at = "lease_seen_not_taken"};
-    send_out(&errand);
+    struct job job = {.rig = &rig, .limit = 10, .errand.stop_at = "lease_seen_not_taken"};
+    errand_begin(&job.errand, run_job);
     assert_status(buy(&rig, 10), TW_OK);
-    rig.store.elsewhere = 10; /* under 10 all are sold */
+    rig.store.elsewhere = 10; /* under a limit of 10 all units are sold */
     assert_status(buy(&rig, 20), TW_PENDING);
-    converse(&rig, 200);
-    call_home(&errand);
-    assert_status(errand.status, TW_PENDING);
-    for (int i = 0; i < 100 && buy(&rig, 20) != TW_OK; i++) converse(&rig, 20);
+    exchange(&rig, 200);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_PENDING);
+    for (int i = 0; i < 100 && buy(&rig, 20) != TW_OK; i++) exchange(&rig, 20);
     assert_i64_equal(rig.store.granted - rig.store.returned, 2);
     rig_close(&rig);
 }
 
-/* Goal: whatever was granted is said again to a Redis that has forgotten all, even while who made the lease stalls
- * (L2). Method: it stops when others find the lease; they draw and spend; then Redis forgets. */
-static void a_lease_whose_maker_stalls_is_said_again(void **state) {
+/* Goal: after Redis forgot everything the engine reports every grant again, even while the thread that made the lease
+ * stalls (L2). Method: the thread stops when others can find the lease; they draw and spend; then Redis forgets. */
+static void a_lease_whose_maker_stalls_is_reported_again(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    struct errand errand = {.rig = &rig, .limit = 100, .stop_at = "lease_entered"};
-    send_out(&errand);
+    struct job job = {.rig = &rig, .limit = 100, .errand.stop_at = "lease_entered"};
+    errand_begin(&job.errand, run_job);
     draw_one(&rig, 100);
     assert_status(buy(&rig, 100), TW_OK);
-    converse(&rig, 3000); /* all of it is said, and the lease rests */
+    exchange(&rig, 3000); /* everything is reported, and the lease is idle */
     assert_i64_equal(rig.store.spent, 1);
     rig.store = (struct store){.epoch = "second"};
-    converse(&rig, 3000);
+    exchange(&rig, 3000);
     assert_i64_equal(rig.store.granted, 1);
     assert_i64_equal(rig.store.spent, 1);
-    call_home(&errand);
+    errand_end(&job.errand);
     rig_close(&rig);
 }
 
-/* Goal: a unit that was taken out of a lease and could not be counted is not forgotten there: idle, it goes home (P5).
- * Method: the count is at the end of its range; the caller stops with the unit in its hand until the lease rests. */
-static void a_unit_that_could_not_be_counted_goes_home(void **state) {
+/* Goal: a unit that was taken out of a lease and could not be counted is not lost: when the lease is idle, it is
+ * returned (P5). Method: the count is at the end of its range; the caller stops with the unit taken until the lease is
+ * idle. */
+static void a_unit_that_could_not_be_counted_is_returned(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
     draw_one(&rig, 10);
     for (int i = 0; i < 255; i++) assert_status(tw_add(rig.family, fake_key(&the_key), TW_DELTA_MAX, NULL), TW_OK);
     assert_status(tw_add(rig.family, fake_key(&the_key), TW_DELTA_MAX - 1, NULL), TW_OK);
-    struct errand errand = {.rig = &rig, .limit = 10, .stop_at = "unit_taken_not_counted"};
-    send_out(&errand);
-    converse(&rig, 3000);
-    call_home(&errand);
-    assert_status(errand.status, TW_ERR_RANGE);
-    converse(&rig, 7000);
+    struct job job = {.rig = &rig, .limit = 10, .errand.stop_at = "unit_taken_not_counted"};
+    errand_begin(&job.errand, run_job);
+    exchange(&rig, 3000);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_ERR_RANGE);
+    exchange(&rig, 7000);
     assert_i64_equal(rig.store.granted - rig.store.returned, 0);
     rig_close(&rig);
 }
@@ -250,8 +220,8 @@ int main(void) {
         cmocka_unit_test(a_grant_that_was_lost_keeps_its_limit),
 #ifdef TWI_RACE_POINTS
         cmocka_unit_test(a_unit_of_a_greater_limit_is_not_taken_for_another),
-        cmocka_unit_test(a_lease_whose_maker_stalls_is_said_again),
-        cmocka_unit_test(a_unit_that_could_not_be_counted_goes_home),
+        cmocka_unit_test(a_lease_whose_maker_stalls_is_reported_again),
+        cmocka_unit_test(a_unit_that_could_not_be_counted_is_returned),
 #endif
     };
     return cmocka_run_group_tests_name("leases", tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* rollover.c -- windows end while threads count in them: each count is in the window of its call's clock, told of once,
- * final. The clock is fake and moved on by a thread of its own, so hundreds of windows pass in seconds. */
+/* rollover.c -- windows end while threads count in them. Each count is in the window of its call's clock; the hook gets
+ * each window once, and its figures are final. The clock is fake, and a thread of its own moves it on, so hundreds of
+ * windows pass in seconds. */
 #include "tests/stress/stress.h"
 
 #define WINDOWS_MAX 4096
@@ -13,11 +14,11 @@ struct field {
     bool by_event_time;
     atomic_bool hook_balks;
     struct test_prng hook_prng;
-    /* of the hook, which the turn calls: one thread at a time */
+    /* of the hook, which the turn calls: never two threads at once */
     int64_t told[WINDOWS_MAX], told_sum;
     uint32_t told_times[WINDOWS_MAX];
     int64_t seen_end_ms;
-    /* added, by window: of calls by event time */
+    /* added by event time, by window */
     _Atomic int64_t added[WINDOWS_MAX];
     _Atomic int64_t late;
     /* firsts of tw_once, by window */
@@ -77,7 +78,7 @@ static void field_open(struct field *field, uint32_t threads) {
     atomic_store(&field->stop, 0);
 }
 
-/* The first member: lets time pass, in uneven steps, and now and then to the very edge of a window. */
+/* The first member lets time pass, in uneven steps, and now and then to the very edge of a window. */
 static void let_time_pass(struct field *field, struct member *member) {
     while (window_of(fake_clock_wall_ms(&field->clock)) < field->windows) {
         int64_t step_ms = test_prng_chance(&member->prng, 1, 4) ? 1 : 1 + (int64_t)test_prng_below(&member->prng, 500);
@@ -122,7 +123,7 @@ static void count_while_time_passes(struct member *member) {
         else
             add_by_the_clock(field, member, number);
         if (member->index == 1 &&
-            test_prng_chance(&member->prng, 1, 16)) { /* also reads, of now and of windows that may just go */
+            test_prng_chance(&member->prng, 1, 16)) { /* also reads: windows of now, and some about to go */
             int64_t view;
             expect(tw_get(field->family, number_key(&number), &view) == TW_OK);
             struct tally tally = {.seen = NULL};
@@ -151,8 +152,8 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     assert_i64_equal(test_stat_of(field.engine, increments), added);
     assert_i64_equal(test_stat_of(field.engine, overflow_increments), 0);
     field.hook_balks = false;
-    fake_clock_advance_ms(&field.clock, 200);            /* a hook that has balked is called again after a while */
-    assert_status(tw_close(field.engine, 10000), TW_OK); /* tells of those that are still open */
+    fake_clock_advance_ms(&field.clock, 200);            /* a hook that returned false is called again after a while */
+    assert_status(tw_close(field.engine, 10000), TW_OK); /* calls the hook for the windows that are still open */
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
     assert_i64_equal(field.told_sum, added);
@@ -162,13 +163,14 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     }
 }
 
-/* Goal: total told = total added, each window once and final (P1, P7, E18). Method: adders by the clock, no
+/* Goal: the hook gets exactly what was added, each window once and final (P1, P7, E18). Method: adders by the clock, no
  * lateness. */
-static void windows_are_told_of_once_and_nothing_is_missing(void **state) {
+static void each_window_is_reported_once_and_nothing_is_missing(void **state) {
     (void)state;
     check_rollover(0, false, false);
 }
-/* Goal: the same for event times, window by window; who comes too late is told so and counted (P7, P8). */
+/* Goal: the same for event times, window by window. A call that comes too late gets TW_ERR_LATE and is counted as late
+ * (P7, P8). */
 static void event_times_land_in_their_own_window_or_are_late(void **state) {
     (void)state;
     check_rollover(2500, true, false);
@@ -177,8 +179,8 @@ static void event_times_without_lateness(void **state) {
     (void)state;
     check_rollover(0, true, false);
 }
-/* Goal: a hook that answers false is called again and loses nothing (R2). */
-static void a_hook_that_balks_is_called_again(void **state) {
+/* Goal: a hook that returns false is called again, and nothing is lost (R2). */
+static void a_hook_that_returns_false_is_called_again(void **state) {
     (void)state;
     check_rollover(500, true, true);
 }
@@ -197,13 +199,13 @@ static void be_first_while_time_passes(struct member *member) {
         bool first = false;
         expect(tw_once(field->family, number_key(&number), &first) == TW_OK);
         int64_t after_ms = fake_clock_wall_ms(&field->clock);
-        if (!first || window_of(before_ms) != window_of(after_ms)) continue; /* in which window it was is not known */
+        if (!first || window_of(before_ms) != window_of(after_ms)) continue; /* its window is not certain */
         expect(atomic_fetch_add(&field->firsts[window_of(before_ms) * field->keys + number], 1) == 0);
     }
 }
 
-/* Goal: at most one first per key and window, also at the very boundary. Method: firsts whose window is beyond doubt
- * are noted. */
+/* Goal: each key is the first at most once per window, also at the very boundary. Method: only firsts whose window is
+ * certain are noted. */
 static void one_first_per_key_and_window(void **state) {
     (void)state;
     static struct field field;
@@ -219,8 +221,9 @@ static void one_first_per_key_and_window(void **state) {
     free(field.firsts);
 }
 
-/* Lives from first. A life is told by its end, which the verdict gives away when the clock stood still during the call.
- * (It began with the call that made the counter, which need not be the one that was admitted.) */
+/* Lives of keys in TW_WINDOW_FROM_FIRST families. A life is known by its end, which the verdict gives if the clock
+ * stood still during the call. (A life begins with the call that made the counter, which is not always the admitted
+ * one.) */
 #define LIVES_MAX 8192
 struct life {
     pthread_mutex_t lock;
@@ -270,8 +273,8 @@ static size_t check_life(const struct field *field, uint64_t number, struct life
     return life->count;
 }
 
-/* Goal: no key has two lives at once (E22, E23), and one call is admitted in each (P7). Method: the ends of the lives
- * in which calls with limit 1 were admitted are a whole life apart. */
+/* Goal: no key has two lives at once (E22, E23), and each life admits one call (P7). Method: the limit is 1; the ends
+ * of lives with an admitted call are at least a whole life apart. */
 static void lives_from_first_do_not_overlap(void **state) {
     (void)state;
     static struct field field;
@@ -304,7 +307,7 @@ static void add_new_keys(struct member *member) {
     }
 }
 
-/* Goal: after many roll-overs the high-water mark is what it was after a few: memory is reused (P6). */
+/* Goal: after many roll-overs the high-water mark is the same as after a few: memory is reused (P6). */
 static void memory_stays_flat_over_many_windows(void **state) {
     (void)state;
     static struct field field;
@@ -326,10 +329,10 @@ static void memory_stays_flat_over_many_windows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_told_of_once_and_nothing_is_missing),
+        cmocka_unit_test(each_window_is_reported_once_and_nothing_is_missing),
         cmocka_unit_test(event_times_land_in_their_own_window_or_are_late),
         cmocka_unit_test(event_times_without_lateness),
-        cmocka_unit_test(a_hook_that_balks_is_called_again),
+        cmocka_unit_test(a_hook_that_returns_false_is_called_again),
         cmocka_unit_test(one_first_per_key_and_window),
         cmocka_unit_test(lives_from_first_do_not_overlap),
         cmocka_unit_test(memory_stays_flat_over_many_windows),

@@ -1,47 +1,27 @@
-/* schedule.c -- single schedules, forced: a thread is stopped at a race point while others run on.
- * The stress programs meet these by chance, once in a million; here each is met every time. The program brings its own
- * twi_race_nap() in place of engine/base/race_point.c's, so it tests something in builds with -Drace_points=true alone;
- * elsewhere it is skipped.
+/* schedule.c -- single schedules, forced: a thread is stopped at a race point while others run on. The stress programs
+ * meet these schedules by chance, once in a million; here each happens every time (errand.h). In builds without
+ * -Drace_points=true it is skipped.
  * Always true: engines are host-driven and run on a fake clock; only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #define START_MS INT64_C(1700000000000)
 
 #ifdef TWI_RACE_POINTS
 
-/* ---- stopping a thread at a point -------------------------------------------------------------------------------- */
+#include "tests/stress/errand.h"
 
-static _Thread_local const char *stop_at;   /* this thread does something there, once: */
-static _Thread_local void (*call_at)(void); /* calls this, */
-static _Thread_local atomic_int *gate;      /* or stands still until it is opened */
-enum { GATE_AHEAD, GATE_REACHED, GATE_OPEN };
+/* ---- what a stopped thread does ---------------------------------------------------------------------------------- */
 
-void twi_race_nap(const char *name) {
-    if (stop_at == NULL || strcmp(stop_at, name) != 0) return;
-    stop_at = NULL;
-    if (gate == NULL) {
-        call_at();
-        return;
-    }
-    atomic_store(gate, GATE_REACHED);
-    while (atomic_load(gate) != GATE_OPEN) sched_yield();
-}
-
-struct errand {
-    pthread_t thread;
-    atomic_int gate;
-    const char *stop_at;
+struct job {
+    struct errand errand;
     tw_family *family;
     uint32_t key;
     int64_t delta;
     tw_status status;
-    bool walks; /* through the first window, instead of adding */
+    bool walks; /* it walks through the first window instead of adding */
     int64_t sum;
 };
 
@@ -50,28 +30,12 @@ static bool add_count(void *ctx, const tw_count *count) {
     return true;
 }
 
-static void *run_errand(void *arg) {
-    struct errand *errand = arg;
-    gate = &errand->gate;
-    stop_at = errand->stop_at;
-    if (errand->walks)
-        errand->status = tw_each(errand->family, START_MS, add_count, &errand->sum);
+static void run_job(struct errand *errand) {
+    struct job *job = (struct job *)errand;
+    if (job->walks)
+        job->status = tw_each(job->family, START_MS, add_count, &job->sum);
     else
-        errand->status = tw_add(errand->family, fake_key(&errand->key), errand->delta, NULL);
-    return NULL;
-}
-
-/* Starts an add in a thread of its own and returns when it stands at its point. */
-static void send_out(struct errand *errand) {
-    assert_int_equal(pthread_create(&errand->thread, NULL, run_errand, errand), 0);
-    int64_t deadline = test_mono_ms() + 10000;
-    while (atomic_load(&errand->gate) == GATE_AHEAD && test_mono_ms() < deadline) sched_yield();
-    assert_int_equal(atomic_load(&errand->gate), GATE_REACHED);
-}
-
-static void call_home(struct errand *errand) {
-    atomic_store(&errand->gate, GATE_OPEN);
-    pthread_join(errand->thread, NULL);
+        job->status = tw_add(job->family, fake_key(&job->key), job->delta, NULL);
 }
 
 /* ---- an engine --------------------------------------------------------------------------------------------------- */
@@ -138,22 +102,23 @@ static void rig_add(struct rig *rig, uint32_t key, int64_t delta) {
 
 /* ---- the schedules ----------------------------------------------------------------------------------------------- */
 
-/* Goal: a window that was told of and dropped is not opened again by an inserter that had found it (P7: one hook,
- * final). Method: it stops before its insert; the window ends, is told of and dropped meanwhile. */
-static void a_window_that_was_found_and_then_dropped_is_not_opened_again(void **state) {
+/* Goal: a window whose hook was called and that was dropped is not opened again by a thread that found it before its
+ * insert (P7: one hook, final). Method: the thread stops before its insert; the window ends, its hook is called, and it
+ * is dropped. */
+static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig, false);
     rig_add(&rig, 1, 5);
-    struct errand errand = {.stop_at = "window_found_not_inserted", .family = rig.family, .key = 2, .delta = 7};
-    send_out(&errand);
+    struct job job = {.errand.stop_at = "window_found_not_inserted", .family = rig.family, .key = 2, .delta = 7};
+    errand_begin(&job.errand, run_job);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 5);
     assert_i64_equal(rig.hook_calls, 1);
-    call_home(&errand);
-    assert_status(errand.status, TW_OK); /* in the next window, by the clock of its second look */
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK); /* in the next window, by the clock when it looked again */
     int64_t view;
-    assert_status(tw_get(rig.family, fake_key(&errand.key), &view), TW_OK);
+    assert_status(tw_get(rig.family, fake_key(&job.key), &view), TW_OK);
     assert_i64_equal(view, 7);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 5);
@@ -162,17 +127,17 @@ static void a_window_that_was_found_and_then_dropped_is_not_opened_again(void **
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
-/* Goal: a window is told of and dropped only when all that it owed has been acknowledged, also if an adder stands
- * anywhere between its add and its last mark (traps E8, E18, P2); what the adder has counted does not wait for it.
- * Method: it stops there; another counter of the same chunk is added to; the window ends. */
+/* Goal: the hook of a window is called, and the window dropped, only when all its counts are acknowledged, even if an
+ * adder stands anywhere between its add and its last mark (traps E8, E18, P2). The window does not wait for that
+ * adder's marks. Method: the adder stops there; another counter of the same chunk is added to; the window ends. */
 static void check_stalled_marker(const char *point) {
     struct rig rig;
     rig_open(&rig, true);
     rig_add(&rig, 1, 5);
     rig_turns(&rig, 3);
     assert_i64_equal(fake_driver_sum(), 5);
-    struct errand errand = {.stop_at = point, .family = rig.family, .key = 1, .delta = 7};
-    send_out(&errand);
+    struct job job = {.errand.stop_at = point, .family = rig.family, .key = 1, .delta = 7};
+    errand_begin(&job.errand, run_job);
     for (uint32_t key = 2; key < 10; key++) rig_add(&rig, key, 100);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 200);
@@ -180,13 +145,13 @@ static void check_stalled_marker(const char *point) {
     assert_i64_equal(rig.hook_calls, 1);
     assert_i64_equal(rig.hook_sum, 5 + 7 + 800);
     assert_i64_equal(rig.hook_flags, 0);
-    assert_i64_equal(rig.acked_at_hook, 5 + 7 + 800); /* drained before it was told */
-    atomic_store(&fake_driver.away, true);            /* nobody collects what it marks now */
-    call_home(&errand);
-    assert_status(errand.status, TW_OK);
+    assert_i64_equal(rig.acked_at_hook, 5 + 7 + 800); /* drained before its hook was called */
+    atomic_store(&fake_driver.away, true);            /* nobody collects what the adder marks now */
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
     rig_turns(&rig, 200);
-    assert_i64_equal(rig.family->turn.held, 0);         /* the window's memory has gone back ... */
-    assert_i64_equal(rig.engine->collector.pending, 0); /* ... and no list names it any more */
+    assert_i64_equal(rig.family->turn.held, 0);         /* the window's memory is free again ... */
+    assert_i64_equal(rig.engine->collector.pending, 0); /* ... and no list has it any more */
     assert_i64_equal(atomic_load(&rig.engine->collector.marked), 0);
     atomic_store(&fake_driver.away, false);
     rig_turns(&rig, 5);
@@ -211,8 +176,8 @@ static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(voi
     check_stalled_marker("window_listed_not_pushed");
 }
 
-/* Goal: the ticket of tw_flush covers every window, also when adders go on marking in the one that is collected first
- * (trap E10). Method: two families owe; while the first is being collected, an add marks it again. */
+/* Goal: the ticket of tw_flush covers every window, even if adders keep marking the one that is collected first (trap
+ * E10). Method: two families have unsent counts; while the first is being collected, an add marks it again. */
 static struct rig *marking_rig;
 static void mark_again(void) {
     rig_add(marking_rig, 3, 1);
@@ -258,41 +223,41 @@ static int64_t collect_once(struct rig *rig) {
     return sum;
 }
 
-/* Goal: the ticket covers a delta whose marks were left to a second thread, which left the last of them to a third one
- * that began after the ticket, and stalls: the grace period waits for the second only.
- * Method: key 1's adder stalls before it pushes the chunk; the test adds to key 2 of that chunk; ticket; an adder in
- * another chunk stalls before it pushes the window; the first goes home and finds the window listed. */
-static void a_flush_does_not_rely_on_marks_of_who_came_after_it(void **state) {
+/* Goal: the ticket covers a delta whose marks were left to a second thread. That thread left the last mark to a third
+ * one, which began after the ticket and stalls: the grace period waits for the second thread only. Method: the adder of
+ * key 1 stalls before it pushes the chunk. The test adds to key 2 of that chunk and takes the ticket. An adder in
+ * another chunk stalls before it pushes the window. The first adder finishes and finds the window listed. */
+static void a_flush_does_not_rely_on_marks_of_threads_that_came_after_it(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig, true);
     for (uint32_t key = 0; key < 40; key++) rig_add(&rig, key, 1);
     assert_i64_equal(collect_once(&rig), 40);
-    struct errand second = {.stop_at = "chunk_listed_not_pushed", .family = rig.family, .key = 38, .delta = 1};
-    struct errand third = {.stop_at = "window_listed_not_pushed", .family = rig.family, .key = 0, .delta = 1};
-    send_out(&second);
+    struct job second = {.errand.stop_at = "chunk_listed_not_pushed", .family = rig.family, .key = 38, .delta = 1};
+    struct job third = {.errand.stop_at = "window_listed_not_pushed", .family = rig.family, .key = 0, .delta = 1};
+    errand_begin(&second.errand, run_job);
     rig_add(&rig, 39, 100);
     assert_i64_equal(collect_once(&rig), 0); /* the window is listed, the chunk is not */
     twi_port_collect_begin(rig.engine);
-    send_out(&third);
-    call_home(&second);
+    errand_begin(&third.errand, run_job);
+    errand_end(&second.errand);
     int64_t sum = 0;
     for (int round = 0; round < 10 && !twi_port_collect_is_done(rig.engine); round++) sum += collect_once(&rig);
     assert_true(twi_port_collect_is_done(rig.engine));
     assert_true(sum >= 101);
-    call_home(&third);
+    errand_end(&third.errand);
     assert_status(tw_close(rig.engine, 100), TW_OK);
 }
 
-/* Goal: a thread that has opened a window and stalls before it tells the wheel delays neither its hook nor its sending
- * for long. Method: it stops there, another counts in the window, the window ends. */
+/* Goal: a thread that has opened a window and stalls before it registers the window for roll-over delays neither its
+ * hook nor its sending for long. Method: it stops there, another thread counts in the window, the window ends. */
 static void an_opener_that_stalls_delays_no_window(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig, false);
     rig_turns(&rig, 1);
-    struct errand errand = {.stop_at = "window_entered_not_announced", .family = rig.family, .key = 1, .delta = 7};
-    send_out(&errand);
+    struct job job = {.errand.stop_at = "window_entered_not_announced", .family = rig.family, .key = 1, .delta = 7};
+    errand_begin(&job.errand, run_job);
     rig_add(&rig, 2, 5);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     for (int turn = 0; turn < 20; turn++) {
@@ -301,9 +266,9 @@ static void an_opener_that_stalls_delays_no_window(void **state) {
     }
     assert_i64_equal(rig.hook_calls, 1);
     assert_i64_equal(rig.hook_sum, 5);
-    call_home(&errand);
+    errand_end(&job.errand);
     rig_turns(&rig, 1);
-    assert_status(errand.status, TW_OK);
+    assert_status(job.status, TW_OK);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 20);
     assert_i64_equal(rig.hook_sum, 12);
@@ -311,8 +276,9 @@ static void an_opener_that_stalls_delays_no_window(void **state) {
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
-/* Goal: a walk that has looked which form its window has, and stalls before it says that it is in the table, finds the
- * table when it goes on, though the window was packed meanwhile; then the table goes. Method: it stops there. */
+/* Goal: a walk has looked which form its window has, and stalls before it announces that it reads the table. When it
+ * goes on it finds the table, although the window was packed meanwhile; afterwards the table is freed. Method: it stops
+ * there. */
 static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
     (void)state;
     struct rig rig;
@@ -327,21 +293,48 @@ static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
     int64_t sum = 0;
     for (uint32_t key = 0; key < 500; key++, sum += key)
         assert_status(tw_add(family, fake_key(&key), key + 1, NULL), TW_OK);
-    struct errand errand = {.stop_at = "each_form_chosen", .family = family, .walks = true};
-    send_out(&errand);
+    struct job job = {.errand.stop_at = "each_form_chosen", .family = family, .walks = true};
+    errand_begin(&job.errand, run_job);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 200);
     struct twi_generation *generation = twi_window_find(family, START_MS);
     assert_true(twi_generation_is_packed(generation));
     assert_true(atomic_load(&generation->chunks[0]) != 0);
-    call_home(&errand);
-    assert_status(errand.status, TW_OK);
-    assert_i64_equal(errand.sum, sum);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    assert_i64_equal(job.sum, sum);
     rig_turns(&rig, 20);
     assert_i64_equal(atomic_load(&generation->chunks[0]), 0);
-    errand.sum = 0;
-    assert_status(tw_each(family, START_MS, add_count, &errand.sum), TW_OK);
-    assert_i64_equal(errand.sum, sum);
+    job.sum = 0;
+    assert_status(tw_each(family, START_MS, add_count, &job.sum), TW_OK);
+    assert_i64_equal(job.sum, sum);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
+/* Goal: a walk has read the clock, and stalls until its window is dropped. It must not find an empty window then, which
+ * would be other figures than the hook saw. Method: it stops there. */
+static void a_walk_that_stalls_until_its_window_is_dropped_is_late(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "history";
+    options.window_ms = TW_SECOND;
+    options.history_ms = 5 * TW_SECOND;
+    tw_family *family;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
+    uint32_t key = 1;
+    assert_status(tw_add(family, fake_key(&key), 7, NULL), TW_OK);
+    struct job job = {.errand.stop_at = "walk_time_read", .family = family, .walks = true};
+    errand_begin(&job.errand, run_job);
+    for (int second = 0; second < 20; second++) {
+        fake_clock_advance_ms(&rig.clock, TW_SECOND);
+        rig_turns(&rig, 20);
+    }
+    assert_null(twi_window_find(family, START_MS));
+    errand_end(&job.errand);
+    assert_status(job.status, TW_ERR_LATE);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
@@ -352,7 +345,7 @@ static void win_the_race(void) {
     assert_status(tw_add(racing, fake_key(&raced_key), 1, NULL), TW_OK);
 }
 
-/* Adds a new key, whose record somebody else publishes first. */
+/* Adds a new key while another thread publishes a record of the same key first. */
 static void lose_a_race(tw_family *family, uint32_t key) {
     racing = family;
     raced_key = key;
@@ -363,8 +356,8 @@ static void lose_a_race(tw_family *family, uint32_t key) {
     assert_null(stop_at);
 }
 
-/* Goal: a record that lost a race to be published is used by a later insert, whatever its thread has lost elsewhere
- * since. Method: two families take turns to lose; both then hold what one holds that has never lost. */
+/* Goal: a record that lost a race to be published is used by a later insert, whatever else its thread has lost since.
+ * Method: two families take turns to lose; both then hold as much as one that has never lost. */
 static void records_that_lost_a_race_are_used_again(void **state) {
     (void)state;
     struct rig rig;
@@ -386,15 +379,16 @@ static void records_that_lost_a_race_are_used_again(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_that_was_found_and_then_dropped_is_not_opened_again),
+        cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
         cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_window_delays_no_window),
         cmocka_unit_test(a_flush_is_not_done_before_all_windows_were_collected),
-        cmocka_unit_test(a_flush_does_not_rely_on_marks_of_who_came_after_it),
+        cmocka_unit_test(a_flush_does_not_rely_on_marks_of_threads_that_came_after_it),
         cmocka_unit_test(an_opener_that_stalls_delays_no_window),
         cmocka_unit_test(a_walk_that_stalls_in_its_choice_keeps_the_table),
+        cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* stress.h -- what the stress programs share: a team of threads that begin together, and what they add.
- * For programs of this folder, each of which includes it once.
- * Always true: a failed expectation in a team's thread is noted, not thrown (cmocka's asserts belong to the test's own
- * thread), and team_join() fails for it. */
+/* stress.h -- what the stress programs share: a team of threads that begin together, and what they add. For programs of
+ * this folder; each includes it once.
+ * Always true: a failed expectation in a thread of the team is noted, not thrown (cmocka's asserts belong to the test's
+ * own thread), and makes team_join() fail. */
 #ifndef TEST_STRESS_H
 #define TEST_STRESS_H
 
@@ -19,7 +19,7 @@ struct member {
     unsigned index;
     pthread_t thread;
     struct test_prng prng;
-    int64_t sum; /* free for the work: mostly the deltas answered TW_OK */
+    int64_t sum; /* for the thread's function: mostly the sum of the deltas that returned TW_OK */
     int64_t other;
 };
 
@@ -34,7 +34,7 @@ struct team {
 
 static _Atomic(const char *) stress_failure;
 
-/* In any thread: notes the first thing that was not as it should be. */
+/* In any thread: notes the first expectation that failed. */
 #define expect(x) ((x) ? (void)0 : stress_note(#x))
 static inline void stress_note(const char *text) {
     const char *none = NULL;
@@ -63,7 +63,7 @@ static inline void team_start(struct team *team, unsigned count, void (*work)(st
     }
 }
 
-/* Waits for all; answers the sum of their sums. */
+/* Waits for all; returns the sum of their sums. */
 static inline int64_t team_join(struct team *team) {
     int64_t sum = 0;
     for (unsigned i = 0; i < team->count; i++) {
@@ -92,7 +92,7 @@ static inline tw_key number_key(const uint64_t *number) {
     return tw_bytes(number, sizeof *number);
 }
 
-/* What tw_each() shows: how many counters, their sum, and in `seen` how often each number below `numbers` came. */
+/* What tw_each() shows: the number of counters, their sum, and in `seen` how often each number below `numbers` came. */
 struct tally {
     int64_t counters, sum, overflow;
     uint8_t *seen;

@@ -1,8 +1,8 @@
 /* together.c -- everything at once in one process: growth, pins, batches, event times, roll-over, resets, limits,
- * walks, forks. Two engines, one that keeps its counts and one whose driver keeps books (tests/support/fake_driver.h),
- * each with its own thread; windows of a second on a clock that is moved on. What each piece does alone is in the other
- * programs of this folder; here they meet. Sums are exact at the end: of the windows told of, of the books, of the
- * units admitted. */
+ * walks, forks. There are two engines, each with a thread of its own: one keeps its counts, the other has a driver that
+ * keeps a ledger (tests/support/fake_driver.h). Windows of a second pass on a clock that the test moves. The other
+ * programs of this folder test each piece alone; here they meet. At the end the sums of the windows reported, of the
+ * ledger and of the units admitted are exact. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -21,7 +21,7 @@ struct field {
     tw_family *local, *synced, *limits;
     uint64_t windows;
     atomic_int stop;
-    uint64_t limits_used; /* keys of `limits` that somebody has asked for */
+    uint64_t limits_used; /* keys of `limits` that a thread has acquired */
     _Atomic int64_t admitted[LIMITS];
     /* of the hooks, each called by one thread at a time */
     int64_t told_local, told_synced;
@@ -105,7 +105,7 @@ static void note_event(int64_t at_ms, uint32_t key, int64_t delta, tw_status sta
     atomic_fetch_add(&field.synced_added, delta);
 }
 
-/* Event times, one by one and many at once, into the engine whose driver keeps books. */
+/* Adds by event time, one by one and many at once, to the engine whose driver keeps a ledger. */
 static void count_events(struct member *member) {
     uint32_t numbers[MANY];
     tw_key keys[MANY];
@@ -128,7 +128,7 @@ static void count_events(struct member *member) {
     }
 }
 
-/* New keys all the time, so that each window grows from little; pins and batches on keys that all share; resets of
+/* Adds new keys all the time, so that each window grows from small; pins and batches on shared keys, and resets of
  * them. */
 static void count_locally(struct member *member) {
     tw_pin *pins[4];
@@ -172,7 +172,7 @@ static void count_locally(struct member *member) {
     atomic_fetch_add(&field.local_added, sum);
 }
 
-/* One key after the other, until it is denied: exactly the limit is admitted of each. */
+/* Acquires one key after the other until it is denied: exactly the limit of each is admitted. */
 static void take(struct member *member) {
     (void)member;
     for (uint64_t number = 0; number < LIMITS && !atomic_load(&field.stop); number++) {
@@ -212,7 +212,7 @@ static void read_all(struct member *member) {
     }
 }
 
-/* A child begins at zero, and what it counts is its own. */
+/* A child begins at zero, and its counts are its own. */
 static void be_forked(struct member *member) {
     while (!atomic_load(&field.stop)) {
         pid_t pid = fork();
@@ -269,18 +269,18 @@ static void check_limits(void) {
     }
 }
 
-/* Goal: P1, P2, P3, P7 and exact limits while all of it goes on at once. Method: eight threads, and a ninth that forks
- * where no sanitizer is in the way; then both engines are closed and everything is added up. */
+/* Goal: P1, P2, P3, P7 and exact limits hold while all of it goes on at once. Method: eight threads, and a ninth that
+ * forks if no sanitizer runs; then both engines are closed and everything is added up. */
 static void all_of_it_at_once_adds_up(void **state) {
     (void)state;
     for (uint64_t left = test_scale(test_is_slow() ? 200 : 40), part; left != 0; left -= part) {
-        part = left < 60 ? left : 60; /* windows; then a new pair of engines */
+        part = left < 60 ? left : 60; /* so many windows; then a new pair of engines */
         field_open();
         field.windows = part;
         team_work(test_is_slow() ? 8 : 9, do_your_part, NULL);
         check_limits();
         for (int step = 0; step < 10; step++) {
-            fake_clock_advance_ms(&field.clock, 10); /* what the driver returned for later comes back */
+            fake_clock_advance_ms(&field.clock, 10); /* items that the driver returned for later come back */
             test_sleep_ms(2);
         }
         int64_t synced = atomic_load(&field.synced_added), local = atomic_load(&field.local_added);

@@ -6,6 +6,8 @@
 #include "tests/support/proxy.h"
 #include "tests/support/support.h"
 
+#include "engine/base/key_slot.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -30,6 +32,7 @@ struct plan {
     size_t at;
     const char *text;
     size_t text_size;
+    uint32_t slot;            /* of the first key, for PROXY_REDIRECT */
     bool is_batch, is_hidden; /* hidden: the proxy's own request; its reply goes nowhere */
     bool is_late;
 };
@@ -61,6 +64,10 @@ struct proxy {
     uint32_t chances[PROXY_FAULTS];
     char from[200], to[200];
     char only[64];
+    const char *map; /* NULL: CLUSTER SLOTS passes */
+    size_t map_size;
+    const char *const *redirects;
+    size_t redirect_count;
     struct bytes faulted; /* the last batch that had a fault, from its number of keys on */
     struct pair pairs[PAIRS_MAX];
     struct proxy_seen seen;
@@ -217,6 +224,20 @@ static void forward(struct pair *pair, const char *data, size_t size, const stru
     expect(pair, plan);
 }
 
+/* The request is not executed. PING takes its place, so that replies keep their order. */
+static void answer_here(struct pair *pair, const struct plan *plan) {
+    bytes_add(&pair->to_server, "PING\r\n", 6);
+    expect(pair, plan);
+}
+
+static void choose_redirect(struct proxy *proxy, const char *data, size_t size, struct plan *plan) {
+    size_t length, begins;
+    const char *word = word_of(data, size, 3, &length, &begins);
+    plan->slot = twi_key_slot_of(word, length);
+    if (plan->text == NULL && proxy->redirect_count == 0) abort(); /* a mistake of the test */
+    if (plan->text == NULL) plan->text = proxy->redirects[test_prng_below(&proxy->prng, proxy->redirect_count)];
+}
+
 static void take_batch(struct proxy *proxy, struct pair *pair, char *data, size_t size) {
     struct plan plan = plan_next(proxy);
     static const struct plan hidden = {.is_hidden = true};
@@ -245,19 +266,35 @@ static void take_batch(struct proxy *proxy, struct pair *pair, char *data, size_
         expect(pair, &hidden);
         forward(pair, data, size, &plan);
         break;
-    case PROXY_ANSWER:
-        bytes_add(&pair->to_server, "PING\r\n", 6); /* so that replies keep their order */
-        expect(pair, &plan);
+    case PROXY_REDIRECT:
+        choose_redirect(proxy, data, size, &plan);
+        answer_here(pair, &plan);
         break;
+    case PROXY_ANSWER: answer_here(pair, &plan); break;
     default: forward(pair, data, size, &plan); break;
     }
 }
 
-/* It is the only script with one key. */
+/* One key, tw:live. */
 static bool is_the_registry(const char *data, size_t size) {
     size_t length, begins;
     const char *word = word_of(data, size, 2, &length, &begins);
-    return length == 1 && word[0] == '1';
+    return length == 1 && word[0] == '1' && memmem(data, size, "tw:live", 7) != NULL;
+}
+
+static bool asks_for_the_map(const char *data, size_t size) {
+    static const char request[] = "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+    return size == sizeof request - 1 && memcmp(data, request, size) == 0;
+}
+
+static void take_map_request(struct proxy *proxy, struct pair *pair, const char *data, size_t size) {
+    struct plan plan = {.fault = PROXY_ANSWER, .text = proxy->map, .text_size = proxy->map_size};
+    static const struct plan plain = {0};
+    proxy->seen.maps++;
+    if (proxy->map != NULL)
+        answer_here(pair, &plan);
+    else
+        forward(pair, data, size, &plain);
 }
 
 static void take_requests(struct proxy *proxy, struct pair *pair) {
@@ -267,7 +304,9 @@ static void take_requests(struct proxy *proxy, struct pair *pair) {
         static const struct plan plain = {0};
         bool only_others =
             proxy->only[0] != '\0' && memmem(pair->in.data, size, proxy->only, strlen(proxy->only)) == NULL;
-        if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others && !is_the_registry(pair->in.data, size))
+        if (asks_for_the_map(pair->in.data, size))
+            take_map_request(proxy, pair, pair->in.data, size);
+        else if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others && !is_the_registry(pair->in.data, size))
             take_batch(proxy, pair, pair->in.data, size);
         else
             forward(pair, pair->in.data, size, &plain);
@@ -303,6 +342,16 @@ static void end_mute(struct pair *pair) {
     pair->mute = pair->ends = true;
 }
 
+static void give_redirect(struct pair *pair, const struct plan *plan) {
+    char text[256];
+    const char *at = strstr(plan->text, "%u");
+    if (at != NULL)
+        snprintf(text, sizeof text, "-%.*s%u%s\r\n", (int)(at - plan->text), plan->text, plan->slot, at + 2);
+    else
+        snprintf(text, sizeof text, "-%s\r\n", plan->text);
+    bytes_add(&pair->to_client, text, strlen(text));
+}
+
 static void give_reply(struct proxy *proxy, struct pair *pair, const char *data, size_t size, const struct plan *plan) {
     if (plan->is_batch) {
         proxy->seen.replies++;
@@ -325,6 +374,7 @@ static void give_reply(struct proxy *proxy, struct pair *pair, const char *data,
         pair->mute = true;
         break;
     case PROXY_ANSWER: bytes_add(&pair->to_client, plan->text, plan->text_size); break;
+    case PROXY_REDIRECT: give_redirect(pair, plan); break;
     case PROXY_RESET:
         pair->mute = true;
         close_client(proxy, pair, true);
@@ -564,6 +614,12 @@ void proxy_cut_all(struct proxy *proxy) {
     lock(proxy);
     proxy->cut = true; /* the thread closes them itself: it may be waiting on them */
     unlock(proxy);
+    for (bool is_done = false; !is_done;) {
+        test_sleep_ms(1);
+        pthread_mutex_lock(&proxy->mutex);
+        is_done = !proxy->cut;
+        pthread_mutex_unlock(&proxy->mutex);
+    }
 }
 
 void proxy_say(struct proxy *proxy, const char *text) {
@@ -582,6 +638,20 @@ void proxy_impersonate(struct proxy *proxy, const char *from, const char *to) {
     lock(proxy);
     snprintf(proxy->from, sizeof proxy->from, "%s", from != NULL ? from : "");
     snprintf(proxy->to, sizeof proxy->to, "%s", to != NULL ? to : "");
+    unlock(proxy);
+}
+
+void proxy_map(struct proxy *proxy, const char *reply, size_t size) {
+    lock(proxy);
+    proxy->map = reply;
+    proxy->map_size = size;
+    unlock(proxy);
+}
+
+void proxy_redirects(struct proxy *proxy, const char *const *texts, size_t count) {
+    lock(proxy);
+    proxy->redirects = texts;
+    proxy->redirect_count = count;
     unlock(proxy);
 }
 

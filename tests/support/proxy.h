@@ -24,6 +24,9 @@ enum proxy_fault {
     PROXY_HOLD,
     PROXY_RESET,     /* executed; RST in place of the reply */
     PROXY_RUN_FIRST, /* the inline command `text` runs just before it, unnoticed */
+    /* never executed; the error `text` comes as the reply, with the key slot of the request's first key for the first
+     * "%u" in it; and the connection goes on. NULL: one of proxy_redirects(), by chance */
+    PROXY_REDIRECT,
     PROXY_FAULTS
 };
 
@@ -52,6 +55,7 @@ struct proxy_seen {
     int64_t fault_ms, ended_ms;        /* test_mono_ms() of the last fault, and of the client's close after it */
     size_t request_bytes, reply_bytes; /* of the last batch that passed */
     char ledger[200];                  /* KEYS[1] of the last batch */
+    int64_t maps;                      /* CLUSTER SLOTS, also those that were answered here */
 };
 
 struct proxy; /* opaque; everything below may be called from any thread */
@@ -64,7 +68,7 @@ void proxy_order(struct proxy *proxy, const struct proxy_order *order); /* repla
 void proxy_chance(struct proxy *proxy, enum proxy_fault fault, uint32_t of_10000);
 void proxy_manner(struct proxy *proxy, enum proxy_manner manner);
 void proxy_lead_to(struct proxy *proxy, const struct redis_server *server); /* new connections go there */
-/* closes all connections without a message */
+/* Closes all connections without a message; returns when they are closed. */
 void proxy_cut_all(struct proxy *proxy);
 /* sends this to every client, unrequested */
 void proxy_say(struct proxy *proxy, const char *text);
@@ -73,6 +77,10 @@ void proxy_impersonate(struct proxy *proxy, const char *from, const char *to);
 /* From now on, only requests that contain this text count as batches, for orders, random faults and proxy_seen; NULL:
  * all. */
 void proxy_only(struct proxy *proxy, const char *text);
+/* From now on CLUSTER SLOTS is not executed: these bytes are the reply. They must outlive that. NULL: stops this. */
+void proxy_map(struct proxy *proxy, const char *reply, size_t size);
+/* What PROXY_REDIRECT draws from. The array must outlive the proxy. */
+void proxy_redirects(struct proxy *proxy, const char *const *texts, size_t count);
 struct proxy_seen proxy_look(struct proxy *proxy);
 
 #endif

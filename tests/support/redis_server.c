@@ -17,9 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SERVERS_MAX 8
+#define SERVERS_MAX 16
 #define START_MS 10000
 #define ARGUMENTS_MAX 64
+#define WORDS_MAX 256
 
 static struct redis_server *running[SERVERS_MAX];
 static pid_t owner;
@@ -81,16 +82,24 @@ void redis_server_require(void) {
 }
 
 static void become_server(struct redis_server *server, pid_t parent) {
-    char port[16], log[128];
+    char port[16], tls_port[16], log[128];
     snprintf(port, sizeof port, "%d", server->port);
+    snprintf(tls_port, sizeof tls_port, "%d", server->tls_port);
     snprintf(log, sizeof log, "%s/redis.log", server->folder);
-    const char *arguments[ARGUMENTS_MAX] = {
-        "redis-server", "--port",      port,           "--bind",    "127.0.0.1", "--unixsocket",
-        server->socket, "--dir",       server->folder, "--save",    "",          "--appendonly",
-        "no",           "--daemonize", "no",           "--logfile", log,
-    };
-    size_t count = 0;
-    while (arguments[count] != NULL) count++;
+    const char *common[] = {"--port", port,           "--bind",      "127.0.0.1", "--unixsocket", server->socket,
+                            "--dir",  server->folder, "--daemonize", "no",        "--logfile",    log};
+    const char *alone[] = {"--save", "", "--appendonly", "no"};
+    const char *arguments[ARGUMENTS_MAX] = {"redis-server"};
+    size_t count = 1;
+    bool is_sentinel = server->config[0] != '\0';
+    if (is_sentinel) arguments[count++] = server->config, arguments[count++] = "--sentinel";
+    for (size_t index = 0; index < sizeof common / sizeof *common; index++) arguments[count++] = common[index];
+    for (size_t index = 0; !is_sentinel && index < sizeof alone / sizeof *alone; index++)
+        arguments[count++] = alone[index];
+    if (server->tls_port != 0) { /* a server that was built without TLS does not know the word */
+        arguments[count++] = "--tls-port";
+        arguments[count++] = tls_port;
+    }
     for (size_t index = 0; server->extra != NULL && server->extra[index] != NULL && count < ARGUMENTS_MAX - 1;
          index++) {
         arguments[count++] = server->extra[index];
@@ -130,7 +139,7 @@ static void launch(struct redis_server *server) {
     if (!try_launch(server)) fail_msg("redis-server does not answer; its log is %s/redis.log", server->folder);
 }
 
-static int free_port(void) {
+int redis_server_free_port(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -157,14 +166,43 @@ void redis_server_start(struct redis_server *server, const char *const *extra) {
     launch(server);
 }
 
-/* A port that was free a moment ago may be in use by now. */
-void redis_server_start_tcp(struct redis_server *server, const char *const *extra) {
-    prepare(server, extra);
-    for (int tries = 0; tries < 5; tries++) {
-        server->port = free_port();
+/* A port that was free a moment ago may be in use by now. A node of a cluster also listens at its port plus 10,000:
+ * that may be in use, or no port at all. */
+static void launch_tcp(struct redis_server *server, bool with_tls) {
+    for (int tries = 0; tries < 20; tries++) {
+        server->port = redis_server_free_port();
+        if (with_tls) server->tls_port = redis_server_free_port();
         if (try_launch(server)) return;
     }
     fail_msg("redis-server does not answer; its log is %s/redis.log", server->folder);
+}
+
+void redis_server_start_tcp(struct redis_server *server, const char *const *extra) {
+    prepare(server, extra);
+    launch_tcp(server, false);
+}
+
+void redis_server_start_tls(struct redis_server *server, const char *const *extra) {
+    prepare(server, extra);
+    launch_tcp(server, true);
+}
+
+bool redis_server_start_sentinel(struct redis_server *server, int port, const char *lines) {
+    prepare(server, NULL);
+    server->port = port;
+    snprintf(server->config, sizeof server->config, "%s/sentinel.conf", server->folder);
+    FILE *file = fopen(server->config, "we");
+    if (file == NULL || fputs(lines, file) < 0 || fclose(file) != 0) fail_msg("sentinel.conf: %s", strerror(errno));
+    return try_launch(server);
+}
+
+bool redis_server_start_at(struct redis_server *server, int port, int tls_port, const char *const *extra) {
+    prepare(server, extra);
+    server->port = port;
+    server->tls_port = tls_port;
+    if (try_launch(server)) return true;
+    redis_server_destroy(server);
+    return false;
 }
 
 void redis_server_stop(struct redis_server *server) {
@@ -212,7 +250,7 @@ static FILE *connect_to(const struct redis_server *server) {
     if (fd < 0) return NULL;
     struct timeval patience = {.tv_sec = 10};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    FILE *stream = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fdopen(fd, "r+") : NULL;
+    FILE *stream = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fdopen(fd, "r") : NULL;
     if (stream == NULL) close(fd);
     return stream;
 }
@@ -254,34 +292,51 @@ static bool read_reply(FILE *stream, struct answer *answer) {
     return true;
 }
 
-static bool send_words(FILE *stream, va_list words) {
-    va_list again;
-    va_copy(again, words);
-    int count = 0;
-    while (va_arg(again, const char *) != NULL) count++;
-    va_end(again);
-    fprintf(stream, "*%d\r\n", count);
-    for (const char *word; (word = va_arg(words, const char *)) != NULL;) {
-        fprintf(stream, "$%zu\r\n%s\r\n", strlen(word), word);
-    }
-    return fflush(stream) == 0;
+/* A server that is ending has closed its side: fflush() would then end this process by SIGPIPE. */
+static bool send_words(FILE *stream, const char *const *words, size_t count) {
+    char *bytes = NULL;
+    size_t size = 0, sent = 0;
+    FILE *request = open_memstream(&bytes, &size);
+    if (request == NULL) fail_msg("out of memory");
+    fprintf(request, "*%zu\r\n", count);
+    for (size_t i = 0; i < count; i++) fprintf(request, "$%zu\r\n%s\r\n", strlen(words[i]), words[i]);
+    fclose(request);
+    for (ssize_t part; sent < size && (part = send(fileno(stream), bytes + sent, size - sent, MSG_NOSIGNAL)) > 0;)
+        sent += (size_t)part;
+    free(bytes);
+    return sent == size;
 }
 
 /* Returns "" also if the connection failed: callers that care check for the reply that they expect. */
-const char *redis_server_ask(struct redis_server *server, ...) {
+const char *redis_server_ask_words(struct redis_server *server, const char *const *words, size_t count) {
     static struct answer answer;
     answer.size = 0;
     answer.text[0] = '\0';
     FILE *stream = connect_to(server);
     if (stream == NULL) return "";
-    va_list words;
-    va_start(words, server);
-    bool sent = send_words(stream, words);
-    va_end(words);
-    fseek(stream, 0, SEEK_CUR); /* C requires this between writing and reading; on a socket it does nothing */
+    if (server->asking) { /* its reply is read first: the next one is the answer */
+        (void)send_words(stream, (const char *const[]){"ASKING"}, 1);
+        (void)read_reply(stream, &answer);
+        answer.size = 0;
+        answer.text[0] = '\0';
+    }
+    bool sent = send_words(stream, words, count);
     bool whole = sent && read_reply(stream, &answer);
     fclose(stream);
     return whole ? answer.text : "";
+}
+
+const char *redis_server_ask(struct redis_server *server, ...) {
+    const char *array[WORDS_MAX];
+    size_t count = 0;
+    va_list words;
+    va_start(words, server);
+    for (const char *word; (word = va_arg(words, const char *)) != NULL;) {
+        if (count == WORDS_MAX) fail_msg("more than %d words", WORDS_MAX);
+        array[count++] = word;
+    }
+    va_end(words);
+    return redis_server_ask_words(server, array, count);
 }
 
 int64_t redis_server_get(struct redis_server *server, const char *key) {

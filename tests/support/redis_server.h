@@ -13,7 +13,10 @@ struct redis_server {
     char socket[96];
     char url[128];            /* unix://... for tw_options.redis_url */
     int port;                 /* 0: unix socket only */
+    int tls_port;             /* 0: none */
     pid_t pid;                /* 0: not running */
+    bool asking;              /* redis_server_ask() sends ASKING first: a slot that is on its way here is served */
+    char config[128];         /* a sentinel: its configuration file; "": no sentinel */
     const char *const *extra; /* further arguments of redis-server, NULL-terminated; kept for restarts */
 };
 
@@ -24,6 +27,15 @@ void redis_server_require(void);
 void redis_server_start(struct redis_server *server, const char *const *extra);
 /* The same, listening also on a free loopback port (server->port). */
 void redis_server_start_tcp(struct redis_server *server, const char *const *extra);
+/* The same with another port where TLS is spoken (server->tls_port): `extra` has "--tls-cert-file" and its kin. */
+void redis_server_start_tls(struct redis_server *server, const char *const *extra);
+/* A sentinel on that loopback port, with these lines of configuration. False: it does not answer, for example because
+ * the port is in use. */
+bool redis_server_start_sentinel(struct redis_server *server, int port, const char *lines);
+int redis_server_free_port(void); /* a loopback port that is free now */
+/* The same on these ports (tls_port 0: no TLS). False: it does not come up there, so a port may be in use; nothing is
+ * left of it. */
+bool redis_server_start_at(struct redis_server *server, int port, int tls_port, const char *const *extra);
 void redis_server_stop(struct redis_server *server);    /* SHUTDOWN (saves if it is configured to); data stays */
 void redis_server_kill(struct redis_server *server);    /* kill -9; data stays */
 void redis_server_restart(struct redis_server *server); /* starts again over the same data, same socket and port */
@@ -34,6 +46,8 @@ void redis_server_destroy(struct redis_server *server); /* kills it and removes 
 /* Runs one command (words, NULL-terminated) on a connection of its own. Returns the reply as text: lines for array
  * elements, "" for nil, "ERR ..." for errors. Static storage, valid until the next call; not for several threads. */
 const char *redis_server_ask(struct redis_server *server, ...) __attribute__((sentinel));
+/* The same with the words in an array. */
+const char *redis_server_ask_words(struct redis_server *server, const char *const *words, size_t count);
 int64_t redis_server_get(struct redis_server *server, const char *key); /* GET as a number; 0 for a missing key */
 
 #endif

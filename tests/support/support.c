@@ -181,6 +181,12 @@ void test_skip_program(const char *reason) {
     exit(tap ? 0 : 77);
 }
 
+void test_skip_alone(void) {
+#ifdef __SANITIZE_THREAD__
+    test_skip_program("one thread, which has nobody to race with");
+#endif
+}
+
 void test_left_out(const char *test, const char *why) {
     printf("# left out: %s: %s\n", test, why);
     fflush(stdout);

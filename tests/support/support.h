@@ -53,6 +53,9 @@ bool test_is_slow(void);
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
 
+/* Under ThreadSanitizer: test_skip_program(). For long programs of one thread, which has nobody to race with. */
+void test_skip_alone(void);
+
 /* Reports that this test, or a part of it, does not run here, and why. scripts/count_tests.py counts it as skipped,
  * never as passed. The caller returns, or continues with the rest. The line has the name of the test: a function shared
  * by several tests passes the name on. */

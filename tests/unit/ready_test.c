@@ -136,7 +136,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
         rig.options.engines_expected = expected;
         rig_start(&rig);
         tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-        twi_port_outage(rig.engine, rig.engine->turn.mono_ms);
+        twi_port_outage(rig.engine, 0, rig.engine->turn.mono_ms);
         assert_i64_equal(admitted_of(family, "k", 20000), 156);
         rig_pass(&rig, 1000);
         assert_i64_equal(admitted_of(family, "k", 20000), (expected == 0 ? 20000 : 5000) - 156);

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 struct text {
-    char bytes[65536];
+    char bytes[1 << 17];
     size_t size;
     size_t pieces;
     size_t pieces_max;

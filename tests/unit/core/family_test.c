@@ -109,8 +109,8 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
     assert_status(tw_add(family, tw_str("b"), 1, NULL), TW_ERR_FULL);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);
     assert_status(tw_add_at(family, tw_str("a"), 1, RIG_START_MS, NULL), TW_OK);
-    const char *fields[] = {"name", "window", "window_ms", "utc_offset_ms", "week_start", "redis_key"};
-    for (int i = 0; i < 6; i++) {
+    const char *fields[] = {"name", "window", "window_ms", "utc_offset_ms", "week_start", "redis_key", "redis_tags"};
+    for (int i = 0; i < 7; i++) {
         tw_family_options other = options;
         if (i == 0) other.name = "g";
         if (i == 1) other.window = TW_WINDOW_FROM_FIRST, other.lateness_ms = 0;
@@ -118,6 +118,7 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
         if (i == 3) other.utc_offset_ms = TW_HOUR;
         if (i == 4) other.week_start = 1;
         if (i == 5) other.redis_key = "%n:%k:%Y%m%d%H%M";
+        if (i == 6) other.redis_tags = 64;
         other.keys_max = 100;
         other.error_text = error;
         other.error_size = sizeof error;

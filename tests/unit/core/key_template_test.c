@@ -3,8 +3,10 @@
  * neighbours. */
 #include "tests/support/support.h"
 
+#include "engine/base/key_slot.h"
 #include "engine/core/key_template.h"
 
+#include <fnmatch.h>
 #include <time.h>
 
 static const struct twi_window_rule hourly = {.window = TW_WINDOW_ALIGNED, .window_ms = TW_HOUR};
@@ -24,7 +26,8 @@ static const char *rendered(const struct twi_key_template *template, tw_key key,
 static void assert_accepted(struct twi_key_template *template, const char *text, const char *prefix,
                             const struct twi_window_rule *rule) {
     char error[200] = "";
-    if (twi_key_template_parse(template, text, "views", prefix, rule, error, sizeof error) == TW_OK) return;
+    if (twi_key_template_parse(template, text, "views", prefix, 128, NULL, rule, NULL, error, sizeof error) == TW_OK)
+        return;
     fail_msg("%s: %s", text != NULL ? text : "(default)", error);
 }
 
@@ -32,12 +35,15 @@ static void assert_refused(const char *text, const char *prefix, const struct tw
                            const char *reason) {
     struct twi_key_template template;
     char error[200] = "";
-    assert_status(twi_key_template_parse(&template, text, "views", prefix, rule, error, sizeof error), TW_ERR_OPTIONS);
+    assert_status(twi_key_template_parse(&template, text, "views", prefix, 128, NULL, rule, NULL, error, sizeof error),
+                  TW_ERR_OPTIONS);
     assert_memory_equal(error, "redis_key: ", 11);
     if (strstr(error, reason) == NULL) fail_msg("%s: \"%s\" does not say \"%s\"", text, error, reason);
-    assert_status(twi_key_template_parse(&template, text, "views", prefix, rule, NULL, 0), TW_ERR_OPTIONS);
+    assert_status(twi_key_template_parse(&template, text, "views", prefix, 128, NULL, rule, NULL, NULL, 0),
+                  TW_ERR_OPTIONS);
     char small[5] = "xxxx";
-    assert_status(twi_key_template_parse(&template, text, "views", prefix, rule, small, sizeof small), TW_ERR_OPTIONS);
+    assert_status(twi_key_template_parse(&template, text, "views", prefix, 128, NULL, rule, NULL, small, sizeof small),
+                  TW_ERR_OPTIONS);
     assert_string_equal(small, "redi");
 }
 
@@ -126,6 +132,68 @@ static void overflow_counters_have_names_of_the_engine(void **state) {
     assert_memory_equal(out, "p:tw:overflow:views::1970010100", size);
 }
 
+/* ---- hashes and sorted sets -------------------------------------------------------------------------------------- */
+
+static const struct twi_redis_shape hash = {TW_REDIS_HASH, '|'}, zset = {TW_REDIS_ZSET, '\0'};
+
+static void parse_shaped(struct twi_key_template *template, const char *text, const struct twi_redis_shape *shape,
+                         const uint32_t *shorts) {
+    assert_status(twi_key_template_parse(template, text, "views", NULL, 16, shorts, &hourly, shape, NULL, 0), TW_OK);
+}
+
+/* Goal: a hash's name has the subject, whatever the field is; a sorted set's name has no key; with a tag, all fields of
+ * a subject are of one group. Overflow counters, patterns and own names follow. */
+static void a_shape_decides_what_of_the_key_is_in_the_name(void **state) {
+    (void)state;
+    struct twi_key_template template;
+    char glob[TWI_KEY_TEMPLATE_GLOB_MAX], out[TWI_REDIS_KEY_MAX];
+    const uint32_t *shorts = twi_key_slot_shorts();
+    parse_shaped(&template, NULL, &hash, NULL);
+    assert_string_equal(rendered(&template, tw_str("a|b|likes"), 0), "views:a|b:1970010100");
+    assert_string_equal(rendered(&template, tw_str("a|b|"), 0), "views:a|b|:1970010100"); /* no key: all is subject */
+    assert_string_equal(rendered(&template, tw_str(""), 0), "views::1970010100");
+    parse_shaped(&template, "%Y%m%d%H%k.%n", &hash, NULL);
+    assert_string_equal(rendered(&template, tw_str("a|b"), TW_HOUR), "1970010101a.views");
+    parse_shaped(&template, NULL, &hash, shorts);
+    assert_int_equal(twi_key_template_group(&template, tw_str("a|b")),
+                     twi_key_template_group(&template, tw_str("a|c")));
+    assert_int_equal(twi_key_template_group(&template, tw_str("a|b")), twi_key_slot_crc16("a", 1) % 16);
+    parse_shaped(&template, NULL, &zset, NULL);
+    assert_string_equal(rendered(&template, tw_str("a|b"), TW_HOUR), "views:1970010101");
+    twi_key_template_glob(&template, "", glob);
+    assert_string_equal(glob, "views:\?\?\?\?\?\?\?\?\?\?");
+    size_t size = twi_key_template_render_overflow(&template, 0, out);
+    assert_memory_equal(out, "tw:overflow:views:1970010100", size);
+    parse_shaped(&template, NULL, &zset, shorts); /* no tag: the name decides the slot */
+    assert_string_equal(rendered(&template, tw_str("a"), 0), "views:1970010100");
+}
+
+static void a_sorted_set_takes_no_key_and_no_tag(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"%n:%k:%Y%m%d%H", "%k"}, {"%n:{%t}:%Y%m%d%H", "%t"}, {"%n", "%Y is missing"}, {"", "empty"}};
+    struct twi_key_template template;
+    char error[200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_status(twi_key_template_parse(&template, cases[i].text, "views", NULL, 128, NULL, &hourly, &zset, error,
+                                             sizeof error),
+                      TW_ERR_OPTIONS);
+        assert_memory_equal(error, "redis_key: ", 11);
+        assert_non_null(strstr(error, cases[i].says));
+    }
+}
+
+/* Goal: of the key of a hash, the subject may make a reserved name. */
+static void a_subject_that_would_make_a_reserved_name_is_found(void **state) {
+    (void)state;
+    struct twi_key_template template;
+    parse_shaped(&template, "%k:%Y%m%d%H", &hash, NULL);
+    assert_true(twi_key_template_key_is_reserved(&template, tw_str("tw:x|f")));
+    assert_true(twi_key_template_key_is_reserved(&template, tw_str("tw|f")));
+    assert_false(twi_key_template_key_is_reserved(&template, tw_str("t|w:f")));
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void templates_that_make_no_sense_are_refused_by_name(void **state) {
@@ -135,7 +203,7 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
     assert_refused("%%k:%Y%m%d%H", NULL, &hourly, "%k is missing");
     assert_refused("%k:%k:%Y%m%d%H", NULL, &hourly, "%k twice");
     assert_refused("%k:%y%m%d%H", NULL, &hourly, "%y means nothing");
-    assert_refused("%k:%t", NULL, &hourly, "%t means nothing");
+    assert_refused("%k:%T", NULL, &hourly, "%T means nothing");
     assert_refused("%k:%\x01", NULL, &hourly, "means nothing");
     assert_refused("%k:%\xff", NULL, &hourly, "means nothing");
     assert_refused("%k:%Y%m%d%H%", NULL, &hourly, "at the end");
@@ -143,10 +211,33 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
     assert_refused("tw:%k:%Y%m%d%H", "p:", &hourly, "reserved");
     struct twi_key_template template;
     char error[100];
-    assert_status(twi_key_template_parse(&template, NULL, "tw", NULL, &hourly, error, sizeof error), TW_ERR_OPTIONS);
+    assert_status(twi_key_template_parse(&template, NULL, "tw", NULL, 128, NULL, &hourly, NULL, error, sizeof error),
+                  TW_ERR_OPTIONS);
     assert_non_null(strstr(error, "reserved"));
     assert_accepted(&template, "%k:%Y%m%d%H",
                     "tw:", &hourly); /* a prefix of the user's: the names behind it are what is guarded */
+}
+
+/* The names beside a counter are in its slot, whether it has a tag or not. */
+static void a_cluster_has_another_default_and_own_names_in_the_slot(void **state) {
+    (void)state;
+    const uint32_t *shorts = twi_key_slot_shorts();
+    struct twi_key_template template;
+    char name[TWI_REDIS_KEY_MAX], own[TWI_REDIS_KEY_MAX + 24];
+    for (int tagged = 0; tagged < 2; tagged++) {
+        assert_status(twi_key_template_parse(&template, tagged ? NULL : "%n:%k:%Y%m%d%H", "views", NULL, 128, shorts,
+                                             &hourly, NULL, NULL, 0),
+                      TW_OK);
+        size_t size = twi_key_template_render(&template, tw_str("page"), 0, name);
+        assert_int_equal(memchr(name, '{', size) != NULL, tagged);
+        size_t own_size = twi_key_template_own(&template, "lease", name, size, own);
+        assert_int_equal(twi_key_slot_of(own, own_size), twi_key_slot_of(name, size));
+    }
+    char expected[64];
+    unsigned tag = twi_key_slot_tags(128)[twi_key_slot_crc16("page", 4) % 128];
+    int size = snprintf(expected, sizeof expected, "views:{%u}:page:1970010100", tag);
+    assert_int_equal(twi_key_template_render(&template, tw_str("page"), 0, name), size);
+    assert_memory_equal(name, expected, (size_t)size);
 }
 
 static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
@@ -273,7 +364,8 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
                 if (fields >> field & 1) strcat(text, sequences[field]);
             }
             struct twi_key_template template;
-            if (twi_key_template_parse(&template, text, "views", NULL, &rule, NULL, 0) != TW_OK) continue;
+            if (twi_key_template_parse(&template, text, "views", NULL, 128, NULL, &rule, NULL, NULL, 0) != TW_OK)
+                continue;
             for (int run = 0; run < 8; run++) {
                 int64_t from_ms = run == 0 ? INT64_C(1704067200000) - 5 * TW_DAY /* before 2024-01-01 */
                                            : test_prng_between(&prng, 0, 20000 * TW_DAY);
@@ -284,7 +376,7 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
 }
 
 /* Goal: two templates said to be apart never give one name; said to meet, they can. Method: small alphabets, so that
- * equal names are frequent; all keys of up to three bytes. */
+ * equal names are frequent; all keys of up to five bytes; now and then the name of a sorted set, which has no key. */
 static void templates_that_are_said_to_be_apart_never_meet(void **state) {
     (void)state;
     struct test_prng prng;
@@ -295,12 +387,17 @@ static void templates_that_are_said_to_be_apart_never_meet(void **state) {
         struct twi_key_template templates[2];
         for (int side = 0; side < 2; side++) {
             char text[16] = "";
+            bool is_zset = test_prng_chance(&prng, 1, 4);
+            const struct twi_redis_shape shape = {is_zset ? TW_REDIS_ZSET : TW_REDIS_STRING, '\0'};
+            if (is_zset) strcat(text, "a");
             for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--)
                 strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
-            strcat(text, "%k");
+            if (!is_zset) strcat(text, "%k");
             for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--)
                 strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
-            assert_accepted(&templates[side], text, NULL, &forever);
+            assert_status(
+                twi_key_template_parse(&templates[side], text, "views", NULL, 128, NULL, &forever, &shape, NULL, 0),
+                TW_OK);
         }
         bool meet = false;
         char names[2][64];
@@ -345,14 +442,203 @@ static void templates_of_two_families_are_told_apart(void **state) {
     }
 }
 
+/* ---- hash tags --------------------------------------------------------------------------------------------------- */
+
+/* The name by the template's text, letter by letter, as the header describes it; of 128 groups. */
+static const char *as_described(const char *text, const char *prefix, const char *key, const struct tm *start) {
+    static char out[4096];
+    size_t used = (size_t)sprintf(out, "%s", prefix);
+    for (; *text != '\0'; text++) {
+        char *end = out + used, field[] = {'%', text[1], '\0'};
+        if (*text != '%') {
+            used += (size_t)sprintf(end, "%c", *text);
+            continue;
+        }
+        text++;
+        if (*text == 'k')
+            used += (size_t)sprintf(end, "%s", key);
+        else if (*text == 'n')
+            used += (size_t)sprintf(end, "views");
+        else if (*text == 't')
+            used += (size_t)sprintf(end, "%u", twi_key_slot_tags(128)[twi_key_slot_crc16(key, strlen(key)) % 128]);
+        else
+            used += strftime(end, 16, field, start);
+    }
+    return out;
+}
+
+/* Goal: names without a tag are what they always were, and a tag adds its digits and nothing else. */
+static void names_are_as_their_template_reads(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "%n:%k:%Y%m%d%H",  "%Y%m%d%H:%k",         "%k%Y%m%d%H",     "{%k}:%Y%m%d%H%%",   "a{b}%n%k:%d.%m.%Y %H:%M:%S",
+        "{%t}%k:%Y%m%d%H", "%n:{%t}:%k:%Y%m%d%H", "%Y%m{%t}%d%H%k", "%Y%m%d%H{%t}:%k%S", "}{%t}%Y%k%m%d%H"};
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (int round = 0; round < 4000; round++) {
+        struct twi_key_template template;
+        const char *text = texts[round % (sizeof texts / sizeof *texts)],
+                   *prefix = test_prng_below(&prng, 2) ? "p:" : "";
+        time_t start = (time_t)test_prng_below(&prng, INT64_C(4000000000)) / 3600 * 3600;
+        struct tm civil;
+        char key[16], frame[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX], name[TWI_REDIS_KEY_MAX];
+        snprintf(key, sizeof key, "%.*s", (int)test_prng_below(&prng, 9), &"{k}ey 12}"[test_prng_below(&prng, 8)]);
+        assert_accepted(&template, text, prefix, &hourly);
+        const char *want = as_described(text, prefix, key, gmtime_r(&start, &civil));
+        assert_string_equal(rendered(&template, tw_str(key), start * 1000), want);
+        twi_key_template_stamp(&template, start * 1000, frame);
+        assert_int_equal(twi_key_template_render_stamped(&template, frame, tw_str(key), name), strlen(want));
+        assert_memory_equal(name, want, strlen(want));
+    }
+}
+
+static void a_tag_puts_the_name_into_its_groups_slots(void **state) {
+    (void)state;
+    static const uint32_t counts[] = {1, 2, 128, 1024};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int number = 0; number < 500; number++) {
+            struct twi_key_template template;
+            char key[16];
+            size_t size = (size_t)snprintf(key, sizeof key, "}{k%d}", number);
+            assert_status(twi_key_template_parse(&template, "%n:{%t}%k:%Y%m%d%H", "views", "p", counts[i], NULL,
+                                                 &hourly, NULL, NULL, 0),
+                          TW_OK);
+            const char *name = rendered(&template, tw_bytes(key, size), 0);
+            assert_int_equal(twi_key_slot_of(name, strlen(name)) / (TWI_KEY_SLOTS / counts[i]),
+                             twi_key_slot_crc16(key, size) % counts[i]);
+        }
+}
+
+static void a_tag_that_a_cluster_would_not_see_is_refused(void **state) {
+    (void)state;
+    assert_refused("{%t}{%t}%k:%Y%m%d%H", NULL, &hourly, "%t twice");
+    assert_refused("%k{%t}:%Y%m%d%H", NULL, &hourly, "%t behind %k");
+    assert_refused("%t:%k:%Y%m%d%H", NULL, &hourly, "braces of its own");
+    assert_refused("{%t:%k}:%Y%m%d%H", NULL, &hourly, "braces of its own");
+    assert_refused("{a%t}:%k:%Y%m%d%H", NULL, &hourly, "braces of its own");
+    assert_refused("{%t", NULL, &hourly, "braces of its own");
+    assert_refused("{}{%t}%k:%Y%m%d%H", NULL, &hourly, "before {%t}");
+    assert_refused("{%Y}{%t}%k:%m%d%H", NULL, &hourly, "before {%t}");
+    assert_refused("%n:{%t}%k:%Y%m%d%H", "my{", &hourly, "redis_prefix");
+    assert_refused("tw:{%t}%k:%Y%m%d%H", NULL, &hourly, "reserved");
+}
+
+static void a_tag_counts_among_the_longest_names_bytes(void **state) {
+    (void)state;
+    struct twi_key_template template;
+    char text[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 20], key[TW_KEY_SIZE_MAX], out[TWI_REDIS_KEY_MAX];
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
+    memset(text, 'a', sizeof text);
+    memset(key, 'k', sizeof key);
+    memcpy(text, "{%t}", 4);
+    strcpy(text + TWI_KEY_TEMPLATE_FRAME_BYTES_MAX - 2, "%k"); /* 2 bytes for %t, which are 4 at most */
+    assert_accepted(&template, text, NULL, &forever);
+    assert_true(twi_key_template_render(&template, tw_bytes(key, sizeof key), 0, out) <= TWI_REDIS_KEY_MAX);
+    assert_refused(text, "1", &forever, "longer than 1024 bytes");
+    memset(text, 'a', sizeof text);
+    strcpy(text + TWI_KEY_TEMPLATE_FRAME_BYTES_MAX - 5, "{%t}%k");
+    assert_refused(text, NULL, &forever, "longer than 1024 bytes");
+}
+
+static void the_pattern_of_a_family_matches_its_names(void **state) {
+    (void)state;
+    static const char *const texts[] = {"%n:%k:%Y%m%d%H", "a*[b]?\\{%t}%Y:%k:%m%d%H", "{%t}%k:%Y%m%d%H",
+                                        "{x}%k%Y%m%d%H*"};
+    char glob[TWI_KEY_TEMPLATE_GLOB_MAX], own[TWI_OWN_NAME_MAX + 1];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct twi_key_template template;
+        assert_accepted(&template, texts[i], "p*:", &hourly);
+        for (int number = 0; number < 100; number++) {
+            char key[16];
+            snprintf(key, sizeof key, "k%d", number);
+            const char *name = rendered(&template, plain(key), number * TW_DAY);
+            twi_key_template_glob(&template, "", glob);
+            if (fnmatch(glob, name, 0) != 0) fail_msg("%s does not match %s", glob, name);
+            own[twi_key_template_own(&template, "lease", name, strlen(name), own)] = '\0';
+            twi_key_template_glob(&template, "tw:lease:", glob);
+            if (fnmatch(glob, own, 0) != 0) fail_msg("%s does not match %s", glob, own);
+            assert_int_not_equal(fnmatch(glob, name, 0), 0);
+        }
+    }
+}
+
+static void own_names_lie_beside_their_counter(void **state) {
+    (void)state;
+    static const char *const texts[] = {"%n:%k:%Y%m%d%H", "%n:{%t}:%k:%Y%m%d%H", "{x}%k:%Y%m%d%H", "{}%k:%Y%m%d%H"};
+    const uint32_t *shorts = twi_key_slot_shorts();
+    char own[TWI_OWN_NAME_MAX];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        for (int number = 0; number < 200; number++) {
+            struct twi_key_template template;
+            char key[16];
+            snprintf(key, sizeof key, "%s%d}", number % 2 ? "k{" : "k", number);
+            assert_accepted(&template, texts[i], "p:", &hourly);
+            const char *name = rendered(&template, plain(key), 0);
+            size_t plain_size = twi_key_template_own(&template, "stock", name, strlen(name), own);
+            assert_int_equal(plain_size, strlen(name) + strlen("tw:stock:"));
+            assert_memory_equal(own, "p:tw:stock:", 11);
+            assert_memory_equal(own + 11, name + 2, strlen(name) - 2);
+            template.shorts = shorts;
+            size_t size = twi_key_template_own(&template, "stock", name, strlen(name), own);
+            assert_true(size <= sizeof own);
+            assert_int_equal(twi_key_slot_of(own, size), twi_key_slot_of(name, strlen(name)));
+            if (i == 1 || i == 2) assert_int_equal(size, plain_size);
+        }
+}
+
+/* Goal: as templates_that_are_said_to_be_apart_never_meet, with tags. One direction only: a tag is taken as any
+ * digits. */
+static void tagged_templates_that_are_said_to_be_apart_never_meet(void **state) {
+    (void)state;
+    static const char *const heads[] = {"",    "{",     "{1",    "{10}", "{1}",   "a",     "1",   "{%t}",
+                                        "{0}", "{%t}1", "{%t}a", "{0}1", "a{%t}", "{%t}{", "{1a", "{}"};
+    enum { HEADS = sizeof heads / sizeof *heads, KEYS = 6 + 36 + 216 };
+    static const char letters[] = "{}01a%";
+    static char names[2][KEYS][24];
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
+    size_t apart = 0;
+    for (size_t pair = 0; pair < HEADS * HEADS; pair++) {
+        struct twi_key_template templates[2];
+        for (int side = 0; side < 2; side++) {
+            char text[24];
+            snprintf(text, sizeof text, "%s%%k", heads[side == 0 ? pair / HEADS : pair % HEADS]);
+            assert_status(twi_key_template_parse(&templates[side], text, "f", NULL, 16, NULL, &forever, NULL, NULL, 0),
+                          TW_OK);
+            for (unsigned i = 0; i < KEYS; i++) {
+                unsigned size = i < 6 ? 1 : i < 42 ? 2 : 3, number = i - (i < 6 ? 0 : i < 42 ? 6 : 42);
+                char key[3];
+                for (unsigned at = 0; at < size; at++, number /= 6) key[at] = letters[number % 6];
+                strcpy(names[side][i], rendered(&templates[side], tw_bytes(key, size), 0));
+            }
+        }
+        bool meet = twi_key_templates_collide(&templates[0], &templates[1]);
+        assert_int_equal(twi_key_templates_collide(&templates[1], &templates[0]), meet);
+        apart += !meet;
+        for (unsigned one = 0; one < KEYS && !meet; one++)
+            for (unsigned other = 0; other < KEYS; other++) assert_string_not_equal(names[0][one], names[1][other]);
+    }
+    assert_true(apart > HEADS * HEADS / 8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_as_their_template_reads),
+        cmocka_unit_test(a_tag_puts_the_name_into_its_groups_slots),
+        cmocka_unit_test(a_tag_that_a_cluster_would_not_see_is_refused),
+        cmocka_unit_test(a_tag_counts_among_the_longest_names_bytes),
+        cmocka_unit_test(the_pattern_of_a_family_matches_its_names),
+        cmocka_unit_test(own_names_lie_beside_their_counter),
+        cmocka_unit_test(tagged_templates_that_are_said_to_be_apart_never_meet),
         cmocka_unit_test(the_default_has_a_stamp_as_fine_as_the_window),
         cmocka_unit_test(every_sequence_is_rendered),
         cmocka_unit_test(any_bytes_can_be_a_key),
         cmocka_unit_test(rendering_in_two_steps_gives_the_same),
         cmocka_unit_test(overflow_counters_have_names_of_the_engine),
+        cmocka_unit_test(a_shape_decides_what_of_the_key_is_in_the_name),
+        cmocka_unit_test(a_sorted_set_takes_no_key_and_no_tag),
+        cmocka_unit_test(a_subject_that_would_make_a_reserved_name_is_found),
         cmocka_unit_test(templates_that_make_no_sense_are_refused_by_name),
+        cmocka_unit_test(a_cluster_has_another_default_and_own_names_in_the_slot),
         cmocka_unit_test(a_stamp_must_be_as_fine_as_the_windows),
         cmocka_unit_test(windows_without_a_common_start_take_no_stamp),
         cmocka_unit_test(a_name_that_could_be_too_long_is_refused),

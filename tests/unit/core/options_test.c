@@ -292,6 +292,7 @@ static void a_family_has_the_defaults_of_the_header(void **state) {
     assert_int_equal(options.size, sizeof options);
     assert_i64_equal(options.window_ms, TW_HOUR);
     assert_i64_equal(options.lateness_ms, 0);
+    assert_i64_equal(options.redis_tags, 128);
     assert_i64_equal(options.earliness_ms, TW_HOUR);
     assert_i64_equal(options.history_ms, TW_HOUR);
     assert_i64_equal(options.retention_ms, TW_DAY);
@@ -372,6 +373,86 @@ static void week_start_is_a_weekday(void **state) {
     (void)state;
     FAMILY_REFUSED_IN(TW_WINDOW_WEEK, week_start, 7);
     FAMILY_TAKES_IN(TW_WINDOW_WEEK, week_start, 6, 6);
+}
+
+static void hash_tags_are_a_power_of_two(void **state) {
+    (void)state;
+    FAMILY_REFUSED(redis_tags, 3);
+    FAMILY_REFUSED(redis_tags, 2048);
+    FAMILY_REFUSED(redis_tags, UINT64_MAX);
+    FAMILY_TAKES(redis_tags, 1);
+    FAMILY_TAKES(redis_tags, 1024);
+}
+
+static tw_family_options shaped(uint32_t shape) {
+    tw_family_options options = good_family();
+    options.redis_shape = shape;
+    return options;
+}
+
+/* Goal: hashes and sorted sets are counters of windows that have one end for all keys, merged by the script; all else
+ * is refused by name. */
+static void hashes_and_sorted_sets_are_for_counters(void **state) {
+    (void)state;
+    FAMILY_REFUSED(redis_shape, 3);
+    FAMILY_REFUSED(key_separator, '|');
+    FAMILY_REFUSED(fields, "a");
+    for (uint32_t shape = TW_REDIS_HASH; shape <= TW_REDIS_ZSET; shape++) {
+        tw_family_options options = family_accepted(shaped(shape));
+        assert_int_equal(options.key_separator, shape == TW_REDIS_HASH ? '|' : '\0');
+        options = shaped(shape), options.kind = TW_KIND_GAUGE, options.window = TW_WINDOW_FOREVER;
+        assert_family_refused(options, "redis_shape");
+        assert_non_null(strstr(error, "gauges"));
+        options = shaped(shape), options.limit_mode = TW_LIMIT_HARD;
+        assert_family_refused(options, "redis_shape");
+        options = shaped(shape), options.limit_mode = TW_LIMIT_STRICT;
+        assert_family_refused(options, "redis_shape");
+        assert_non_null(strstr(error, "limit"));
+        options = shaped(shape), options.limit_shape = TW_SHAPE_SLIDING;
+        assert_family_refused(options, "redis_shape");
+        options = shaped(shape), options.window = TW_WINDOW_FROM_FIRST, options.window_ms = TW_MINUTE;
+        assert_family_refused(options, "redis_shape");
+        options = shaped(shape), options.window = TW_WINDOW_FOREVER, options.on_full = TW_ON_FULL_EVICT_IDLE;
+        (void)family_accepted(options);
+        tw_family_options out;
+        for (uint32_t merge = TW_MERGE_SCRIPT; merge <= TW_MERGE_SETNX; merge++) {
+            struct twi_options_context other = context;
+            other.merge = merge;
+            options = shaped(shape);
+            tw_status want = merge == TW_MERGE_SCRIPT ? TW_OK : TW_ERR_OPTIONS;
+            assert_status(twi_family_options_check(&options, &out, &other), want);
+            other.has_redis = false;
+            assert_status(twi_family_options_check(&options, &out, &other), TW_OK);
+        }
+    }
+    tw_family_options options = shaped(TW_REDIS_ZSET);
+    options.key_separator = ':';
+    assert_family_refused(options, "key_separator");
+}
+
+static void fields_are_a_list_of_at_most_64(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", ",", "a,", ",a", "a,,b", "a,b,a", "a,b|c"};
+    char many[65 * 3 + 1] = "";
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tw_family_options options = shaped(TW_REDIS_HASH);
+        options.fields = bad[i];
+        assert_family_refused(options, "fields");
+    }
+    for (int i = 0; i < 65; i++) snprintf(many + i * 3, 4, "%02d,", i);
+    for (int count = 65; count >= 64; count--) {
+        tw_family_options options = shaped(TW_REDIS_HASH);
+        many[count * 3 - 1] = '\0';
+        options.fields = many;
+        if (count == 65)
+            assert_family_refused(options, "fields");
+        else
+            assert_ptr_equal(family_accepted(options).fields, many);
+    }
+    tw_family_options options = shaped(TW_REDIS_HASH);
+    options.fields = "a|b";
+    options.key_separator = ':';
+    (void)family_accepted(options);
 }
 
 static void durations_are_not_negative_and_at_most_a_hundred_years(void **state) {
@@ -501,6 +582,9 @@ int main(void) {
         cmocka_unit_test(window_ms_is_a_positive_multiple_of_a_second),
         cmocka_unit_test(utc_offset_ms_is_within_14_hours_in_whole_minutes),
         cmocka_unit_test(week_start_is_a_weekday),
+        cmocka_unit_test(hash_tags_are_a_power_of_two),
+        cmocka_unit_test(hashes_and_sorted_sets_are_for_counters),
+        cmocka_unit_test(fields_are_a_list_of_at_most_64),
         cmocka_unit_test(durations_are_not_negative_and_at_most_a_hundred_years),
         cmocka_unit_test(retention_ms_is_at_least_one_window),
         cmocka_unit_test(what_needs_windows_with_starts_is_refused_elsewhere),

@@ -433,7 +433,8 @@ static bool check_fields(void *ctx, const tw_count *count) {
     assert_i64_equal(count->local, want->local);
     assert_i64_equal(count->start_ms, want->start_ms);
     assert_i64_equal(count->end_ms, want->end_ms);
-    for (size_t i = 0; i < 4; i++) assert_i64_equal(count->reserved[i], 0);
+    assert_i64_equal(count->error, 0);
+    for (size_t i = 0; i < 3; i++) assert_i64_equal(count->reserved[i], 0);
     return true;
 }
 

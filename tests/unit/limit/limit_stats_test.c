@@ -286,7 +286,7 @@ static void nothing_is_asked_while_redis_is_away(void **state) {
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
     end_window(&rig);
-    twi_port_outage(rig.engine, 1);
+    twi_port_outage(rig.engine, 0, 1);
     hand_turns(&rig, 300);
     assert_i64_equal(hand_collect_near(), 0);
     assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_HISTORY);

@@ -110,7 +110,7 @@ static void a_brief_outage_leaves_shares(void **state) {
         tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
         hand_live(&rig, live);
         int64_t fair = 20000 / live;
-        twi_port_outage(rig.engine, rig.engine->turn.mono_ms);
+        twi_port_outage(rig.engine, 0, rig.engine->turn.mono_ms);
         assert_i64_equal(take_all(family, 20000), fair);
         rig_pass(&rig, 999);
         assert_i64_equal(take_all(family, 20000), 0);
@@ -130,7 +130,7 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         hand_open(&rig);
         tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
         hand_live(&rig, 4);
-        twi_port_outage(rig.engine, 1);
+        twi_port_outage(rig.engine, 0, 1);
         bool open = policy == TW_OUTAGE_FAIL_OPEN;
         assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
@@ -204,7 +204,7 @@ static void the_short_way_is_the_long_one(void **state) {
     tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
     for (int i = 0; i < STEPS; i++) {
         if (test_prng_chance(&prng, 1, 40)) hand_live(&both.rig, (uint32_t)test_prng_below(&prng, 5));
-        if (test_prng_chance(&prng, 1, 60)) twi_port_outage(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
+        if (test_prng_chance(&prng, 1, 60)) twi_port_outage(both.rig.engine, 0, (int64_t)test_prng_below(&prng, 2));
         if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
         if (test_prng_chance(&prng, 1, 3)) both.others += test_prng_between(&prng, 0, 12);
         if (test_prng_chance(&prng, 1, 3)) settle_both(&both, test_prng_chance(&prng, 1, 2));

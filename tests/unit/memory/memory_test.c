@@ -282,5 +282,6 @@ int main(void) {
         cmocka_unit_test_teardown(keys_expected_that_cannot_be_held_are_refused_or_not_taken, stop),
         cmocka_unit_test_teardown(crumbs_are_seen_and_told, stop),
     };
+    test_skip_alone();
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

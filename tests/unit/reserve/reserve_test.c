@@ -178,6 +178,36 @@ static void wrong_input_changes_nothing(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
 }
 
+/* Goal: a token of Redis Cluster carries its slot; no wrong letter and no missing one goes unseen. */
+static void a_token_of_a_cluster_carries_its_slot(void **state) {
+    (void)state;
+    static const uint32_t slots[] = {0, 1, 0x0abc, 16383};
+    struct twi_token made = {.id = "0123456789abcdef0123456789abcdef"}, read;
+    char text[TW_TOKEN_SIZE], wrong[TW_TOKEN_SIZE];
+    twi_token_write(&made, text);
+    assert_int_equal(strlen(text), 45);
+    assert_true(twi_token_read(text, &read) && !read.has_slot);
+    made.has_slot = true;
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        made.slot = slots[i];
+        twi_token_write(&made, text);
+        assert_int_equal(strlen(text), 49);
+        assert_true(twi_token_read(text, &read) && read.has_slot && !read.local);
+        assert_int_equal(read.slot, slots[i]);
+        assert_string_equal(read.id, made.id);
+        for (size_t at = 0; at < strlen(text); at++) {
+            strcpy(wrong, text);
+            wrong[at] = wrong[at] == '0' ? '1' : '0';
+            assert_false(twi_token_read(wrong, &read));
+            wrong[at] = '\0';
+            assert_false(twi_token_read(wrong, &read));
+        }
+    }
+    made.slot = 16384; /* there is none */
+    twi_token_write(&made, text);
+    assert_false(twi_token_read(text, &read));
+}
+
 /* Goal: tokens of Redis, of another engine, and tokens that never existed are unknown here. A well-formed token that is
  * too old is unknown as well. */
 static void tokens_of_elsewhere_are_unknown(void **state) {
@@ -514,6 +544,7 @@ int main(void) {
         RIG_TEST(a_buyer_buys_once),
         RIG_TEST(units_return_to_their_own_window),
         RIG_TEST(wrong_input_changes_nothing),
+        RIG_TEST(a_token_of_a_cluster_carries_its_slot),
         RIG_TEST(tokens_of_elsewhere_are_unknown),
         RIG_TEST(reservations_stay_within_the_memory),
         RIG_TEST(a_closed_family_takes_its_reservations_along),

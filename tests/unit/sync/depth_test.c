@@ -1,11 +1,12 @@
 /* depth_test.c -- how much is under way to Redis at once. */
 #include "sync/batch/depth.h"
 
+#include "engine/port/services.h"
 #include "sync/batch/batch.h"
 #include "tests/support/support.h"
 
 static struct twi_load load_at(int64_t way_us) {
-    struct twi_depth depth = {0};
+    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
     if (way_us != 0) twi_depth_note(&depth, way_us, 0, 1000);
     return twi_depth_load(&depth);
 }
@@ -56,7 +57,7 @@ static void no_way_up_to_16_ms_is_a_bottleneck(void **state) {
  * answer counts; the keys of its batch are no part of it. */
 static void the_quickest_answer_tells_the_way(void **state) {
     (void)state;
-    struct twi_depth depth = {0};
+    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
     assert_i64_equal(twi_depth_way_us(&depth), 0);
     twi_depth_note(&depth, 20000, 0, 0);
     twi_depth_note(&depth, 100, 0, 1000000);
@@ -72,7 +73,7 @@ static void the_quickest_answer_tells_the_way(void **state) {
 static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
     (void)state;
     for (int64_t offset_ms = 0; offset_ms < 5000; offset_ms += 500) {
-        struct twi_depth depth = {0};
+        struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
         int64_t now_ms = 1, known_ms = 0;
         for (; now_ms < 7000 + offset_ms; now_ms += 100) twi_depth_note(&depth, 100, 0, now_ms * 1000);
         for (int64_t since_ms = now_ms; known_ms == 0; now_ms += 100) {
@@ -90,7 +91,7 @@ static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
  * the next answer stands alone. A clock that leaps back is no harm. */
 static void what_was_known_stays_until_something_is_timed(void **state) {
     (void)state;
-    struct twi_depth depth = {0};
+    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
     twi_depth_note(&depth, 100, 0, 1);
     assert_i64_equal(twi_depth_way_us(&depth), 100); /* an hour later still: nothing here asks for the time */
     twi_depth_note(&depth, 700, 0, INT64_C(3600000000));
@@ -103,7 +104,7 @@ static void what_was_known_stays_until_something_is_timed(void **state) {
  * batch a turn. */
 static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
     (void)state;
-    struct twi_depth depth = {.by_latest = true};
+    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS, .by_latest = true};
     twi_depth_note(&depth, 100, 0, 1000);
     assert_int_equal(twi_depth_load(&depth).batches, 1);
     twi_depth_note(&depth, 10000, 0, 11000);

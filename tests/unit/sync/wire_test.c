@@ -3,6 +3,8 @@
 #include "sync/wire/wire.h"
 #include "tests/support/support.h"
 
+#include <inttypes.h>
+
 static const struct twi_wire_limits limits = {.bytes_max = 4096, .nodes_max = 64, .depth_max = 2};
 
 static enum twi_wire decode(const char *text, size_t size, size_t piece, const struct twi_node **nodes, size_t *count,
@@ -31,6 +33,27 @@ static void a_command_is_its_counted_arguments(void **state) {
     twi_bytes_wipe(&out);
     for (size_t i = 0; i < out.room; i++) assert_int_equal(out.data[i], 0);
     twi_bytes_free(&out);
+}
+
+/* Goal: numbers are spelled as printf() spells them. Method: each power of two, its neighbours, their negatives. */
+static void numbers_are_decimal(void **state) {
+    (void)state;
+    char digits[24], want[64];
+    for (int bit = 0; bit < 64 * 3; bit++) {
+        uint64_t value = (UINT64_C(1) << (bit / 3)) + (uint64_t)(bit % 3) - 1;
+        for (int is_signed = 0; is_signed < 3; is_signed++) {
+            struct twi_bytes out = {0};
+            int64_t as_signed = is_signed == 1 ? (int64_t)value : (int64_t)-value;
+            if (is_signed != 0) twi_wire_put_i64(&out, as_signed);
+            if (is_signed == 0) twi_wire_put_u64(&out, value);
+            int size = is_signed != 0 ? snprintf(digits, sizeof digits, "%" PRId64, as_signed)
+                                      : snprintf(digits, sizeof digits, "%" PRIu64, value);
+            snprintf(want, sizeof want, "$%d\r\n%s\r\n", size, digits);
+            assert_int_equal(out.size, strlen(want));
+            assert_string_equal(out.data, want);
+            twi_bytes_free(&out);
+        }
+    }
 }
 
 /* Goal: a reply means the same however its bytes arrive. Method: every size of piece. */
@@ -177,15 +200,45 @@ static void replies_of_another_shape_are_not_answers(void **state) {
     }
 }
 
+/* Goal: whether a server is a master is believed only where it says so. */
+static void a_role_is_what_the_server_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *reply;
+        enum twi_role by_role, by_info;
+    } cases[] = {
+        {"*3\r\n$6\r\nmaster\r\n:42\r\n*0\r\n", TWI_ROLE_MASTER, TWI_ROLE_UNKNOWN},
+        {"*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:42\r\n", TWI_ROLE_REPLICA, TWI_ROLE_UNKNOWN},
+        {"*2\r\n$8\r\nsentinel\r\n*0\r\n", TWI_ROLE_REPLICA, TWI_ROLE_UNKNOWN},
+        {"-NOPERM no\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_UNKNOWN},
+        {"*0\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_UNKNOWN},
+        {"$16\r\n# R\r\nrole:master\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_MASTER},
+        {"$15\r\n# R\r\nrole:slave\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_REPLICA},
+        {"$13\r\n# R\r\nrole:odd\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_UNKNOWN},
+        {"$16\r\n# R\r\nxole:master\r\n", TWI_ROLE_UNKNOWN, TWI_ROLE_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct twi_node *nodes;
+        struct twi_reader *reader;
+        size_t count;
+        assert_int_equal(decode(cases[i].reply, strlen(cases[i].reply), 1000, &nodes, &count, &reader), TWI_WIRE_DONE);
+        assert_int_equal(twi_reply_role(nodes, count), cases[i].by_role);
+        assert_int_equal(twi_reply_info_role(nodes), cases[i].by_info);
+        twi_reader_free(reader);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_command_is_its_counted_arguments),
+        cmocka_unit_test(numbers_are_decimal),
         cmocka_unit_test(a_reply_is_the_same_in_pieces_of_any_size),
         cmocka_unit_test(garbage_and_excess_are_bad),
         cmocka_unit_test(a_reply_that_never_ends_is_cut_off),
         cmocka_unit_test(numbers_are_whole_or_none),
         cmocka_unit_test(only_known_refusals_mean_that_nothing_was_done),
         cmocka_unit_test(replies_of_another_shape_are_not_answers),
+        cmocka_unit_test(a_role_is_what_the_server_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "line.h"
 
-static char joined[TW_KEY_SIZE_MAX];
+static char joined[TW_KEY_SIZE_MAX + LINE_ELEMENT_MAX];
 
 static struct line_rule rule_of(enum line_format format, const uint16_t *fields, size_t count) {
     struct line_rule rule = {.utc_offset_ms = 0};
@@ -253,6 +253,25 @@ static void a_virtual_host_is_told_from_a_client(void **state) {
     refuses(&strict, "1.2.3.4 - john smith [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
 }
 
+static void an_element_is_read_beside_the_key(void **state) {
+    (void)state;
+    static const uint16_t request = 5, client_and_user[] = {1, 3};
+    static const char text[] = "10.0.0.1 - ann [17/May/2015:10:05:03 +0000] \"GET /\" 200 1";
+    struct line line;
+    struct line_rule rule = rule_of(LINE_COMBINED, &request, 1);
+    line_rule_set_element(&rule, client_and_user, 2);
+    assert_null(parse(&rule, text, strlen(text), &line));
+    assert_true(line.key.size == 5 && memcmp(line.key.data, "GET /", 5) == 0);
+    assert_true(line.element.size == 12 && memcmp(line.element.data, "10.0.0.1:ann", 12) == 0);
+    static char wide[2 * LINE_ELEMENT_MAX];
+    for (size_t size = LINE_ELEMENT_MAX - 2; size <= LINE_ELEMENT_MAX; size++) {
+        int used = snprintf(wide, sizeof wide, "%0*d - u [17/May/2015:10:05:03 +0000] \"GET /\"", (int)size, 1);
+        bool fits = size + 2 <= LINE_ELEMENT_MAX; /* with ":u" */
+        assert_int_equal(parse(&rule, wide, (size_t)used, &line) == NULL, fits);
+        if (fits) assert_i64_equal(line.element.size, LINE_ELEMENT_MAX);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(civil_time_agrees_with_timegm),
@@ -264,6 +283,7 @@ int main(void) {
         cmocka_unit_test(tsv_lines_have_a_time_a_key_and_perhaps_a_delta),
         cmocka_unit_test(keys_have_the_sizes_the_library_takes),
         cmocka_unit_test(damaged_lines_never_lead_astray),
+        cmocka_unit_test(an_element_is_read_beside_the_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void what_does_not_go_with_a_gauge_is_refused(void **state) {
     assert_status(tw_family_open(rig.engine, &options, &family), TW_ERR_OPTIONS);
     assert_memory_equal(error, "limit_shape: ", 13);
     options.limit_shape = 0;
-    options.kind = 2; /* reserved for a kind to come */
+    options.kind = 3; /* there is no such kind */
     assert_status(tw_family_open(rig.engine, &options, &family), TW_ERR_OPTIONS);
     assert_memory_equal(error, "kind: ", 6);
 }

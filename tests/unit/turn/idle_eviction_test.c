@@ -52,7 +52,7 @@ static const char *name_of(uint32_t number) {
     return name;
 }
 
-static tw_family_options ageing_options(uint64_t keys_max) {
+static tw_family_options eviction_options(uint64_t keys_max) {
     tw_family_options options = rig_options("aged", TW_WINDOW_FOREVER, 0);
     options.on_full = TW_ON_FULL_EVICT_IDLE;
     options.idle_ms = IDLE_MS;
@@ -60,10 +60,10 @@ static tw_family_options ageing_options(uint64_t keys_max) {
     return options;
 }
 
-static tw_family *ageing_open(struct rig *rig, uint64_t keys_max) {
+static tw_family *eviction_open(struct rig *rig, uint64_t keys_max) {
     memset(store, 0, sizeof store);
     hand_open(rig);
-    tw_family_options options = ageing_options(keys_max);
+    tw_family_options options = eviction_options(keys_max);
     tw_family *family = rig_family_of(rig, &options);
     rig_turn(rig);
     return family;
@@ -122,7 +122,7 @@ static void what_cannot_age_is_refused_by_name(void **state) {
     hand_close(&rig);
     rig_open(&rig); /* no Redis */
     char error[256] = "";
-    tw_family_options options = ageing_options(0);
+    tw_family_options options = eviction_options(0);
     options.error_text = error;
     options.error_size = sizeof error;
     tw_family *family;
@@ -131,12 +131,12 @@ static void what_cannot_age_is_refused_by_name(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: policies may be set, ageing itself neither begun nor ended. */
+/* Goal: policies may be set, idle eviction itself neither begun nor ended. */
 static void a_family_neither_begins_nor_ends_to_age(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 40);
-    tw_family_options options = ageing_options(20);
+    tw_family *family = eviction_open(&rig, 40);
+    tw_family_options options = eviction_options(20);
     options.idle_ms = 5000;
     assert_status(tw_family_set(family, &options), TW_OK);
     assert_i64_equal(twi_load_relaxed(&family->quota.keys_max), 10);
@@ -156,7 +156,7 @@ static void a_family_neither_begins_nor_ends_to_age(void **state) {
 static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     assert_i64_equal(rig_add(family, "k1", 7), 7);
     turns(&rig, 1);
     assert_true(read_of(family, "k1").known);
@@ -186,7 +186,7 @@ static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
 static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     hand_live(&rig, 1);
     store[1] = -90; /* others have given back */
     assert_i64_equal(rig_add(family, "k1", 100), 100);
@@ -202,7 +202,7 @@ static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
 static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     store[1] = 1000;
     int64_t sum = 0;
     for (int era = 0; era < 12; era++) {
@@ -239,7 +239,7 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
     (void)state;
     for (int refused = 0; refused < 2; refused++) {
         struct rig rig;
-        tw_family *family = ageing_open(&rig, 0);
+        tw_family *family = eviction_open(&rig, 0);
         freeze_owing(&rig, family, 5);
         tw_reading reading = read_of(family, "k1");
         assert_i64_equal(reading.view, 15);
@@ -268,7 +268,7 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
 static void an_heir_learns_the_total_that_its_predecessor_is_told(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     freeze_owing(&rig, family, 5);
     store[1] += 1000; /* by others */
     assert_int_equal(hand_collect(100), 1);
@@ -305,7 +305,7 @@ static bool see(void *ctx, const tw_count *count) {
 static void a_walk_shows_each_key_once(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k2", 20); /* idle: frozen, no heir */
     freeze_owing(&rig, family, 5);
     (void)rig_add(family, "k1", 100);
@@ -325,7 +325,7 @@ static void a_walk_shows_each_key_once(void **state) {
 static void without_redis_keys_max_holds_and_nothing_is_lost(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 16);
+    tw_family *family = eviction_open(&rig, 16);
     int64_t added[KEYS + 1] = {0};
     for (uint32_t round = 0; round < 2000; round++) {
         uint32_t key = round % KEYS;
@@ -349,7 +349,7 @@ static void without_redis_keys_max_holds_and_nothing_is_lost(void **state) {
 static void ever_new_keys_find_room(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 20);
+    tw_family *family = eviction_open(&rig, 20);
     for (uint32_t round = 0; round < 640; round++) {
         assert_status(tw_add(family, tw_str(name_of(round / 4 % KEYS)), 1, NULL), TW_OK);
         turns(&rig, 4);
@@ -391,7 +391,7 @@ static void ever_new_keys_find_room_by_bytes(void **state) {
         if (by_engine) rig.options.memory_bytes_max = UINT64_C(4) << 20;
         rig_start(&rig);
         twi_port_connected(rig.engine, true);
-        tw_family_options options = ageing_options(0);
+        tw_family_options options = eviction_options(0);
         options.idle_ms = TW_DAY;
         if (!by_engine) options.memory_share = UINT64_C(1) << 20;
         tw_family *family = rig_family_of(&rig, &options);
@@ -427,7 +427,7 @@ static void ever_new_keys_find_room_by_bytes(void **state) {
 static void a_pin_follows_its_key(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 8);
+    tw_family *family = eviction_open(&rig, 8);
     tw_pin *pin;
     assert_status(tw_pin_open(family, tw_str("k1"), &pin), TW_OK);
     int64_t others = 0;
@@ -456,7 +456,7 @@ static bool era_has_moved(void *ctx) {
 static void a_late_inserter_gives_no_key_two_places(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k9", 1);
     struct twi_call call;
     struct twi_place place;
@@ -497,7 +497,7 @@ static void closing_reports_what_both_generations_owe(void **state) {
     rig.options.lost_ctx = &log;
     rig_start(&rig);
     twi_port_connected(rig.engine, true);
-    tw_family_options options = ageing_options(0);
+    tw_family_options options = eviction_options(0);
     tw_family *family = rig_family_of(&rig, &options);
     rig_turn(&rig);
     freeze_owing(&rig, family, 5);
@@ -513,7 +513,7 @@ static void closing_reports_what_both_generations_owe(void **state) {
 static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k2", 20);
     freeze_owing(&rig, family, 5);
     turns(&rig, 4); /* k2 has gone, k1 has moved */
@@ -521,7 +521,7 @@ static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
     (void)rig_add(family, "k3", 30);
     sync_all();
     (void)rig_add(family, "k3", 4);
-    assert_i64_equal((int64_t)twi_port_restore(rig.engine), 20 + 10 + 5 + 30);
+    assert_i64_equal((int64_t)twi_port_restore(rig.engine, 0), 20 + 10 + 5 + 30);
     while (twi_port_restore_some(rig.engine)) continue;
     memset(store, 0, sizeof store);
     turns(&rig, 4);
@@ -534,7 +534,7 @@ static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
 static void a_forked_child_ages_on(void **state) {
     (void)state;
     struct rig rig;
-    tw_family *family = ageing_open(&rig, 0);
+    tw_family *family = eviction_open(&rig, 0);
     (void)rig_add(family, "k1", 10);
     an_era_passes(&rig);
     an_era_passes(&rig);
@@ -566,14 +566,14 @@ struct twin {
 static void under_random_operations_known_views_are_exact(void **state) {
     (void)state;
     uint64_t seeds[24];
-    size_t count = test_seeds("ageing", 16, seeds, 24);
+    size_t count = test_seeds("idle_eviction", 16, seeds, 24);
     for (size_t s = 0; s < count; s++) {
         struct test_prng prng;
         test_prng_seed(&prng, seeds[s]);
         uint64_t keys_max = test_prng_chance(&prng, 1, 4) ? 0 : 4 + test_prng_below(&prng, 60);
         struct rig rig;
         struct twin twin = {0};
-        tw_family *family = ageing_open(&rig, keys_max);
+        tw_family *family = eviction_open(&rig, keys_max);
         for (uint64_t step = 0; step < test_scale(6000); step++) {
             /* the keys in favour drift */
             uint32_t key = (uint32_t)((step / 200 + test_prng_below(&prng, 1 + test_prng_below(&prng, 40))) % KEYS);

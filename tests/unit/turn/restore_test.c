@@ -41,7 +41,7 @@ static uint64_t wipe(struct rig *rig, struct store *store) {
         struct twi_item item = hand_pop();
         twi_port_return(&item, 0);
     }
-    return twi_port_restore(rig->engine);
+    return twi_port_restore(rig->engine, 0);
 }
 
 static void restore_whole(struct rig *rig) {
@@ -168,7 +168,7 @@ static void go_to_an_empty_one(struct rig *rig, struct stores *stores) {
         twi_port_adrift(&hand->held[i]);
     }
     return_all();
-    assert_i64_equal((int64_t)twi_port_restore(rig->engine), 0);
+    assert_i64_equal((int64_t)twi_port_restore(rig->engine, 0), 0);
     stores->here = !stores->here;
     memset(&stores->of[stores->here], 0, sizeof stores->of[0]);
 }
@@ -185,7 +185,7 @@ static void go_back(struct rig *rig, struct stores *stores) {
             twi_port_return(&item, 0);
     }
     uint64_t uncertain = 0;
-    bool was_left = twi_port_keep(rig->engine, &uncertain);
+    bool was_left = twi_port_keep(rig->engine, 0, &uncertain);
     stores->uncertain += (int64_t)uncertain + (was_left ? 0 : stores->since);
     restore_whole(rig);
     stores->here = !stores->here;
@@ -299,7 +299,7 @@ static void of_a_window_that_is_over_only_what_is_new_is_lost(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, lost), 2 * (7 + 4));
     assert_i64_equal(test_stat_of(rig.engine, uncertain), 2 * 2);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(twi_port_keep(rig.engine, &uncertain), i == 0);
+        assert_int_equal(twi_port_keep(rig.engine, 0, &uncertain), i == 0);
         assert_i64_equal(uncertain, 0);
         restore_whole(&rig);
         assert_i64_equal(hand_collect(16), 0);
@@ -482,7 +482,7 @@ static void restoring_goes_in_bounded_steps(void **state) {
         count = hand_collect(4096);
         while (hand->count != 0) hand_acknowledge(1);
     }
-    assert_i64_equal(twi_port_restore(rig.engine), 0);
+    assert_i64_equal(twi_port_restore(rig.engine, 0), 0);
     int64_t before = 0, steps = 0;
     for (bool more = true; more; steps++) {
         more = twi_port_restore_some(rig.engine);
@@ -513,7 +513,7 @@ static void the_overflow_counter_is_restored(void **state) {
     assert_status(tw_add(family, tw_str("2"), 40, NULL), TW_OVERFLOWED);
     assert_i64_equal(hand_collect(10), 2);
     hand_acknowledge(1), hand_acknowledge(40);
-    assert_i64_equal(twi_port_restore(rig.engine), 0);
+    assert_i64_equal(twi_port_restore(rig.engine, 0), 0);
     restore_whole(&rig);
     assert_i64_equal(hand_collect(10), 2);
     assert_i64_equal(hand->held[0].delta + hand->held[1].delta, 41);

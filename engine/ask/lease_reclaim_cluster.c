@@ -1,0 +1,114 @@
+/* lease_reclaim_cluster.c -- tw_lease_reclaim() in a Redis Cluster: all masters are searched for what the engine holds,
+ * over connections of their own (sync/search.c), and a script frees one lease, where its slot is by then (sync/ask).
+ *
+ *   1. the epochs (tw:leases:{14}), one for each slot with leases, that know the engine: did any hear of it just now?
+ *   2. the leases of the family from which the engine has units
+ * The script looks at the epoch of its slot once more. So a lease that is met twice is freed once, and so is one whose
+ * reply was lost: what was given back stays given back.
+ * Always true: an engine whose heartbeat reached any store that was seen, within the last seconds, is refused, and
+ * nothing is freed. A slot that cannot be looked at stops no other. */
+#include "engine/ask/lease_reclaim_cluster.h"
+
+#include "engine/ask/login.h"
+#include "engine/ask/redis_call.h"
+#include "engine/base/glob.h"
+#include "engine/base/key_slot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct reclaim {
+    tw_engine *engine;
+    const char *instance;
+    int64_t freed;
+    tw_status status; /* the first that was not TW_OK */
+};
+
+/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: no more is to be done. */
+static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
+    struct twi_redis_call call;
+    twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    call.keys[call.request.key_count++] = epoch;
+    if (lease != NULL) call.keys[call.request.key_count++] = *lease;
+    twi_redis_call_text(&call, "free");
+    twi_redis_call_text(&call, reclaim->instance);
+    enum twi_request_outcome outcome = twi_redis_call_run(&call, reclaim->engine);
+    bool is_done = outcome == TWI_REQUEST_DONE && call.request.value_count == 2;
+    tw_status status = TW_OK;
+    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE"))
+        status = TW_DENIED;
+    else if (is_done)
+        reclaim->freed += twi_redis_call_number_at(&call, 1);
+    else
+        status = twi_redis_call_refuse(reclaim->engine, outcome);
+    if (reclaim->status == TW_OK || status == TW_DENIED) reclaim->status = status;
+    return status != TW_DENIED && status != TW_ERR_CLOSED;
+}
+
+/* ---- epochs ---- */
+
+static bool is_any(const char *value) {
+    (void)value;
+    return true;
+}
+
+static bool found_epoch(void *ctx, tw_key name) {
+    return run(ctx, name, NULL);
+}
+
+/* ---- leases ---- */
+
+/* "connection granted returned spent risk" (lease.lua). */
+static bool has_units(const char *value) {
+    long long numbers[4] = {0};
+    for (int i = 0; i < 4; i++) {
+        char *end;
+        numbers[i] = strtoll(value, &end, 10);
+        if (end == value) return false;
+        value = end;
+    }
+    return numbers[1] - numbers[2] - numbers[3] > 0;
+}
+
+static bool found_lease(void *ctx, tw_key name) {
+    struct reclaim *reclaim = ctx;
+    char epoch[TWI_REDIS_CALL_NAME_MAX];
+    uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(name.data, name.size)];
+    int size = snprintf(epoch, sizeof epoch, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
+    return run(reclaim, tw_bytes(epoch, (size_t)size), &name);
+}
+
+/* ---- all ---- */
+
+/* Where a template has no tag, a lease's name begins with that of its slot, unless the key has a tag
+ * (twi_key_template_own()). */
+static tw_status search(tw_family *family, struct reclaim *reclaim) {
+    char epochs[2 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48], field[48];
+    char patterns[2][TWI_KEY_TEMPLATE_GLOB_MAX];
+    struct twi_search searches[3] = {
+        {.pattern = epochs, .field = field, .is_wanted = is_any, .found = found_epoch, .ctx = reclaim},
+        {.pattern = patterns[0],
+         .field = reclaim->instance,
+         .is_wanted = has_units,
+         .found = found_lease,
+         .ctx = reclaim}};
+    tw_audit_options options = {.size = sizeof options, .timeout_ms = family->engine->options.redis_timeout_ms};
+    struct twi_audit audit = {0};
+    options.keys_max = UINT64_MAX;
+    twi_login_of_engine(family->engine, &options, &audit);
+    twi_glob_names(twi_port_prefix(family->engine), "tw:leases:{*}", epochs, sizeof epochs);
+    (void)snprintf(field, sizeof field, "i:%s", reclaim->instance);
+    twi_key_template_glob(&family->template, "tw:lease:", patterns[0]);
+    twi_key_template_glob(&family->template, "tw:lease:{[0-9]*}", patterns[1]);
+    searches[2] = searches[1];
+    searches[2].pattern = patterns[1];
+    return family->engine->remote.driver->search(&audit, searches, family->template.tags != NULL ? 2 : 3);
+}
+
+tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, int64_t *units) {
+    struct reclaim reclaim = {.engine = family->engine, .instance = instance, .status = TW_OK};
+    tw_status status = search(family, &reclaim);
+    *units = reclaim.freed;
+    bool is_over = reclaim.status == TW_DENIED || reclaim.status == TW_ERR_CLOSED;
+    return is_over || status == TW_OK ? reclaim.status : status;
+}

@@ -1,0 +1,50 @@
+/* hll.h -- HyperLogLog: which register an element belongs to and how far it raises it, and what all registers estimate.
+ *
+ * A sketch has 2^14 registers of 6 bits. An element is hashed. The lower 14 bits of the hash choose the register. The
+ * register keeps the greatest value that any element gave it: 1 + the number of zero bits in front of the first one bit
+ * of the rest. So adding an element twice changes nothing, and the union of two sketches is the maximum of each
+ * register.
+ *
+ * Hash, number of registers and estimator are those of Redis. The same elements give the same estimate as PFCOUNT, to
+ * the unit.
+ *   the sketch     P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: HyperLogLog, 2007
+ *   the estimator  O. Ertl: New cardinality estimation algorithms for HyperLogLog sketches, 2017, sections 2 and 3
+ *   the hash       A. Appleby: MurmurHash2, the variant of 64 bits for 64-bit processors (MurmurHash64A)
+ * Always true: pure functions of their arguments. The hash is not keyed: who chooses the elements also chooses the
+ * registers, and so an estimate.
+ * Elsewhere: how the registers of a counter lie in memory (sketch.h). */
+#ifndef TWI_BASE_HLL_H
+#define TWI_BASE_HLL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/check.h"
+
+#define TWI_HLL_INDEX_BITS 14u
+#define TWI_HLL_REGISTERS (1u << TWI_HLL_INDEX_BITS)
+#define TWI_HLL_REST_BITS (64u - TWI_HLL_INDEX_BITS)
+#define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51: the rest of the hash is 0 */
+
+/* An element's register, and what the register is at least afterwards. */
+struct twi_hll_element {
+    uint32_t index, value;
+};
+
+/* Of any bytes; `data` may be NULL if there are none. */
+uint64_t twi_hll_hash(const void *data, size_t size);
+
+TWI_INLINE struct twi_hll_element twi_hll_element(uint64_t hash) {
+    uint64_t rest = hash >> TWI_HLL_INDEX_BITS | UINT64_C(1) << TWI_HLL_REST_BITS; /* never 0 */
+    return (struct twi_hll_element){(uint32_t)hash & (TWI_HLL_REGISTERS - 1), (uint32_t)__builtin_ctzll(rest) + 1};
+}
+
+/* How many registers have each value. The sum is TWI_HLL_REGISTERS. */
+struct twi_hll_histogram {
+    uint32_t registers[TWI_HLL_VALUE_MAX + 1];
+};
+
+/* The estimated number of distinct elements. 0 if all registers are 0. */
+int64_t twi_hll_estimate(const struct twi_hll_histogram *histogram);
+
+#endif

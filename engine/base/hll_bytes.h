@@ -1,0 +1,29 @@
+/* hll_bytes.h -- registers as Redis keeps them in a string: what PFADD writes, and what PFCOUNT and PFMERGE read.
+ *
+ *   | "HYLL" | encoding : 8 | 0 0 0 | cached estimate : 64, its highest bit: not valid | registers ... |
+ *
+ *   encoding 0, dense: 6 bits for each register, the first register in the lowest bits of the first byte: 12,288 bytes
+ *   encoding 1, sparse: runs of equal registers, in order
+ *     00nnnnnn           n + 1 registers of value 0
+ *     01nnnnnn nnnnnnnn  n + 1 registers of value 0, the higher bits first
+ *     1vvvvvnn           n + 1 registers of value v + 1
+ *
+ * Always true: twi_hll_decode() takes what twi_hll_encode() wrote, and what Redis writes, and gives the same registers.
+ * It refuses everything else, also a value that no hash has, and reads no byte behind the end. */
+#ifndef TWI_BASE_HLL_BYTES_H
+#define TWI_BASE_HLL_BYTES_H
+
+#include "engine/base/hll.h"
+
+#include <stdbool.h>
+
+#define TWI_HLL_BYTES_HEAD 16u
+#define TWI_HLL_BYTES_MAX (TWI_HLL_BYTES_HEAD + TWI_HLL_REGISTERS / 4 * 3)
+#define TWI_HLL_SPARSE_MAX 3000u /* bytes of runs, as Redis has it by default: hll-sparse-max-bytes */
+
+/* One byte for each register. Returns how many bytes were written: sparse if that is possible, else dense. */
+size_t twi_hll_encode(const uint8_t registers[TWI_HLL_REGISTERS], unsigned char bytes[TWI_HLL_BYTES_MAX]);
+/* False: these are not the bytes of a sketch. Then `registers` may hold a part. */
+bool twi_hll_decode(const unsigned char *bytes, size_t size, uint8_t registers[TWI_HLL_REGISTERS]);
+
+#endif

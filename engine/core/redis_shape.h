@@ -1,0 +1,37 @@
+/* redis_shape.h -- in which of Redis's types the counters of a family stand: strings, hashes or a sorted set.
+ *
+ *   string      a key is a name
+ *   hash        a key is a subject, the separator, and a field: the name is of the subject, and the field is the hash's
+ *               field. The key is split at the last separator: subjects come from outside and may hold it, fields not
+ *   sorted set  the name is of the window, and the key is a member
+ *
+ * What is not in the name is called the inner key. Always true: name and inner key together identify the counter in its
+ * window, as the key does. Pure functions: any thread. */
+#ifndef TWI_CORE_REDIS_SHAPE_H
+#define TWI_CORE_REDIS_SHAPE_H
+
+#include "tallywheel.h"
+
+#include <stdbool.h>
+
+#define TWI_FIELDS_MAX 64
+
+struct twi_redis_shape {
+    uint8_t kind;   /* TW_REDIS_* */
+    char separator; /* of a hash */
+};
+
+/* Splits a key into what is in the name and the inner key. String: all is subject. Hash: see above. Sorted set: all is
+ * inner. False: the key of a hash has no separator, or one of its parts is empty. Then all is subject. */
+bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *subject, tw_key *inner);
+
+/* The fields that a family declares. They point into its text. */
+struct twi_fields {
+    uint32_t count;
+    tw_key each[TWI_FIELDS_MAX];
+};
+/* Reads a comma-separated list. NULL: it is good. Else what is wrong with it, as half a sentence. */
+const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields);
+bool twi_fields_have(const struct twi_fields *fields, tw_key field);
+
+#endif

@@ -1,0 +1,11 @@
+/* each.h -- tw_each() of some of a window's counters. */
+#ifndef TWI_COUNT_EACH_H
+#define TWI_COUNT_EACH_H
+
+#include "tallywheel.h"
+
+/* What tw_each() shows, as far as `wants` takes the key. `wants` is called inside a section, and waits for nothing. */
+tw_status twi_each_wanted(tw_family *family, int64_t unix_ms, bool (*wants)(void *ctx, tw_key key),
+                          bool (*visit)(void *ctx, const tw_count *count), void *ctx);
+
+#endif

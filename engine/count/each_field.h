@@ -1,0 +1,13 @@
+/* each_field.h -- keys of TW_REDIS_HASH families: from a subject and a field to the key of their counter. */
+#ifndef TWI_COUNT_EACH_FIELD_H
+#define TWI_COUNT_EACH_FIELD_H
+
+#include "tallywheel.h"
+
+/* TW_OK; TW_ERR_MODE: not a family of TW_REDIS_HASH; TW_ERR_KEY: a subject that no key can have. */
+tw_status twi_hash_check(const tw_family *family, tw_key subject);
+/* Writes the key to `bytes`. False: it would be too long. */
+bool twi_hash_key(const tw_family *family, tw_key subject, tw_key field, unsigned char bytes[TW_KEY_SIZE_MAX],
+                  tw_key *key);
+
+#endif

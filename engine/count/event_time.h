@@ -1,0 +1,14 @@
+/* event_time.h -- calls that count at a moment of their own: which windows still take them. */
+#ifndef TWI_COUNT_EVENT_TIME_H
+#define TWI_COUNT_EVENT_TIME_H
+
+#include "engine/count/call.h"
+
+/* TW_OK: the window of call->unix_ms takes counts at call->now_ms. TW_ERR_LATE is counted in tw_stats. */
+tw_status twi_event_check(const struct twi_call *call);
+
+/* The window was sealed after twi_event_check() (TWI_AGAIN). TW_ERR_LATE: the call is late from now on, even if the
+ * clock that it read is a little behind the turn's. TWI_AGAIN: the call decides again. */
+tw_status twi_event_after_seal(const struct twi_call *call);
+
+#endif

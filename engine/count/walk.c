@@ -1,0 +1,188 @@
+/* walk.c -- see walk.h. */
+#include "engine/count/walk.h"
+
+#include "engine/count/lookup.h"
+#include "engine/table/packed.h"
+#include "engine/table/sketch.h"
+
+#define PIECE_RECORDS 2048u /* of one section: far below 5 ms, also if each of them misses the cache */
+
+struct walk {
+    const struct twi_walker *walker;
+    struct twi_thread *self;
+    tw_engine *engine;
+    int64_t now_ms;
+    bool lives_only; /* TW_WINDOW_FROM_FIRST: counters whose life has ended are not shown */
+    bool is_split;   /* idle eviction: a key may be in both generations */
+    struct twi_generation *held[2];
+    uint32_t packed[2]; /* the packed form that is walked; 0: the table */
+};
+
+/* The walk through one generation. */
+struct walk_part {
+    const struct walk *walk;
+    struct twi_generation *generation;
+    struct twi_cursor cursor; /* used for the table; the next one for the packed form */
+    struct twi_packed_cursor packed_cursor;
+    uint32_t packed_left; /* entries that this piece may still show */
+    /* Idle eviction: the other of the two generations. A key that is in both is shown with the older generation, by the
+     * newer one's cell. The successor may come after its generation was walked, but the frozen cell was there
+     * before. */
+    struct twi_generation *newer, *older;
+};
+
+static struct twi_cell *same_key_in(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    tw_engine *engine = generation->family->engine;
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    struct twi_lookup_key lookup = twi_lookup_key(engine->hashing.fn(&engine->hashing.secret, key.data, key.size), key);
+    return twi_table_find(&engine->arena, generation, &lookup);
+}
+
+static tw_count count_in(struct twi_generation *generation, tw_key key, int64_t view, int64_t local) {
+    return (tw_count){.key = key,
+                      .view = view,
+                      .local = local,
+                      .start_ms = twi_generation_start_ms(generation),
+                      .end_ms = twi_generation_end_ms(generation)};
+}
+
+/* What this process has counted. An estimate takes as long as a look at some records. */
+static int64_t local_of(struct walk_part *part, struct twi_cell *cell, uint64_t meta) {
+    if (!part->generation->family->kind.is_distinct) return twi_cell_local(cell, meta);
+    uint32_t work = twi_sketch_lines(cell) / 2;
+    part->cursor.looks = part->cursor.looks > work ? part->cursor.looks - work : 1;
+    return twi_sketch_estimate(&part->walk->engine->arena, cell, meta);
+}
+
+static bool take_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct walk_part *part = ctx;
+    const struct walk *walk = part->walk;
+    if (part->older != NULL && same_key_in(part->older, cell, meta) != NULL) return true;
+    struct twi_cell *successor = part->newer != NULL ? same_key_in(part->newer, cell, meta) : NULL;
+    if (successor != NULL) {
+        cell = successor;
+        meta = twi_cell_publish(successor);
+    }
+    int64_t local = local_of(part, cell, meta);
+    tw_count count =
+        count_in(part->generation, tw_bytes(cell->key, meta & TWI_META_SIZE), twi_view_of(cell, meta, local), local);
+    if (walk->lives_only) {
+        count.end_ms = twi_load_relaxed(&cell->end_ms);
+        if (count.end_ms <= walk->now_ms) return true;
+    }
+    if (walk->walker->take(walk->walker->ctx, &count)) return true;
+    part->cursor.index--; /* shown again in the next piece */
+    return false;
+}
+
+static bool take_final(void *ctx, tw_key key, struct twi_final final) {
+    struct walk_part *part = ctx;
+    if (part->packed_left == 0) return false;
+    tw_count count = count_in(part->generation, key, twi_saturated_sum(final.local, final.base), final.local);
+    if (!part->walk->walker->take(part->walk->walker->ctx, &count)) return false;
+    part->packed_left--;
+    return true;
+}
+
+/* False: the walker wants no more; or it has forked, and this is the child, where the window does not exist. */
+static bool walk_part(struct walk_part *part, uint32_t packed) {
+    const struct walk *walk = part->walk;
+    const struct twi_walker *walker = walk->walker;
+    while (!part->cursor.done && !part->packed_cursor.done) {
+        part->cursor.looks = part->packed_left = PIECE_RECORDS;
+        twi_section_enter(walk->self);
+        if (packed != 0)
+            twi_packed_walk(&walk->engine->arena, packed, &part->packed_cursor, take_final, part);
+        else
+            twi_table_walk(&walk->engine->arena, part->generation, &part->cursor, take_cell, part);
+        twi_section_leave(walk->self);
+        if (walker->rest != NULL && !walker->rest(walker->ctx)) return false;
+        if (twi_thread_self != walk->self) return false;
+    }
+    struct twi_cell *spill = &part->generation->overflow;
+    uint64_t meta = twi_load_relaxed(&spill->meta);
+    int64_t others = twi_load_relaxed(&part->generation->turn.wants_totals) ? twi_load_relaxed(&spill->base) : 0;
+    int64_t local = twi_cell_local(spill, meta); /* read once: adds go on meanwhile */
+    tw_count count = count_in(part->generation, tw_bytes(NULL, 0), twi_saturated_sum(local, others), local);
+    return walker->end == NULL || (walker->end(walker->ctx, &count) && twi_thread_self == walk->self);
+}
+
+/* `readers.all` keeps the generation, also between two sections, and `readers.of_table` keeps its table. If there is no
+ * packed form yet, this section began before its publication. The turn gives the table back after the section, and by
+ * then sees readers.of_table. Inside a section. */
+static void hold(struct walk *walk, int number, struct twi_generation *generation) {
+    if (generation == NULL) return;
+    walk->held[number] = generation;
+    (void)twi_add_acqrel(&generation->readers.all, 1);
+    walk->packed[number] = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
+    TWI_RACE_POINT(each_form_chosen);
+    if (walk->packed[number] == 0) (void)twi_add_acqrel(&generation->readers.of_table, 1);
+}
+
+static void let_go(const struct walk *walk, int number) {
+    struct twi_generation *generation = walk->held[number];
+    if (generation == NULL) return;
+    if (walk->packed[number] == 0) (void)twi_sub_acqrel(&generation->readers.of_table, 1);
+    (void)twi_sub_acqrel(&generation->readers.all, 1);
+}
+
+/* Holds the generations that may have counters of the window at at_ms, in the order of the walk. */
+static void hold_all(struct walk *walk, tw_family *family, int64_t at_ms) {
+    twi_section_enter(walk->self);
+    if (family->kind.evicts_idle) {
+        int64_t eviction_epoch = twi_load_acquire(&family->eviction_epoch); /* G5 */
+        hold(walk, 0, twi_window_find(family, eviction_epoch - 1));
+        hold(walk, 1, twi_window_find(family, eviction_epoch));
+    } else {
+        hold(walk, 0, twi_window_find(family, twi_calendar_span(&family->rule, at_ms).start_ms));
+        if (family->kind.from_first)
+            hold(walk, 1, twi_window_find(family, twi_calendar_previous_start(&family->rule, at_ms)));
+    }
+    twi_section_leave(walk->self);
+}
+
+static void walk_held(const struct walk *walk) {
+    const struct twi_walker *walker = walk->walker;
+    if (walker->begin != NULL) {
+        struct twi_generation *generations[2];
+        size_t count = 0;
+        for (int number = 0; number < 2; number++)
+            if (walk->held[number] != NULL) generations[count++] = walk->held[number];
+        if (!walker->begin(walker->ctx, generations, count)) return;
+    }
+    for (int number = 0; number < 2; number++) {
+        struct walk_part part = {.walk = walk, .generation = walk->held[number]};
+        if (part.generation == NULL) continue;
+        if (walk->is_split && number == 0) part.newer = walk->held[1];
+        if (walk->is_split && number == 1) part.older = walk->held[0];
+        if (!walk_part(&part, walk->packed[number])) return;
+    }
+}
+
+tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *walker) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_relaxed(&engine->life.stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
+    int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
+    if (unix_ms != TW_NOW && !family->kind.has_starts && family->kind.from_first)
+        return twi_refuse(TW_ERR_MODE,
+                          "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() and tw_top() know TW_NOW only");
+    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    struct walk walk = {.walker = walker,
+                        .self = self,
+                        .engine = engine,
+                        .now_ms = now_ms,
+                        .lives_only = family->kind.from_first,
+                        .is_split = family->kind.evicts_idle};
+    TWI_RACE_POINT(walk_time_read);
+    hold_all(&walk, family, at_ms);
+    if (walk.held[0] == NULL && family->kind.has_starts) return twi_absent_window_status(family, at_ms, now_ms);
+    walk_held(&walk);
+    if (twi_thread_self != self) /* the visitor has forked and counted in the child: the window is the parent's */
+        return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
+    let_go(&walk, 0);
+    let_go(&walk, 1);
+    return TW_OK;
+}

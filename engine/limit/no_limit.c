@@ -1,0 +1,22 @@
+/* no_limit.c -- see no_limit.h. A count of distinct elements is an estimate, and nothing can be taken from it.
+ * Always true: a refused call has changed nothing, and its verdict admits nothing. */
+#include "engine/limit/no_limit.h"
+
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_decision nothing = {0};
+    (void)family;
+    (void)key;
+    if (verdict != NULL) twi_verdict_fill(verdict, false, TW_ERR_MODE, n, limit, &nothing);
+    return twi_distinct_refuse();
+}
+
+static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)family;
+    (void)key;
+    (void)n;
+    (void)limit;
+    (void)window_start_ms;
+    return twi_distinct_refuse();
+}
+
+const struct twi_limit_kind twi_limit_none = {.acquire = acquire, .put_back = put_back};

@@ -1,0 +1,123 @@
+/* sketch.h -- the sketch of a counter of distinct elements: the registers of a HyperLogLog (hll.h), in memory that
+ * grows with the counter.
+ *
+ *   cell.local    | line of the piece : 32 | form : 8 | ............ : 21 | SEALING | DIRTY | FROZEN |
+ *   sparse piece  | link : 32 | lines : 16 | used : 16 | slot ...         |    1, 2, 4 ... 128 lines
+ *   slot          | CLOSED : 1 | ... : 11 | index : 14 | value : 6        |    0: EMPTY
+ *   dense piece   | 8 registers ... |    2048 words. A register has 8 bits of them; the highest bit of a word: CLOSED
+ *
+ * A sketch begins as one line with 14 slots, one for each register that is not 0. It doubles, and at last it becomes
+ * dense. A slot goes EMPTY -> (index, value) by compare-and-swap; its index never changes again, its value only rises.
+ * A dense register only rises, too. So the maximum of a register is exact under any interleaving.
+ *
+ * A sparse piece grows like a leaf of the index (table.h). Memory for the copy is taken first. Then every slot is
+ * CLOSED, which ends all changes. The copy is filled, and one compare-and-swap of `local` publishes it (U1). Any thread
+ * can do all of it, so a thread that meets CLOSED makes the copy itself and waits for nobody. The thread whose copy was
+ * published retires the old piece. Readers may still be in it, so the turn gives it back one grace period later
+ * (twi_sketch_reclaim()). A thread whose copy was not published gives that copy back at once: nobody has seen it.
+ *
+ * The turn seals a sketch in three steps: SEALING, from which on no copy is published (U5); every slot or word CLOSED;
+ * then `final` is the estimate, and FROZEN says so (C1). Without SEALING a thread that meets CLOSED would take it for
+ * growth.
+ *
+ * Always true:
+ *   Y1 a register is in at most one slot of a piece: all threads walk the same slots for it and take the first EMPTY.
+ *   Y2 what is in a CLOSED piece is in its copy: the copy is made of closed slots, which never change.
+ *   Y3 a raise that was answered TWI_RAISED or TWI_RAISE_NONE is in `final`, and in each estimate that begins later.
+ *   A piece is in exactly one place: in a cell, in the list of retired pieces, or in the hand of one thread.
+ * Threads: all functions but those of the turn from any thread, lock-free, inside a section.
+ * Elsewhere: proofs (docs/CONCURRENCY.md), the calls (distinct.c). */
+#ifndef TWI_TABLE_SKETCH_H
+#define TWI_TABLE_SKETCH_H
+
+#include "engine/base/hll.h"
+#include "engine/table/layout.h"
+
+#define TWI_SKETCH_SEALING UINT64_C(4) /* in cell.local, beside TWI_FROZEN and TWI_DIRTY */
+#define TWI_SKETCH_FLAGS (TWI_FROZEN | TWI_DIRTY | TWI_SKETCH_SEALING)
+#define TWI_SKETCH_FORM_SHIFT 24
+#define TWI_SKETCH_LINE_SHIFT 32
+
+/* Forms: 0, no element yet; 1 + log2 of the lines of a sparse piece; or dense. */
+enum { TWI_SKETCH_NONE = 0, TWI_SKETCH_SPARSE_LAST = 8, TWI_SKETCH_DENSE = 9 };
+#define TWI_SKETCH_DENSE_LINES (TWI_HLL_REGISTERS / TWI_LINE_BYTES)
+#define TWI_SKETCH_WORD_CLOSED (UINT64_C(1) << 63)
+#define TWI_SKETCH_VALUE_MASK UINT64_C(63)
+
+/* Pieces that a copy has replaced, and that readers may still use. */
+struct twi_sketch_retired {
+    _Atomic uint32_t newest; /* any thread pushes; the turn takes the list whole */
+    uint32_t waiting;        /* from here on the turn's own: a list that waits for its grace period */
+    uint64_t stamp;
+};
+
+/* A sketch, and what its growth needs. */
+struct twi_sketch {
+    struct twi_arena *arena;
+    struct twi_generation *generation;
+    struct twi_sketch_retired *retired;
+    struct twi_cell *cell;
+};
+
+enum twi_raise {
+    TWI_RAISE_NONE,   /* the register was as high already */
+    TWI_RAISED,       /* it is higher now */
+    TWI_RAISE_FROZEN, /* the counter is sealed, or is being sealed: the call decides again by the clock */
+    TWI_RAISE_NO_ROOM /* there is no memory for a larger piece: nothing was changed */
+};
+
+TWI_INLINE uint32_t twi_sketch_form(uint64_t local) {
+    return (uint32_t)(local >> TWI_SKETCH_FORM_SHIFT) & 0xff;
+}
+TWI_INLINE uint32_t twi_sketch_line(uint64_t local) {
+    return (uint32_t)(local >> TWI_SKETCH_LINE_SHIFT);
+}
+TWI_INLINE uint32_t twi_sketch_lines_of_form(uint32_t form) {
+    return form == TWI_SKETCH_DENSE ? TWI_SKETCH_DENSE_LINES : form == TWI_SKETCH_NONE ? 0 : UINT32_C(1) << (form - 1);
+}
+
+/* How many lines the sketch has now. */
+TWI_INLINE uint32_t twi_sketch_lines(struct twi_cell *cell) {
+    return twi_sketch_lines_of_form(twi_sketch_form(twi_load_relaxed(&cell->local)));
+}
+
+/* All cases: sparse pieces, growth, and a dense word that must be changed. */
+enum twi_raise twi_sketch_raise_slow(const struct twi_sketch *sketch, struct twi_hll_element element);
+
+/* Raises the element's register. The usual case, a dense register that is high enough, is two loads. */
+TWI_INLINE enum twi_raise twi_sketch_raise(const struct twi_sketch *sketch, struct twi_hll_element element) {
+    uint64_t local = twi_load_acquire(&sketch->cell->local); /* U2, pairs with U1: the piece is filled */
+    if (twi_likely(twi_sketch_form(local) == TWI_SKETCH_DENSE)) {
+        _Atomic uint64_t *words = twi_arena_at(sketch->arena, twi_sketch_line(local));
+        /* relaxed: a word speaks of nothing but itself */
+        uint64_t word = twi_load_relaxed(&words[element.index / 8]);
+        uint32_t value = (uint32_t)(word >> element.index % 8 * 8 & TWI_SKETCH_VALUE_MASK);
+        if (twi_likely(value >= element.value) && twi_likely((word & TWI_SKETCH_WORD_CLOSED) == 0))
+            return TWI_RAISE_NONE;
+    }
+    return twi_sketch_raise_slow(sketch, element);
+}
+
+/* The estimate, of an open counter or of a frozen one. It contains each element whose add returned before. Cost: reads
+ * the whole sketch. */
+int64_t twi_sketch_estimate(const struct twi_arena *arena, struct twi_cell *cell, uint64_t meta);
+
+/* For the turn: all registers, one byte each. They contain each raise that was made before DIRTY was set in a word that
+ * the turn has cleared it in (D2). */
+void twi_sketch_read(const struct twi_arena *arena, struct twi_cell *cell, uint8_t registers[TWI_HLL_REGISTERS]);
+/* For the turn: the sum of all registers. Each raise makes it greater, so it tells whether there was one. */
+int64_t twi_sketch_sum(const struct twi_arena *arena, struct twi_cell *cell);
+
+/* For the turn: seals the sketch. Returns the estimate, which is in `final` from then on. *lines: how much was closed;
+ * 0 if it was frozen before. */
+int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, uint64_t meta, uint32_t *lines);
+
+/* For the turn, when no thread can reach the records of this chunk any more: gives their sketches back. False: *work is
+ * used up; the next call goes on. */
+bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk,
+                     uint32_t *work);
+
+/* For the turn: gives back the pieces that were retired a grace period ago. True: some still wait. */
+bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired);
+
+#endif

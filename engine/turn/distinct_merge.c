@@ -1,0 +1,54 @@
+/* distinct_merge.c -- counters of distinct elements with Redis: the registers that go there, and those that come back
+ * (items.h).
+ *
+ * What Redis has of a key is the maximum of all engines' registers. To merge the same registers once more changes
+ * nothing. So there are no batches, ledgers or replays, and no units to report as lost or uncertain. A collected item
+ * stands for all registers of its key: they are read when the message is made. If Redis may have forgotten something,
+ * all keys are sent again (restore.c).
+ * In the cold part `handed` and `acked` are sums of registers. A sum rises with each raise, so a sum that differs says
+ * that there is something new. Registers that come back from Redis are raised like any others, and mark nothing: they
+ * cost at most that the key is sent once more.
+ * A sealed sketch takes no registers any more. There `base` is what Redis estimates above the sketch's own estimate.
+ * Always true: only the turn runs this. A view never falls because of a reply. */
+#include "engine/base/hll_bytes.h"
+#include "engine/table/sketch.h"
+#include "engine/turn/collect.h"
+
+static_assert(TWI_DISTINCT_BYTES_MAX >= TWI_HLL_BYTES_MAX, "all registers fit");
+
+size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes) {
+    uint8_t registers[TWI_HLL_REGISTERS];
+    twi_sketch_read(&item->family->engine->arena, item->cell, registers);
+    return twi_hll_encode(registers, bytes);
+}
+
+/* Raises what is higher in Redis. A sketch for which there is no memory, or that was sealed meanwhile, stays as it is.
+ */
+static bool merge_back(const struct twi_item *item, const struct twi_merged *merged) {
+    tw_engine *engine = item->family->engine;
+    const struct twi_sketch sketch = {&engine->arena, item->generation, &engine->unlinked.sketches, item->cell};
+    uint8_t registers[TWI_HLL_REGISTERS];
+    if (!twi_hll_decode(merged->bytes, merged->size, registers)) return false;
+    for (uint32_t i = 0; i < TWI_HLL_REGISTERS; i++) {
+        if (registers[i] == 0) continue;
+        enum twi_raise raised = twi_sketch_raise(&sketch, (struct twi_hll_element){i, registers[i]});
+        if (raised == TWI_RAISE_FROZEN || raised == TWI_RAISE_NO_ROOM) break;
+    }
+    return true;
+}
+
+bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged) {
+    tw_engine *engine = item->family->engine;
+    struct twi_cell *cell = item->cell;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    struct twi_cold *cold = twi_cell_cold(cell, meta);
+    bool is_read = merged->size == 0 || merge_back(item, merged);
+    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta);
+    twi_store_relaxed(&cold->total_state, engine->turn.mono_ms << 1 | 1);
+    if (merged->estimate != 0 && twi_cell_is_frozen(cell)) {
+        int64_t more = merged->estimate - twi_load_relaxed(&cold->final);
+        if (more > twi_load_relaxed(&cell->base)) twi_store_relaxed(&cell->base, more);
+    }
+    twi_item_let_go(item);
+    return is_read;
+}

@@ -1,0 +1,162 @@
+/* lease_stores.c -- see lease_stores.h. */
+#include "engine/turn/lease_stores.h"
+
+#include "engine/core/store_map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- records ---- */
+
+static bool has_room(struct twi_leases *leases, uint32_t index) {
+    if (index <= leases->room) return true;
+    uint32_t room = leases->room == 0 ? 8 : leases->room;
+    while (room < index) room *= 2;
+    struct twi_lease_store **more = realloc(leases->more, room * sizeof(struct twi_lease_store *));
+    if (more == NULL) return false;
+    memset(more + leases->room, 0, (room - leases->room) * sizeof(struct twi_lease_store *));
+    leases->more = more;
+    leases->room = room;
+    return true;
+}
+
+/* NULL: no memory. */
+static struct twi_lease_store *store_made(struct twi_leases *leases, uint32_t index) {
+    if (index != 0 && !has_room(leases, index)) return NULL;
+    struct twi_lease_store *store = twi_lease_store_at(leases, index);
+    if (store == NULL) store = leases->more[index - 1] = calloc(1, sizeof *store);
+    if (store == NULL) return NULL;
+    store->index = index;
+    store->is_used = true;
+    return store;
+}
+
+void twi_lease_store_drop(struct twi_leases *leases, struct twi_lease_store *store) {
+    if (store->index == 0) {
+        memset(store, 0, sizeof *store);
+        return;
+    }
+    leases->more[store->index - 1] = NULL;
+    free(store);
+}
+
+void twi_lease_stores_free(struct twi_leases *leases) {
+    for (uint32_t i = 0; i < leases->room; i++) free(leases->more[i]);
+    free(leases->more);
+    leases->more = NULL;
+    leases->room = 0;
+}
+
+/* The index of the store where the lease's name lies. TWI_STORE_NONE: no memory. */
+static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
+    if (engine->peers.stores == NULL) return 0;
+    struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
+    struct twi_item item = {
+        .family = generation->family, .generation = generation, .cell = twi_arena_at(&engine->arena, lease->cell)};
+    char name[TWI_REDIS_KEY_MAX];
+    return twi_port_store(engine, twi_key_slot_of(name, twi_port_render(&item, name)));
+}
+
+/* The record of the lease's store. NULL: no memory. */
+static struct twi_lease_store *place(tw_engine *engine, struct twi_lease *lease) {
+    uint32_t index = lease->turn.in.is_placed ? lease->turn.in.store : index_of(engine, lease);
+    struct twi_lease_store *store = index != TWI_STORE_NONE ? store_made(&engine->leases, index) : NULL;
+    if (store == NULL) return NULL;
+    lease->turn.in.store = index;
+    lease->turn.in.is_placed = true;
+    return store;
+}
+
+/* ---- chains ---- */
+
+static void put_first(const struct twi_arena *arena, uint32_t *chain, struct twi_lease *lease) {
+    lease->turn.in.is_listed = true;
+    lease->turn.in.next_listed = *chain;
+    *chain = twi_arena_line(arena, lease);
+}
+
+static struct twi_lease *take_first(const struct twi_arena *arena, uint32_t *chain) {
+    struct twi_lease *lease = twi_lease_at(arena, *chain);
+    *chain = lease->turn.in.next_listed;
+    lease->turn.in.is_listed = false;
+    return lease;
+}
+
+static void list(tw_engine *engine, struct twi_lease *lease) {
+    if (lease->turn.in.is_listed) return;
+    struct twi_lease_store *store = place(engine, lease);
+    put_first(&engine->arena, store != NULL ? &store->listed : &engine->leases.unplaced, lease);
+}
+
+void twi_lease_stores_sort(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    uint32_t unplaced = leases->unplaced;
+    for (leases->unplaced = 0; unplaced != 0;) list(engine, take_first(&engine->arena, &unplaced));
+    if (twi_load_relaxed(&leases->requested) == 0) return;
+    uint32_t line = twi_swap_acqrel(&leases->requested, 0); /* J8, pairs with J7 */
+    while (line != 0) {
+        struct twi_lease *lease = twi_lease_at(&engine->arena, line);
+        line = twi_load_relaxed(&lease->next_requested);
+        /* J6, pairs with J5: a caller that requests units from here on lists the lease again */
+        (void)twi_swap_acqrel(&lease->listed, 0);
+        list(engine, lease);
+    }
+}
+
+struct twi_lease *twi_lease_store_next(tw_engine *engine, struct twi_lease_store *store) {
+    return store->listed != 0 ? take_first(&engine->arena, &store->listed) : NULL;
+}
+
+/* ---- queues ---- */
+
+void twi_lease_enqueue(tw_engine *engine, struct twi_lease_store *store, struct twi_lease *lease) {
+    if (lease->turn.in.is_active) return;
+    uint32_t line = twi_arena_line(&engine->arena, lease);
+    lease->turn.in.is_active = true;
+    lease->turn.in.next_active = 0;
+    if (store->head == 0)
+        store->head = line;
+    else
+        twi_lease_at(&engine->arena, store->tail)->turn.in.next_active = line;
+    store->tail = line;
+    store->active++;
+}
+
+struct twi_lease *twi_lease_dequeue(tw_engine *engine, struct twi_lease_store *store) {
+    struct twi_lease *lease = twi_lease_at(&engine->arena, store->head);
+    store->head = lease->turn.in.next_active;
+    if (store->head == 0) store->tail = 0;
+    lease->turn.in.is_active = false;
+    store->active--;
+    return lease;
+}
+
+void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease) {
+    if (!lease->turn.in.is_held) store->holding++;
+    lease->turn.in.is_held = true;
+}
+
+/* ---- forgetting ---- */
+
+static void forget_chain(const struct twi_arena *arena, uint32_t *chain, const struct twi_generation *generation) {
+    uint32_t rest = *chain;
+    for (*chain = 0; rest != 0;) {
+        struct twi_lease *lease = take_first(arena, &rest);
+        if (twi_lease_generation(arena, lease) != generation) put_first(arena, chain, lease);
+    }
+}
+
+void twi_lease_stores_forget(tw_engine *engine, const struct twi_generation *generation) {
+    struct twi_leases *leases = &engine->leases;
+    twi_lease_stores_sort(engine); /* the callers' list is not the turn's to search */
+    forget_chain(&engine->arena, &leases->unplaced, generation);
+    for (uint32_t i = 0; i <= leases->room; i++) {
+        struct twi_lease_store *store = twi_lease_store_at(leases, i);
+        if (store == NULL) continue;
+        forget_chain(&engine->arena, &store->listed, generation);
+        for (uint32_t left = store->active; left != 0; left--) {
+            struct twi_lease *lease = twi_lease_dequeue(engine, store);
+            if (twi_lease_generation(&engine->arena, lease) != generation) twi_lease_enqueue(engine, store, lease);
+        }
+    }
+}

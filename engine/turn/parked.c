@@ -1,0 +1,58 @@
+/* parked.c -- counters whose store cannot take them for now (items.h).
+ *
+ *   collected ─▶ parked ─▶ the store can take them: owed again (dirty.c)
+ * A parked counter has PARKED in its meta word: the collector passes it over and leaves its DIRTY set, so adders mark
+ * it once at most. So an away store costs a place in a list for each of its counters, however often they are counted
+ * on.
+ * Always true: a counter is parked in one list, once, and its generation's `outstanding` counts it there. */
+#include "engine/turn/collect.h"
+#include "engine/count/dirty.h"
+#include "engine/turn/restore_notes.h"
+
+#include <stdlib.h>
+
+#define ROOM_FIRST 64u
+
+static bool grow(struct twi_parking *parking) {
+    uint32_t room = parking->room == 0 ? ROOM_FIRST : parking->room * 2;
+    struct twi_parked *items = room > parking->room ? realloc(parking->items, room * sizeof *items) : NULL;
+    if (items == NULL) return false;
+    parking->items = items;
+    parking->room = room;
+    return true;
+}
+
+bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
+    if (parking->count == parking->room && !grow(parking)) return false;
+    struct twi_cell *cell = item->cell;
+    uint64_t meta = twi_or_relaxed(&cell->meta, TWI_META_PARKED); /* only the turn reads it */
+    struct twi_cold *cold = twi_generation_cold(item->generation, cell, meta);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
+    if (item->units != 0) twi_restore_note_returned(item, true);
+    item->family->engine->collector.items_out -= item->delta != 0;
+    if ((meta & TWI_META_PARKED) != 0) { /* it was counted on, and so collected twice: it stands in the list already */
+        item->generation->turn.outstanding--;
+        return true;
+    }
+    parking->items[parking->count++] = (struct twi_parked){item->generation, cell};
+    return true;
+}
+
+bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max) {
+    for (; parking->count != 0 && count_max > 0; count_max--) {
+        const struct twi_parked *parked = &parking->items[--parking->count];
+        /* one instruction; no ordering is needed */
+        uint64_t meta = twi_and_acqrel(&parked->cell->meta, ~TWI_META_PARKED);
+        twi_dirty_owe(engine, parked->generation, parked->cell, meta);
+        twi_check(parked->generation->turn.outstanding != 0);
+        parked->generation->turn.outstanding--;
+    }
+    if (parking->count != 0) return true;
+    twi_port_parking_free(parking);
+    return false;
+}
+
+void twi_port_parking_free(struct twi_parking *parking) {
+    free(parking->items);
+    *parking = (struct twi_parking){0};
+}

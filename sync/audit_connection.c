@@ -1,0 +1,248 @@
+/* audit_connection.c -- see audit_connection.h. */
+#include "sync/audit_connection.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/port/services.h"
+#include "sync/batch/reply.h"
+#include "sync/wire/tls_url.h"
+
+#define STOP_MS 50 /* a waiting audit sees this soon that its engine is being closed */
+
+/* For a page of SCAN, a ledger, one long value, or CLUSTER SLOTS. */
+static const struct twi_wire_limits limits = {.bytes_max = 8u << 20, .nodes_max = 1u << 19, .depth_max = 4};
+
+void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, const char *what, const char *detail) {
+    if (connection->status != TW_OK) return;
+    connection->status = status;
+    snprintf(connection->error, sizeof connection->error, "%s: %s", what, detail);
+}
+
+/* ---- commands and replies ---------------------------------------------------------------------------------------- */
+
+static void await_fd(int fd, bool to_write, int64_t ms) {
+    struct pollfd pollfd = {.fd = fd, .events = to_write ? POLLOUT : POLLIN};
+    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up has no descriptor */
+}
+
+static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {
+    bool connecting = false;
+    int fd = connection->target->transport->fd(connection->link, &connecting);
+    await_fd(fd, to_write || connecting, ms);
+}
+
+static bool time_is_up(struct twi_audit_connection *connection, int64_t deadline_ms, int64_t *left_ms) {
+    *left_ms = deadline_ms - connection->audit->mono_ms();
+    if (!connection->audit->goes_on(connection->audit->engine))
+        twi_audit_fail(connection, TW_ERR_CLOSED, "audit", "the engine is being closed");
+    if (connection->status != TW_OK) return true;
+    if (*left_ms > STOP_MS) *left_ms = STOP_MS;
+    if (*left_ms > 0) return false;
+    twi_audit_fail(connection, TW_ERR_TIMEOUT, "Redis", "no answer in time");
+    return true;
+}
+
+void twi_audit_send(struct twi_audit_connection *connection) {
+    int64_t deadline_ms = connection->audit->mono_ms() + connection->audit->options->timeout_ms, left_ms;
+    if (connection->out.failed) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
+    for (size_t at = 0; connection->status == TW_OK && at < connection->out.size;) {
+        ssize_t sent =
+            connection->target->transport->send(connection->link, connection->out.data + at, connection->out.size - at);
+        if (sent < 0)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+        if (sent > 0) at += (size_t)sent;
+        if (sent == 0 && !time_is_up(connection, deadline_ms, &left_ms)) await(connection, true, left_ms);
+    }
+    twi_bytes_wipe(&connection->out); /* it may hold a password */
+}
+
+/* Waits for the next reply. NULL: none came, or it was an error and `may_refuse` is false; `status` says which. */
+const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count) {
+    const struct twi_node *nodes = NULL;
+    char chunk[16384];
+    int64_t deadline_ms = connection->audit->mono_ms() + connection->audit->options->timeout_ms, left_ms;
+    while (connection->status == TW_OK) {
+        enum twi_wire wire = twi_reader_next(connection->reader, &nodes, count);
+        if (wire == TWI_WIRE_DONE && nodes->type == TWI_NODE_ERROR && !may_refuse)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis refuses", nodes->text);
+        else if (wire == TWI_WIRE_DONE)
+            return nodes;
+        if (wire == TWI_WIRE_BAD) twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "not its protocol");
+        if (connection->status != TW_OK || time_is_up(connection, deadline_ms, &left_ms)) break;
+        ssize_t got = connection->target->transport->recv(connection->link, chunk, sizeof chunk);
+        if (got < 0)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+        if (got > 0 && !twi_reader_feed(connection->reader, chunk, (size_t)got))
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "an answer too long");
+        if (got == 0) await(connection, false, left_ms);
+    }
+    return NULL;
+}
+
+void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words) {
+    twi_wire_begin(&connection->out, count);
+    for (size_t i = 0; i < count; i++) twi_wire_put_text(&connection->out, words[i]);
+}
+
+/* ---- a connection ------------------------------------------------------------------------------------------------ */
+
+static void log_in(struct twi_audit_connection *connection) {
+    const struct twi_audit *audit = connection->audit;
+    struct twi_login login = {.user = connection->target->url.user,
+                              .password = connection->target->url.password,
+                              .ask = audit->password,
+                              .ask_ctx = audit->password_ctx};
+    size_t count;
+    enum twi_login_put done = twi_login_put(&login, &connection->out);
+    if (done == TWI_LOGIN_FAILED) twi_audit_fail(connection, TW_ERR_REDIS, "password", "the callback failed");
+    if (done != TWI_LOGIN_PUT) return;
+    twi_audit_send(connection);
+    const struct twi_node *answer = twi_audit_hear(connection, true, &count);
+    if (answer && answer->type == TWI_NODE_ERROR)
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "refuses the login");
+}
+
+static void choose_database(struct twi_audit_connection *connection) {
+    char number[16];
+    size_t count;
+    if (connection->status != TW_OK || connection->target->url.db == 0) return;
+    snprintf(number, sizeof number, "%u", connection->target->url.db);
+    twi_audit_put_words(connection, 2, (const char *[]){"SELECT", number});
+    twi_audit_send(connection);
+    (void)twi_audit_hear(connection, false, &count);
+}
+
+/* If the user may not call ROLE, INFO says it. False: what was named is no master. */
+static bool is_master(struct twi_audit_connection *connection) {
+    enum twi_role role = TWI_ROLE_UNKNOWN;
+    size_t count;
+    twi_audit_put_words(connection, 1, (const char *[]){"ROLE"});
+    twi_audit_put_words(connection, 2, (const char *[]){"INFO", "replication"});
+    twi_audit_send(connection);
+    const struct twi_node *nodes = twi_audit_hear(connection, true, &count);
+    if (nodes) role = twi_reply_role(nodes, count);
+    const struct twi_node *info = twi_audit_hear(connection, true, &count);
+    if (info && role == TWI_ROLE_UNKNOWN) role = twi_reply_info_role(info);
+    if (role == TWI_ROLE_UNKNOWN)
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis",
+                       "ROLE and INFO are refused: it does not say that it is the master");
+    return role != TWI_ROLE_REPLICA;
+}
+
+static void locate(struct twi_audit_connection *connection, int64_t deadline_ms) {
+    int64_t again_ms, left_ms;
+    while (connection->status == TW_OK) {
+        bool wants_write = false;
+        enum twi_where where =
+            twi_resolver_ask(connection->resolver, connection->audit->mono_ms(), &connection->endpoint, &again_ms);
+        if (where == TWI_WHERE_HERE) return;
+        if (where == TWI_WHERE_UNKNOWN)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", twi_resolver_why(connection->resolver));
+        else if (!time_is_up(connection, deadline_ms, &left_ms))
+            await_fd(twi_resolver_fd(connection->resolver, &wants_write), wants_write,
+                     again_ms < left_ms ? again_ms : left_ms);
+    }
+}
+
+/* False: what was named cannot be reached. */
+static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
+    int64_t left_ms;
+    while (connection->status == TW_OK) {
+        int done = connection->target->transport->connect(connection->link, &connection->endpoint,
+                                                          connection->audit->mono_ms(), deadline_ms);
+        if (done != 0) return done > 0;
+        if (!time_is_up(connection, deadline_ms, &left_ms)) await(connection, false, left_ms);
+    }
+    return true;
+}
+
+/* False: what was named is not it. */
+static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadline_ms) {
+    connection->reader = twi_reader_create(&limits);
+    if (!connection->reader) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
+    locate(connection, deadline_ms);
+    if (!dial(connection, deadline_ms)) return false;
+    if (connection->status == TW_OK) log_in(connection);
+    bool may_move = connection->status == TW_OK && twi_resolver_may_move(connection->resolver);
+    return !may_move || is_master(connection);
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
+
+bool twi_audit_target_read(const struct twi_audit *audit, struct twi_audit_target *target, char *why, size_t size) {
+    const tw_audit_options *options = audit->options;
+    struct twi_tls_options tls = {.ca_file = options->redis_tls_ca_file,
+                                  .cert_file = options->redis_tls_cert_file,
+                                  .key_file = options->redis_tls_key_file,
+                                  .server_name = options->redis_tls_server_name,
+                                  .insecure = options->redis_tls_insecure != 0};
+    bool is_good = twi_tls_url_read(options->redis_url, &tls, &target->url, &target->tls, why, size);
+    target->transport = twi_transport_of(target->tls);
+    return is_good;
+}
+
+void twi_audit_target_free(struct twi_audit_target *target) {
+    twi_tls_destroy(target->tls);
+    twi_url_wipe(&target->url);
+}
+
+static void make_link(struct twi_audit_connection *connection) {
+    connection->link = connection->target->transport->create(connection->target->tls, NULL, true);
+    if (!connection->link) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
+}
+
+static void make_resolver(struct twi_audit_connection *connection) {
+    const struct twi_audit *audit = connection->audit;
+    const struct twi_audit_target *target = connection->target;
+    struct twi_resolver_rules rules = {.url = &target->url,
+                                       .transport = target->transport,
+                                       .transport_ctx = target->tls,
+                                       .may_thread = true,
+                                       .timeout_ms = audit->options->timeout_ms,
+                                       .sentinel_login = {.user = audit->sentinel_user,
+                                                          .ask = audit->sentinel_password,
+                                                          .ask_ctx = audit->sentinel_password_ctx}};
+    connection->resolver = twi_resolver_create(&rules);
+    if (!connection->resolver) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
+}
+
+/* Sentinels may name one that is dead, or a replica: then each is asked once. */
+void twi_audit_open(struct twi_audit_connection *connection) {
+    int64_t deadline_ms = connection->audit->mono_ms() + 10 * (int64_t)connection->audit->options->timeout_ms;
+    make_link(connection);
+    make_resolver(connection);
+    bool may_move = connection->status == TW_OK && twi_resolver_may_move(connection->resolver);
+    for (uint32_t left = may_move ? connection->target->url.seed_count : 1; connection->status == TW_OK; left--) {
+        if (try_endpoint(connection, deadline_ms)) break;
+        if (left == 1 && !may_move)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+        else if (left == 1)
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "the sentinels name one that is not there, or a replica");
+        connection->target->transport->close(connection->link);
+        twi_reader_free(connection->reader);
+        connection->reader = NULL;
+        twi_resolver_distrust(connection->resolver);
+    }
+    choose_database(connection);
+}
+
+void twi_audit_open_node(struct twi_audit_connection *connection, bool must_be_master) {
+    int64_t deadline_ms = connection->audit->mono_ms() + 3 * (int64_t)connection->audit->options->timeout_ms;
+    make_link(connection);
+    connection->reader = twi_reader_create(&limits);
+    if (!connection->reader) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
+    if (!dial(connection, deadline_ms))
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+    if (connection->status == TW_OK) log_in(connection);
+    if (connection->status != TW_OK || !must_be_master || is_master(connection)) return;
+    twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "the cluster names it as a master, and it is none");
+}
+
+void twi_audit_close(struct twi_audit_connection *connection) {
+    if (connection->target) connection->target->transport->destroy(connection->link);
+    twi_resolver_destroy(connection->resolver);
+    twi_reader_free(connection->reader);
+    twi_bytes_free(&connection->out);
+}

@@ -1,0 +1,50 @@
+/* audit_connection.h -- one connection of an audit: one command at a time, or a pipeline of a page; each reply within
+ * its deadline. The caller waits.
+ * Always true: after the first failure nothing more is sent, and `status` and `error` say what it was. */
+#ifndef TWI_SYNC_AUDIT_CONNECTION_H
+#define TWI_SYNC_AUDIT_CONNECTION_H
+
+#include "engine/port/driver.h"
+#include "sync/wire/resolver.h"
+#include "sync/wire/tls.h"
+
+/* Where Redis is and how it is spoken to. */
+struct twi_audit_target {
+    struct twi_url url;
+    struct twi_tls *tls; /* NULL: connections are without */
+    const struct twi_transport *transport;
+};
+
+struct twi_audit_connection {
+    const struct twi_audit *audit;
+    const struct twi_audit_target *target;
+    struct twi_resolver *resolver; /* NULL: the endpoint is given */
+    struct twi_endpoint endpoint;
+    void *link;
+    struct twi_reader *reader;
+    struct twi_bytes out;
+    tw_status status; /* once it is not TW_OK, no command is sent any more */
+    char error[256];
+};
+
+/* False: `why` names the option that is refused. The target is freed in any case. */
+bool twi_audit_target_read(const struct twi_audit *audit, struct twi_audit_target *target, char *why, size_t size);
+void twi_audit_target_free(struct twi_audit_target *target);
+
+/* The first failure stays. */
+void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, const char *what, const char *detail);
+/* Connects to the one Redis, or to the master that the sentinels name, and logs in; `audit` and `target` are set, all
+ * else is zero. */
+void twi_audit_open(struct twi_audit_connection *connection);
+/* Connects to `endpoint`, a node of a cluster, and logs in; `audit`, `target` and `endpoint` are set, all
+ * else is zero. `must_be_master`: another one is refused. */
+void twi_audit_open_node(struct twi_audit_connection *connection, bool must_be_master);
+void twi_audit_close(struct twi_audit_connection *connection); /* also one that was never opened */
+
+/* Puts a command into `out`. */
+void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words);
+void twi_audit_send(struct twi_audit_connection *connection); /* sends `out`, and empties it */
+/* The next reply. NULL: none came (`status` says why), or it was an error and may_refuse is false. */
+const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count);
+
+#endif

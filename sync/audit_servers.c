@@ -1,0 +1,358 @@
+/* audit_servers.c -- see audit_servers.h. */
+#include "sync/audit_servers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/port/services.h"
+#include "sync/wire/cluster_map.h"
+#include "sync/wire/redirect.h"
+
+#define SERVERS_MAX 2000u /* masters that CLUSTER SLOTS names, and those to which the first slot moves */
+
+void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status, const char *what, const char *detail) {
+    if (servers->status != TW_OK) return;
+    servers->status = status;
+    snprintf(servers->error, sizeof servers->error, "%s: %s", what, detail);
+}
+
+bool twi_audit_servers_goes_on(const struct twi_audit_servers *servers, uint16_t server) {
+    return servers->status == TW_OK && servers->all[server]->connection.status == TW_OK;
+}
+
+bool twi_audit_servers_any(const struct twi_audit_servers *servers) {
+    for (uint16_t i = 0; i < servers->count; i++)
+        if (twi_audit_servers_goes_on(servers, i)) return true;
+    return false;
+}
+
+void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_t expected, int64_t found,
+                    const char *text) {
+    tw_finding finding = {.kind = kind, .name = name, .expected = expected, .found = found, .text = text};
+    audit->report->findings++;
+    if (audit->found) audit->found(audit->ctx, &finding);
+}
+
+/* ---- who there is ------------------------------------------------------------------------------------------------ */
+
+/* `endpoint` NULL: the one Redis. NULL: no memory. */
+static struct twi_audit_server *add(struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
+    if (servers->count == servers->room) {
+        uint16_t room = servers->room ? (uint16_t)(servers->room * 2) : 4;
+        struct twi_audit_server **all = realloc(servers->all, room * sizeof(struct twi_audit_server *));
+        if (all) servers->all = all, servers->room = room;
+    }
+    struct twi_audit_server *server = servers->count < servers->room ? calloc(1, sizeof *server) : NULL;
+    if (!server) {
+        twi_audit_servers_fail(servers, TW_ERR_MEMORY, "audit", "no memory");
+        return NULL;
+    }
+    servers->all[servers->count++] = server;
+    server->connection.audit = servers->audit;
+    server->connection.target = &servers->target;
+    if (!endpoint) return server;
+    server->connection.endpoint = *endpoint;
+    twi_endpoint_name(endpoint, server->name, sizeof server->name);
+    return server;
+}
+
+/* The server at this endpoint, plus 1; 0: there is none. */
+static uint16_t find(const struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
+    for (uint16_t i = 0; i < servers->count; i++)
+        if (twi_endpoint_equals(&servers->all[i]->connection.endpoint, endpoint)) return (uint16_t)(i + 1);
+    return 0;
+}
+
+/* Asks one node for the map. False: `error` says why not. */
+static bool ask_for_map(struct twi_audit_servers *servers, const struct twi_endpoint *whom, struct twi_cluster_map *map,
+                        char *error, size_t size) {
+    struct twi_audit_connection connection = {.audit = servers->audit, .target = &servers->target, .endpoint = *whom};
+    size_t count;
+    twi_audit_open_node(&connection, false);
+    twi_audit_put_words(&connection, 2, (const char *[]){"CLUSTER", "SLOTS"});
+    twi_audit_send(&connection);
+    const struct twi_node *nodes = twi_audit_hear(&connection, false, &count);
+    if (nodes && !twi_cluster_map_reply(map, whom, nodes, count, 0, 0))
+        twi_audit_fail(&connection, TW_ERR_REDIS, "Redis", "an answer to CLUSTER SLOTS that names no master");
+    if (!nodes) twi_cluster_map_failed(map, false, 0, 0);
+    bool done = connection.status == TW_OK;
+    if (!done) {
+        char name[TWI_ENDPOINT_NAME_SIZE];
+        twi_endpoint_name(whom, name, sizeof name);
+        snprintf(error, size, "%.150s: %.90s", name, connection.error);
+    }
+    twi_audit_close(&connection);
+    return done;
+}
+
+/* Asks one seed after the other. */
+static void find_masters(struct twi_audit_servers *servers, struct twi_cluster_map *map) {
+    struct twi_endpoint whom;
+    char error[256] = "";
+    bool done = false;
+    for (uint32_t i = 0; i < servers->target.url.seed_count && !done; i++) {
+        whom = twi_url_seed(&servers->target.url, i);
+        done = ask_for_map(servers, &whom, map, error, sizeof error);
+    }
+    if (!done) twi_audit_servers_fail(servers, TW_ERR_REDIS, "no node of the cluster says which masters it has", error);
+    if (!done) return;
+    for (uint64_t node = 0; (node = twi_cluster_map_next(map, node)) != 0;)
+        if (!add(servers, twi_cluster_map_endpoint(map, node))) return;
+}
+
+/* A node that has no slots yet, and gets its first one, is named by those whose slot it is. */
+static void add_targets(struct twi_audit_servers *servers, const struct twi_endpoint *asked, const char *text) {
+    struct twi_endpoint target;
+    for (size_t at = 0; twi_cluster_nodes_target(text, asked, &at, &target);)
+        if (!find(servers, &target) && servers->count < SERVERS_MAX) (void)add(servers, &target);
+}
+
+/* False: the connection has failed. */
+static bool ask_for_own(struct twi_audit_servers *servers, struct twi_audit_connection *connection,
+                        struct twi_own_slots *own, bool is_first) {
+    size_t count;
+    twi_audit_put_words(connection, 2, (const char *[]){"CLUSTER", "NODES"});
+    twi_audit_send(connection);
+    const struct twi_node *reply = twi_audit_hear(connection, false, &count);
+    if (!reply) return false;
+    if (reply->type != TWI_NODE_STRING || !twi_cluster_nodes_own(reply->text, own)) {
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "an answer to CLUSTER NODES that is not understood");
+        return false;
+    }
+    if (is_first) add_targets(servers, &connection->endpoint, reply->text);
+    return true;
+}
+
+static void note_slots(struct twi_audit_slots *slots, uint16_t server, const struct twi_own_slots *own) {
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++)
+        if (twi_slot_set_has(&own->serves, slot)) slots->owner[slot] = (uint16_t)(server + 1);
+    for (size_t i = 0; i < sizeof slots->moves.bits; i++) slots->moves.bits[i] |= own->moves.bits[i];
+}
+
+bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size) {
+    if (!twi_audit_target_read(servers->audit, &servers->target, why, size)) return false;
+    servers->is_cluster = servers->target.url.kind == TWI_URL_CLUSTER;
+    return true;
+}
+
+static void open_cluster(struct twi_audit_servers *servers) {
+    const uint32_t seeds = servers->target.url.seed_count;
+    struct twi_endpoint *endpoints = malloc(seeds * sizeof *endpoints);
+    for (uint32_t i = 0; endpoints && i < seeds; i++) endpoints[i] = twi_url_seed(&servers->target.url, i);
+    struct twi_cluster_map *map = endpoints ? twi_cluster_map_create(endpoints, seeds) : NULL;
+    free(endpoints);
+    if (!map) {
+        twi_audit_servers_fail(servers, TW_ERR_MEMORY, "audit", "no memory");
+        return;
+    }
+    find_masters(servers, map);
+    twi_cluster_map_destroy(map);
+    for (uint16_t i = 0; i < servers->count && servers->status == TW_OK; i++) { /* `count` may grow */
+        struct twi_audit_server *server = servers->all[i];
+        twi_audit_open_node(&server->connection, true);
+        if (ask_for_own(servers, &server->connection, &server->own, true)) note_slots(&servers->slots, i, &server->own);
+    }
+}
+
+void twi_audit_servers_open(struct twi_audit_servers *servers) {
+    if (servers->is_cluster) {
+        open_cluster(servers);
+        return;
+    }
+    struct twi_audit_server *server = add(servers, NULL);
+    if (!server) return;
+    twi_audit_open(&server->connection);
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) servers->slots.owner[slot] = 1;
+}
+
+void twi_audit_servers_close(struct twi_audit_servers *servers) {
+    for (uint16_t i = 0; i < servers->count; i++) {
+        twi_audit_close(&servers->all[i]->connection);
+        free(servers->all[i]);
+    }
+    free(servers->all);
+    twi_audit_target_free(&servers->target);
+}
+
+/* ---- how it ends ------------------------------------------------------------------------------------------------- */
+
+/* Slots without a server that has replied to all. */
+static uint32_t count_unseen(const struct twi_audit_servers *servers) {
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) {
+        uint16_t owner = servers->slots.owner[slot];
+        count += !owner || servers->all[owner - 1]->connection.status != TW_OK;
+    }
+    return count;
+}
+
+/* A slot that moves when the audit begins is looked at with care. One that begins to move later is not: its keys may
+ * have gone to where a SCAN has been already. */
+static uint32_t count_begun(struct twi_audit_servers *servers) {
+    struct twi_audit_slots *now = calloc(1, sizeof *now);
+    uint32_t count = 0;
+    for (uint16_t i = 0; now && i < servers->count; i++) {
+        struct twi_own_slots own;
+        if (twi_audit_servers_goes_on(servers, i) && ask_for_own(servers, &servers->all[i]->connection, &own, false))
+            note_slots(now, i, &own);
+    }
+    for (uint32_t slot = 0; now && slot < TWI_KEY_SLOTS; slot++) {
+        bool is_elsewhere = now->owner[slot] != servers->slots.owner[slot] || twi_slot_set_has(&now->moves, slot);
+        count += is_elsewhere && !twi_slot_set_has(&servers->slots.moves, slot);
+    }
+    if (!now) twi_audit_servers_fail(servers, TW_ERR_MEMORY, "audit", "no memory");
+    free(now);
+    return count;
+}
+
+static void say_incomplete(struct twi_audit_servers *servers, tw_status status, const char *why) {
+    char what[80];
+    snprintf(what, sizeof what, "incomplete: %u of 16384 slots could not be looked at", count_unseen(servers));
+    twi_audit_servers_fail(servers, status, what, why);
+}
+
+static void conclude_cluster(struct twi_audit_servers *servers) {
+    char why[256];
+    uint32_t begun = servers->status == TW_OK ? count_begun(servers) : 0;
+    for (uint16_t i = 0; i < servers->count; i++) {
+        const struct twi_audit_server *server = servers->all[i];
+        if (server->connection.status == TW_OK) continue;
+        snprintf(why, sizeof why, "%.150s: %.90s", server->name, server->connection.error);
+        say_incomplete(servers, server->connection.status, why);
+    }
+    if (count_unseen(servers)) say_incomplete(servers, TW_ERR_REDIS, "no master serves them");
+    snprintf(why, sizeof why, "%u slots began to move; ask again later", begun);
+    if (begun) twi_audit_servers_fail(servers, TW_ERR_REDIS, "incomplete", why);
+    if (servers->lost) twi_audit_servers_fail(servers, TW_ERR_REDIS, "incomplete", "keys have gone to unknown nodes");
+}
+
+tw_status twi_audit_servers_conclude(struct twi_audit_servers *servers) {
+    if (servers->is_cluster) conclude_cluster(servers);
+    const struct twi_audit_connection *first = servers->count ? &servers->all[0]->connection : NULL;
+    if (!servers->is_cluster && servers->status == TW_OK && first && first->status != TW_OK) {
+        servers->status = first->status;
+        snprintf(servers->error, sizeof servers->error, "%s", first->error);
+    }
+    return servers->status;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+static void write_error(const tw_audit_options *options, const char *text) {
+    if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
+}
+
+tw_status twi_audit_servers_run(const struct twi_audit *audit,
+                                void (*work)(struct twi_audit_servers *servers, void *ctx), void *ctx) {
+    char why[TWI_TLS_ERROR_MAX];
+    struct twi_audit_servers *servers = calloc(1, sizeof *servers);
+    if (!servers) return twi_refuse(TW_ERR_MEMORY, NULL);
+    servers->audit = audit;
+    if (!twi_audit_servers_read(servers, why, sizeof why)) {
+        twi_audit_servers_close(servers);
+        free(servers);
+        write_error(audit->options, why);
+        return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
+    }
+    twi_audit_servers_open(servers);
+    work(servers, ctx);
+    tw_status status = twi_audit_servers_conclude(servers);
+    if (status != TW_OK) {
+        write_error(audit->options, servers->error);
+        (void)twi_refuse_with(status, "%s", servers->error);
+    }
+    twi_audit_servers_close(servers);
+    free(servers);
+    return status;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+/* Whether the owner of the slot keeps it, and tells nobody to ask elsewhere. It may have begun to move the slot since
+ * the audit began, so it is asked again, once for each slot. */
+static bool keeps(struct twi_audit_servers *servers, uint16_t owner, uint32_t slot) {
+    struct twi_own_slots own;
+    if (twi_slot_set_has(&servers->all[owner]->own.moves, slot)) return false;
+    if (twi_slot_set_has(&servers->strays, slot)) return true;
+    if (!ask_for_own(servers, &servers->all[owner]->connection, &own, false)) return false;
+    if (!twi_slot_set_has(&own.serves, slot) || twi_slot_set_has(&own.moves, slot)) return false;
+    twi_slot_set_add(&servers->strays, slot);
+    return true;
+}
+
+enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, uint16_t server, const void *name,
+                                             size_t size) {
+    if (!servers->is_cluster) return TWI_AUDIT_HERE;
+    uint32_t slot = twi_key_slot_of(name, size);
+    uint16_t owner = servers->slots.owner[slot];
+    if (owner != 0 && owner != server + 1 && keeps(servers, (uint16_t)(owner - 1), slot)) return TWI_AUDIT_STRAY;
+    bool moves = twi_slot_set_has(&servers->slots.moves, slot);
+    return moves || owner != server + 1 ? TWI_AUDIT_ON_ITS_WAY : TWI_AUDIT_HERE;
+}
+
+enum { LOST = 0, DONE = UINT16_MAX }; /* names->where: a server, plus 1; or one of these */
+
+/* The reply sends us on, or the server serves nobody. */
+static bool sends_on(struct twi_audit_servers *servers, struct twi_audit_connection *connection,
+                     const struct twi_node *reply, uint16_t *where, bool *asking) {
+    struct twi_redirect redirect;
+    if (!servers->is_cluster || reply->type != TWI_NODE_ERROR) return false;
+    twi_redirect_read(reply, &connection->endpoint, &redirect);
+    if (redirect.kind == TWI_REDIRECT_NONE || redirect.kind == TWI_REDIRECT_NON_LOCAL) return false;
+    *where = redirect.has_endpoint ? find(servers, &redirect.to) : LOST;
+    *asking = redirect.kind == TWI_REDIRECT_ASK;
+    if (redirect.kind != TWI_REDIRECT_MOVED && redirect.kind != TWI_REDIRECT_ASK)
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis refuses", reply->text);
+    return true;
+}
+
+/* The reply about name number `i`, which is asked of this server. */
+static void take_reply(struct twi_audit_servers *servers, uint16_t server, struct twi_audit_names *names, size_t i,
+                       const struct twi_audit_question *question) {
+    struct twi_audit_connection *connection = &servers->all[server]->connection;
+    size_t count;
+    if (names->asking[i]) (void)twi_audit_hear(connection, true, &count);
+    const struct twi_node *reply = twi_audit_hear(connection, true, &count);
+    names->where[i] = LOST;
+    if (!reply || sends_on(servers, connection, reply, &names->where[i], &names->asking[i])) return;
+    names->where[i] = DONE;
+    if (reply->type == TWI_NODE_ERROR && !question->may_refuse)
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis refuses", reply->text);
+    else
+        question->take(question->ctx, i, twi_audit_names_at(names, i), reply, count);
+}
+
+static void ask_server(struct twi_audit_servers *servers, uint16_t server, struct twi_audit_names *names,
+                       const struct twi_audit_question *question) {
+    struct twi_audit_connection *connection = &servers->all[server]->connection;
+    size_t asked = 0, last = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->where[i] != server + 1) continue;
+        if (names->asking[i]) twi_audit_put_words(connection, 1, (const char *[]){"ASKING"});
+        question->put(question->ctx, &connection->out, twi_audit_names_at(names, i));
+        asked++, last = i;
+    }
+    if (asked) twi_audit_send(connection);
+    for (size_t i = 0; asked && i <= last; i++)
+        if (names->where[i] == server + 1) take_reply(servers, server, names, i, question);
+}
+
+static bool is_asked_of(const struct twi_audit_names *names, uint16_t server) {
+    for (size_t i = 0; i < names->count; i++)
+        if (names->where[i] == server + 1) return true;
+    return false;
+}
+
+void twi_audit_servers_ask(struct twi_audit_servers *servers, struct twi_audit_names *names,
+                           const struct twi_audit_question *question) {
+    for (size_t i = 0; i < names->count; i++) {
+        tw_key name = twi_audit_names_at(names, i);
+        names->where[i] = servers->is_cluster ? servers->slots.owner[twi_key_slot_of(name.data, name.size)] : 1;
+        names->asking[i] = false;
+    }
+    for (uint32_t hops = 0; hops <= TWI_REDIRECT_HOPS_MAX; hops++)
+        for (uint16_t i = 0; i < servers->count; i++)
+            if (is_asked_of(names, i) && servers->status == TW_OK) ask_server(servers, i, names, question);
+    for (size_t i = 0; i < names->count; i++) servers->lost += names->where[i] != DONE;
+}

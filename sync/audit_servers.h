@@ -1,0 +1,82 @@
+/* audit_servers.h -- whom an audit asks: the one Redis, or each master of a cluster.
+ *
+ * In a cluster CLUSTER SLOTS names the masters, and each master says itself which slots it serves and which are on
+ * their way (cluster_nodes.h). Whoever asks about a name asks the server of its slot, and follows MOVED and ASK.
+ * Always true: a server that fails is not asked again, and the others are. The audit then ends with an error, and so it
+ * does if slots have no master, or begin to move while it looks: an audit that ends with TW_OK has seen all. */
+#ifndef TWI_SYNC_AUDIT_SERVERS_H
+#define TWI_SYNC_AUDIT_SERVERS_H
+
+#include "sync/audit_connection.h"
+#include "sync/audit_names.h"
+#include "sync/wire/cluster_nodes.h"
+
+struct twi_audit_server {
+    struct twi_audit_connection connection;
+    char name[TWI_ENDPOINT_NAME_SIZE]; /* of a cluster's node */
+    struct twi_own_slots own;
+};
+
+/* Who has which slot, by what the servers say of themselves. */
+struct twi_audit_slots {
+    uint16_t owner[TWI_KEY_SLOTS]; /* a server, plus 1; 0: nobody, or one that fails */
+    struct twi_slot_set moves;
+};
+
+struct twi_audit_servers {
+    const struct twi_audit *audit;
+    struct twi_audit_target target;
+    bool is_cluster;
+    struct twi_audit_server **all;
+    uint16_t count, room;
+    struct twi_audit_slots slots; /* when the audit began */
+    struct twi_slot_set strays;   /* a key of the slot was met where nobody looks for it */
+    uint64_t lost;                /* names about which nobody could be asked */
+
+    tw_status status; /* not TW_OK: the audit as a whole has failed */
+    char error[400];
+};
+
+/* False: `why` names the option that is refused. `audit` is set, all else is zero. */
+bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size);
+void twi_audit_servers_open(struct twi_audit_servers *servers);
+/* Looks once more who has which slot, and says how the audit ends; `error` then says why. */
+tw_status twi_audit_servers_conclude(struct twi_audit_servers *servers);
+void twi_audit_servers_close(struct twi_audit_servers *servers);
+/* All of that, with `work` between the opening and the end. What went wrong is in options->error_text, too. */
+tw_status twi_audit_servers_run(const struct twi_audit *audit,
+                                void (*work)(struct twi_audit_servers *servers, void *ctx), void *ctx);
+
+/* The first failure stays. */
+void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status, const char *what, const char *detail);
+/* False: the server, or the audit as a whole, has failed. */
+bool twi_audit_servers_goes_on(const struct twi_audit_servers *servers, uint16_t server);
+bool twi_audit_servers_any(const struct twi_audit_servers *servers); /* any server goes on */
+
+/* A difference. */
+void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_t expected, int64_t found,
+                    const char *text);
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+/* What a name is to the server that has shown it. */
+enum twi_audit_place {
+    TWI_AUDIT_HERE,       /* the server has its slot */
+    TWI_AUDIT_ON_ITS_WAY, /* its slot moves: another server may show it, too */
+    TWI_AUDIT_STRAY       /* another server has its slot, and sends nobody here: nobody finds it */
+};
+enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, uint16_t server, const void *name,
+                                             size_t size);
+
+/* One command about each name of a page. */
+struct twi_audit_question {
+    void (*put)(void *ctx, struct twi_bytes *out, tw_key name);
+    bool may_refuse; /* false: an error reply ends the asking of that server */
+    void (*take)(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count);
+    void *ctx;
+};
+/* Asks, and calls `take` once for each name about which there is a reply. */
+void twi_audit_servers_ask(struct twi_audit_servers *servers, struct twi_audit_names *names,
+                           const struct twi_audit_question *question);
+
+#endif

@@ -1,0 +1,11 @@
+/* audit_totals.h -- compares a file of what a database says with what Redis holds: a line is key<TAB>count.
+ * Always true: each line is compared, or named as malformed, or the audit ends with an error. */
+#ifndef TWI_SYNC_AUDIT_TOTALS_H
+#define TWI_SYNC_AUDIT_TOTALS_H
+
+#include "sync/audit_servers.h"
+
+/* Does nothing where no file is given. `names` is used for pages. */
+void twi_audit_totals_look(struct twi_audit_servers *servers, struct twi_audit_names *names);
+
+#endif

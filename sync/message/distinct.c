@@ -1,0 +1,200 @@
+/* distinct.c -- see distinct.h. The script distinct.lua defines the format. */
+#include "sync/message/distinct.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/port/services.h"
+#include "sync/batch/reply.h"
+#include "sync/message/awake.h"
+#include "sync/message/message.h"
+#include "sync/message/refusal.h"
+#include "sync/message/state.h"
+
+#include "distinct.lua.h"
+#include "distinct.lua.sha1.h"
+
+#define KEYS_MAX 64u          /* in one message: some 3 ms of Redis's one thread */
+#define BYTES_MAX (96u << 10) /* of registers in one message: eight dense keys are more */
+#define REFUSED_MS 1000       /* after a refusal: an earlier retry is pointless */
+
+static struct twi_distinct_sent *free_slot(struct twi_distinct_sender *sender) {
+    uint32_t i = 0;
+    while (sender->sent[i].is_under_way) i++;
+    return &sender->sent[i];
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------------- */
+
+static const char *wish_of(const struct twi_item *item) {
+    return (item->flags & TWI_ITEM_SEALED) != 0 ? "c" : (item->flags & TWI_ITEM_ASKED) != 0 ? "r" : "";
+}
+
+/* Puts the first items that wait. Returns how many. */
+static uint32_t put_items(const struct twi_store *store, const struct twi_waiting *waiting, struct twi_bytes *keys,
+                          struct twi_bytes *arguments) {
+    int64_t offset_ms = store->connection->clock.offset_ms;
+    uint32_t count = 0;
+    for (; count < KEYS_MAX && waiting->at + count < waiting->end && arguments->size < BYTES_MAX; count++) {
+        const struct twi_item *item = &waiting->items[waiting->at + count];
+        char name[TWI_OWN_NAME_MAX];
+        unsigned char bytes[TWI_DISTINCT_BYTES_MAX];
+        twi_wire_put(keys, name, twi_port_render(item, name));
+        twi_wire_put(keys, name, twi_port_render_own(item, "merge", name));
+        twi_wire_put(arguments, bytes, item->delta != 0 ? twi_port_distinct_bytes(item, bytes) : 0);
+        twi_wire_put_i64(arguments, item->expiry_ms != 0 ? item->expiry_ms + offset_ms : 0);
+        twi_wire_put_text(arguments, wish_of(item));
+    }
+    return count;
+}
+
+static twi_message_done answered;
+
+/* False: nothing was sent: no store takes it, or there is no memory. */
+static bool send_some(struct twi_sync *sync, int64_t now_ms) {
+    static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
+    struct twi_distinct_sender *sender = &sync->senders.distinct;
+    struct twi_waiting *waiting = &sender->waiting;
+    struct twi_store *store = sync->stores[0];
+    if (!twi_message_may_send(sync, store, TWI_SENDER_DISTINCT)) return false;
+    struct twi_bytes keys = {0}, arguments = {0}, words = {0};
+    uint32_t count = put_items(store, waiting, &keys, &arguments);
+    struct twi_item *items = malloc(count * sizeof *items);
+    if (items) memcpy(items, waiting->items + waiting->at, count * sizeof *items);
+    twi_wire_put_u64(&words, 1 + 2 * (uint64_t)count);
+    twi_wire_put(&words, store->marker_name, store->marker_name_size);
+    twi_bytes_add(&words, keys.data, keys.size);
+    twi_bytes_add(&words, arguments.data, arguments.size);
+    if (keys.failed || arguments.failed || !items) words.failed = true;
+    twi_bytes_free(&keys);
+    twi_bytes_free(&arguments);
+    struct twi_distinct_sent *slot = free_slot(sender);
+    const struct twi_message message = {.sender = TWI_SENDER_DISTINCT,
+                                        .store = store,
+                                        .script = &script,
+                                        .key_count = 1 + 2 * (size_t)count,
+                                        .argument_count = 1 + 5 * (size_t)count,
+                                        .done = answered,
+                                        .ctx = slot};
+    if (!twi_message_send_encoded(sync, &message, &words, now_ms)) {
+        free(items);
+        return false;
+    }
+    *slot = (struct twi_distinct_sent){items, count, true};
+    sender->count++;
+    waiting->at += count;
+    return true;
+}
+
+void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
+    while (twi_distinct_waits(&sync->senders.distinct) && send_some(sync, now_ms)) continue;
+}
+
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
+
+/* One log line in an outage. A window that is over in Redis is merged no more; nobody reads it there. */
+static void note_late(struct twi_sync *sync, const struct twi_item *item) {
+    struct twi_distinct_sender *sender = &sync->senders.distinct;
+    if (item->delta == 0) return;
+    twi_ticket_refused(&sync->tickets);
+    if (!sender->is_late_logged)
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LATE,
+                     "distinct counts came to Redis after the end of their keys: Redis lacks them");
+    sender->is_late_logged = true;
+}
+
+/* The key of a refused item waits by itself. False: the reply is not one of the script's. */
+static bool settle(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node, int64_t now_ms) {
+    struct twi_store *store = sync->stores[0];
+    struct twi_merged merged = {0};
+    bool is_refused = node->type == TWI_NODE_ERROR;
+    if (is_refused && item->delta != 0) {
+        uint32_t wait_ms = twi_refusal_key(sync, store, item, node, now_ms);
+        twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
+        return true;
+    }
+    if (node->type == TWI_NODE_STATUS) note_late(sync, item);
+    if (node->type == TWI_NODE_INTEGER) merged.estimate = node->integer;
+    if (node->type == TWI_NODE_STRING) merged.bytes = node->text, merged.size = node->size;
+    if (!is_refused && store->poison.count) twi_poison_remove(&store->poison, item, UINT64_MAX);
+    return twi_port_distinct_merged(item, &merged);
+}
+
+static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {
+    if (nodes->type != TWI_NODE_ARRAY || count != sent->count + (size_t)2) return false;
+    for (uint32_t i = 1; i <= sent->count + 1; i++)
+        if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
+    return true;
+}
+
+/* Another marker: the store was wiped, or is another one. An empty batch becomes due, whose reply shows it. */
+static void look_at_marker(struct twi_sync *sync, const struct twi_node *marker, int64_t now_ms) {
+    struct twi_store *store = sync->stores[0];
+    if (!store->ledger.marker_known || twi_node_is(marker, store->ledger.marker)) return;
+    twi_awake_wake(sync, store);
+    store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
+}
+
+static bool take_answer(struct twi_sync *sync, const struct twi_distinct_sent *sent, const struct twi_node *nodes,
+                        int64_t now_ms) {
+    bool well = true;
+    look_at_marker(sync, &nodes[1], now_ms);
+    for (uint32_t i = 0; i < sent->count; i++) well = settle(sync, &sent->items[i], &nodes[i + 2], now_ms) && well;
+    sync->senders.distinct.waiting.answered += sent->count;
+    sync->senders.distinct.is_refusal_logged = false;
+    return well;
+}
+
+/* A replica that refuses is not where this engine wants to be: the connection ends. */
+static void take_error(struct twi_sync *sync, struct twi_connection *connection, enum twi_message_outcome outcome,
+                       const struct twi_node *error) {
+    struct twi_distinct_sender *sender = &sync->senders.distinct;
+    if (!sender->is_refusal_logged) twi_refusal_report(connection, "distinct counts", error);
+    sender->is_refusal_logged = true;
+    if (twi_reply_is_replicas(error)) {
+        connection->outage.is_logged = true; /* the report above is the line of this outage */
+        twi_connection_fail(connection, true, NULL);
+    } else if (outcome == TWI_MESSAGE_UNKNOWN) {
+        twi_connection_fail(connection, false, "a reply that is not understood");
+    }
+}
+
+static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_distinct_sent *slot = ctx, sent = *slot;
+    struct twi_waiting *waiting = &sync->senders.distinct.waiting;
+    *slot = (struct twi_distinct_sent){.is_under_way = false};
+    sync->senders.distinct.count--;
+    bool is_answer = outcome == TWI_MESSAGE_ANSWERED, well = !is_answer || is_whole(&sent, nodes, count);
+    if (is_answer && well) {
+        well = take_answer(sync, &sent, nodes, now_ms);
+    } else {
+        bool is_refused = !is_answer && count != 0;
+        if (is_refused) take_error(sync, connection, outcome, nodes);
+        twi_waiting_return(sync, waiting, sent.items, sent.count, is_refused ? REFUSED_MS : 0);
+    }
+    free(sent.items);
+    return well;
+}
+
+/* ---- what Redis may have lost ------------------------------------------------------------------------------------ */
+
+/* Another history, or one that is not known: a server that was restarted or promoted, or another one. It may lack what
+ * was answered on the connection before. */
+void twi_distinct_greeted(struct twi_sync *sync, const struct twi_connection *connection) {
+    struct twi_distinct_sender *sender = &sync->senders.distinct;
+    const char *history = connection->server.history;
+    sender->is_late_logged = false;
+    if (history[0] != '\0' && strcmp(history, sender->history) == 0) return;
+    memcpy(sender->history, history, sizeof sender->history);
+    twi_port_distinct_again(sync->engine);
+}
+
+void twi_distinct_dropped(struct twi_sync *sync) {
+    twi_waiting_return_all(sync, &sync->senders.distinct.waiting, 0);
+}
+
+void twi_distinct_free(struct twi_distinct_sender *sender) {
+    for (uint32_t i = 0; i < TWI_DISTINCT_MAX; i++) free(sender->sent[i].items);
+    free(sender->waiting.items);
+}

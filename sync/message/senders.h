@@ -1,0 +1,101 @@
+/* senders.h -- what the senders of messages have under way (message.h): leases, gauges and holds, distinct counts, the
+ * heartbeat of the registry, and the close election. One of each for an engine.
+ *
+ * Always true: a message that is under way here is in the connection's queue (message_queue.h). */
+#ifndef TWI_SYNC_MESSAGE_SENDERS_H
+#define TWI_SYNC_MESSAGE_SENDERS_H
+
+#include "engine/port/messages.h"
+#include "sync/message/message_queue.h"
+
+/* A message about leases that is not answered yet. */
+struct twi_lease_pending {
+    struct twi_lease_message message;
+    bool is_under_way;
+    struct twi_lease_answer answer;        /* of a message that waits for the replicas */
+    char id[33], run[41], incarnation[33]; /* its texts */
+};
+/* A connection has at most TWI_LEASES_MAX under way. With several connections more blocks are made, which do not
+ * move. */
+struct twi_lease_block {
+    struct twi_lease_pending sent[TWI_LEASES_MAX];
+    struct twi_lease_block *next;
+};
+struct twi_lease_sender {
+    struct twi_lease_block first;
+    uint32_t turns; /* the store that sends first, modulo the number of stores */
+};
+
+/* Collected items that wait for a message (waiting.h). */
+struct twi_waiting {
+    struct twi_item *items; /* a queue: from `at` to `end` */
+    uint32_t at, end, room;
+    bool is_held;             /* the stores of all that wait take nothing now */
+    uint64_t taken, answered; /* items, since the start */
+    uint64_t until;           /* a flush waits until `until - 1` items are answered; 0: none waits */
+};
+
+/* A statement on gauges or holds, or a sweep of reservations. */
+struct twi_statement {
+    enum { TWI_STATEMENT_GAUGES, TWI_STATEMENT_HOLDS, TWI_STATEMENT_SWEEP, TWI_STATEMENTS } what;
+    bool is_under_way;
+    struct twi_item *items; /* GAUGES */
+    uint32_t count;
+    uint64_t serial; /* SWEEP: the engine's number for it; HOLDS: its number among the statements on holds */
+};
+struct twi_presence {
+    struct twi_waiting waiting; /* gauges */
+    struct twi_statement statements[TWI_PRESENCE_MAX];
+    uint32_t count;  /* statements under way */
+    uint64_t number; /* of the last statement on gauges */
+    /* The engine learns of the statements on holds in the order in which they were made. Replies may come in another
+     * order: if Redis does not know the script, the statement is sent again, behind others. */
+    uint64_t holds_sent, holds_answered;
+    uint32_t holds_done; /* bit i: statement holds_answered + 1 + i was answered */
+};
+
+/* A message under way that merges counters of distinct elements. */
+struct twi_distinct_sent {
+    struct twi_item *items;
+    uint32_t count;
+    bool is_under_way;
+};
+struct twi_distinct_sender {
+    struct twi_waiting waiting;
+    struct twi_distinct_sent sent[TWI_DISTINCT_MAX];
+    uint32_t count;                         /* messages under way */
+    char history[41];                       /* master_replid of the server that has what was answered; "": unknown */
+    bool is_refusal_logged, is_late_logged; /* a line about a refused message, or about windows that are over, is out */
+};
+
+/* This engine's place in the registry of live engines. */
+struct twi_registry {
+    int64_t at_ms;             /* the next heartbeat */
+    int64_t pause_ms;          /* from that heartbeat to the one after it */
+    uint32_t reported, before; /* the number of live engines: as last reported; before this connection */
+    int64_t before_until_ms;   /* until then no smaller number than `before` is believed */
+    bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
+};
+
+/* A message under way about a window that one engine closes for all. */
+struct twi_closing_sent {
+    struct twi_closing_message message; /* without its names */
+    bool busy;
+};
+struct twi_closing_sender {
+    struct twi_closing_sent messages[TWI_CLOSING_SENT_MAX];
+    uint64_t number;    /* of the last message */
+    uint32_t doubted;   /* how many stores are in doubt: closing.h */
+    int64_t doubted_ms; /* when that number last rose */
+    bool is_logged;
+};
+
+struct twi_senders {
+    struct twi_lease_sender leases;
+    struct twi_presence presence;
+    struct twi_distinct_sender distinct;
+    struct twi_registry registry;
+    struct twi_closing_sender closing;
+};
+
+#endif

@@ -1,0 +1,45 @@
+/* waiting.c -- see waiting.h. */
+#include "sync/message/waiting.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sync/message/state.h"
+
+bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count) {
+    size_t before = twi_waiting_count(waiting);
+    if (waiting->at != 0) {
+        memmove(waiting->items, waiting->items + waiting->at, before * sizeof *waiting->items);
+        waiting->at = 0;
+        waiting->end = (uint32_t)before;
+    }
+    if (before + count > waiting->room) {
+        size_t room = (before + count) * 2;
+        struct twi_item *more = realloc(waiting->items, room * sizeof *more);
+        if (!more) return false;
+        waiting->items = more;
+        waiting->room = (uint32_t)room;
+    }
+    memcpy(waiting->items + waiting->end, items, count * sizeof *items);
+    waiting->end += (uint32_t)count;
+    waiting->taken += count;
+    return true;
+}
+
+void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
+                        uint32_t count, uint32_t after_ms) {
+    for (uint32_t i = 0; i < count; i++) twi_port_return(&items[i], after_ms);
+    waiting->answered += count;
+    if (after_ms != 0) {
+        twi_ticket_refused(&sync->tickets);
+    } else if (twi_ticket_renew(&sync->tickets)) {
+        sync->collecting.begin_again = true;
+        sync->senders.presence.waiting.until = sync->senders.distinct.waiting.until = 0;
+    }
+}
+
+void twi_waiting_return_all(struct twi_sync *sync, struct twi_waiting *waiting, uint32_t after_ms) {
+    uint32_t count = twi_waiting_count(waiting);
+    if (count != 0) twi_waiting_return(sync, waiting, waiting->items + waiting->at, count, after_ms);
+    waiting->at = waiting->end = 0;
+}

@@ -1,0 +1,34 @@
+-- window_names.lua -- names of keys that were counted in one window: those of one group of keys, where keys lie in
+-- several stores (TW_CLOSED_BY_ONE). The election (close_election.lua) is in another key slot, and has an index of the
+-- groups.
+--
+-- KEYS[1]  the names (a set), until the window is closed
+-- KEYS[2]  read: the marker of the store (batch.lua). r: when it was made, in a store that was empty
+-- ARGV     1 version, 2 verb; then
+--            add    3 when the keys expire, 4 for how long (ms) the names stay at least, 5.. names
+--            read   3 cursor
+--            drop   removes the set
+-- Replies  {status, ms of TIME, read: r (0: there is no marker), cursor, names ...}
+--          OK; YOU: to read, as from the election; CLASH another version, nothing was done
+--
+-- Always true: the first write uses redis.call, so that Redis refuses all or nothing. Repeating a message changes only
+-- times.
+if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function text(n) return string.format('%.0f', n) end
+
+if ARGV[2] == 'add' then
+  redis.call('SADD', KEYS[1], unpack(ARGV, 5))
+  redis.pcall('PEXPIREAT', KEYS[1], text(math.max(tonumber(ARGV[3]), now + tonumber(ARGV[4]))))
+  return {'OK', now, 0}
+end
+if ARGV[2] == 'drop' then
+  redis.call('UNLINK', KEYS[1])
+  return {'OK', now, 0}
+end
+local made = redis.call('HMGET', KEYS[2], 'r')[1]
+local page = redis.call('SSCAN', KEYS[1], ARGV[3], 'COUNT', '100')
+local out = {'YOU', now, tonumber(made or '0'), page[1]}
+for i = 1, #page[2] do out[4 + i] = page[2][i] end
+return out

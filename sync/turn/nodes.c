@@ -1,0 +1,210 @@
+/* nodes.c -- see nodes.h.
+ *
+ *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
+ * The map is refreshed over a connection that stands, if there is one to the node that is to be asked. A refresh that
+ * cannot be sent, or is not answered, has failed, and the map says when another one may begin.
+ * Always true: a store leaves a connection only when nothing of it is under way there: no batch, no opening and no
+ * message. While it leaves, nothing more is sent for it. A connection is dialled only while somebody has use for it. */
+#include "sync/turn/nodes.h"
+
+#include "engine/port/services.h"
+#include "sync/message/awake.h"
+#include "sync/message/cluster.h"
+#include "sync/message/refusal.h"
+#include "sync/turn/connect.h"
+#include "sync/turn/settle.h"
+#include "sync/turn/split.h"
+#include "sync/wire/cluster_directory.h"
+
+#define IDLE_MS 60000 /* a connection without use is closed after this time */
+
+/* ---- the map ----------------------------------------------------------------------------------------------------- */
+
+static void refresh_failed(struct twi_sync *sync, bool was_sent, int64_t now_ms) {
+    struct twi_cluster *cluster = sync->cluster;
+    cluster->asked = NULL;
+    cluster->has_tried = true;
+    twi_cluster_map_failed(cluster->map, was_sent, now_ms, twi_sync_random(sync->engine));
+}
+
+/* Chooses whom to ask. Returns the connection; NULL: it failed at once. */
+static struct twi_connection *begin_refresh(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_cluster *cluster = sync->cluster;
+    struct twi_endpoint whom;
+    twi_cluster_map_ask(cluster->map, twi_sync_random(sync->engine), &whom);
+    cluster->asked = twi_cluster_connection(sync, &whom);
+    cluster->was_sent = false;
+    bool is_away = cluster->asked && cluster->asked->phase == TWI_DOWN &&
+                   cluster->asked->breaker.state == TWI_BREAKER_OPEN && now_ms < cluster->asked->breaker.retry_at_ms;
+    if (!cluster->asked || is_away) refresh_failed(sync, false, now_ms);
+    return cluster->asked;
+}
+
+static void send_refresh(struct twi_cluster *cluster, struct twi_connection *connection, int64_t now_ms) {
+    if (cluster->was_sent || !twi_connection_is_up(connection)) return;
+    twi_pipeline_begin(&connection->pipeline, now_ms);
+    twi_wire_begin(&connection->pipeline.out, 2);
+    twi_wire_put_text(&connection->pipeline.out, "CLUSTER");
+    twi_wire_put_text(&connection->pipeline.out, "SLOTS");
+    twi_pipeline_await(&connection->pipeline, TWI_SLOTS, NULL, 1)->alone = false;
+    cluster->was_sent = true;
+}
+
+void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                     const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_cluster *cluster = sync->cluster;
+    (void)pending;
+    if (cluster->asked != connection) return;
+    if (nodes->type == TWI_NODE_ERROR) {
+        twi_refusal_report(connection, "CLUSTER SLOTS", nodes);
+        refresh_failed(sync, true, now_ms);
+        return;
+    }
+    cluster->asked = NULL;
+    cluster->has_tried = true;
+    cluster->version++;
+    twi_settle_success(sync, connection, now_ms); /* it answers, though it may have no store of ours */
+    twi_port_count(sync->engine, map_refreshes, 1);
+    (void)twi_cluster_map_reply(cluster->map, &connection->target.endpoint, nodes, count, now_ms,
+                                twi_sync_random(sync->engine));
+}
+
+void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
+    if (!sync->cluster) return;
+    twi_split_lost(sync, connection, now_ms);
+    if (sync->cluster->asked == connection) refresh_failed(sync, sync->cluster->was_sent, now_ms);
+    twi_cluster_map_want(sync->cluster->map, now_ms);
+}
+
+/* What callers that wait have learnt goes into the map, and the map to them. */
+static void share_map(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_cluster *cluster = sync->cluster;
+    struct twi_endpoint to;
+    uint32_t slot;
+    if (!cluster->directory) return;
+    while (twi_directory_take_moved(cluster->directory, &slot, &to)) {
+        if (!twi_cluster_map_moved(cluster->map, slot, &to, now_ms)) twi_cluster_map_want(cluster->map, now_ms);
+        cluster->version++;
+    }
+    if (twi_directory_take_wanted(cluster->directory)) twi_cluster_map_want(cluster->map, now_ms);
+    bool is_new = cluster->published != cluster->version;
+    if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
+}
+
+static void refresh(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_cluster *cluster = sync->cluster;
+    share_map(sync, now_ms);
+    struct twi_connection *asked = cluster->asked;
+    if (!asked && now_ms >= twi_cluster_map_due_ms(cluster->map)) asked = begin_refresh(sync, now_ms);
+    if (asked) send_refresh(cluster, asked, now_ms);
+}
+
+/* ---- stores ------------------------------------------------------------------------------------------------------ */
+
+/* Nobody is known to serve its slot. */
+static void leave_homeless(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_cluster_map_want(sync->cluster->map, now_ms);
+    if (store->awaited == 0 && store->route.messages == 0) store->connection = NULL;
+    if (store->route.homeless_ms == 0 && sync->cluster->has_tried) store->route.homeless_ms = now_ms ? now_ms : 1;
+    store->rewind = true;
+}
+
+/* False: the store is not at the node that has its slot. */
+static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
+    if (store->connection && store->connection->use.node == node && node != 0) return true;
+    if (node == 0) {
+        leave_homeless(sync, store, now_ms);
+        return false;
+    }
+    store->rewind = true; /* nothing more is sent over the connection of before */
+    if (store->awaited != 0 || store->route.messages != 0) return false;
+    struct twi_connection *connection = twi_cluster_connection_of(sync, node);
+    if (!connection) return false;
+    twi_connect_attach(sync, connection, store);
+    return true;
+}
+
+/* Whether anything may be sent for the store in this turn. */
+static void look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    bool is_home = !sync->cluster || bring_home(sync, store, now_ms);
+    store->route.is_waiting = !is_home || now_ms < store->route.detour.again_ms;
+    if (store->connection) store->connection->use.is_wanted = true;
+    if (store->route.asking) store->route.asking->use.is_wanted = true;
+    if (store->awaited != 0) store->route.via->use.is_wanted = true;
+    if (store->split.asked) store->split.asked->use.is_wanted = true;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static void end_idle(struct twi_connection *connection, int64_t now_ms) {
+    bool is_used = connection->use.is_wanted || connection->pipeline.count != 0;
+    if (is_used || connection->phase == TWI_DOWN)
+        connection->use.idle_since_ms = 0;
+    else if (connection->use.idle_since_ms == 0)
+        connection->use.idle_since_ms = now_ms ? now_ms : 1;
+    else if (now_ms - connection->use.idle_since_ms > IDLE_MS)
+        twi_connection_rest(connection);
+}
+
+/* Its stores are to say that they want it. A node that the map has forgotten has no number any more. */
+static void look_at_use(const struct twi_cluster *cluster, struct twi_connection *connection) {
+    struct twi_node_use *use = &connection->use;
+    use->is_wanted = use->resting != 0 || (cluster->asked && connection == cluster->asked);
+    if (use->node != 0 && !twi_cluster_map_endpoint(cluster->map, use->node)) use->node = 0;
+}
+
+void twi_nodes_step(struct twi_sync *sync, int64_t now_ms) {
+    if (!sync->by_slot) return;
+    if (sync->cluster) {
+        refresh(sync, now_ms);
+        twi_cluster_map_sweep(sync->cluster->map, now_ms);
+        for (uint32_t i = 0; i < sync->connection_count; i++) look_at_use(sync->cluster, sync->connections[i]);
+        if (sync->by_slot->version != sync->cluster->version) twi_awake_wake_all(sync); /* their slots may have moved */
+        sync->by_slot->version = sync->cluster->version;
+    }
+    for (uint32_t i = 0; i < sync->awake.count; i++) look_at(sync, sync->awake.stores[i], now_ms);
+    for (uint32_t i = 0; sync->cluster && i < sync->connection_count; i++) end_idle(sync->connections[i], now_ms);
+}
+
+int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
+    int64_t wake_ms = INT64_MAX;
+    if (sync->cluster && !sync->cluster->asked) wake_ms = twi_cluster_map_due_ms(sync->cluster->map);
+    for (uint32_t i = 0; sync->by_slot && i < sync->awake.count; i++) {
+        const struct twi_store *store = sync->awake.stores[i];
+        /* If the time is over, the store waits for something else: a reply, or a connection. */
+        int64_t again_ms = store->route.is_waiting ? store->route.detour.again_ms : 0;
+        if (again_ms > now_ms && again_ms < wake_ms) wake_ms = again_ms;
+    }
+    return wake_ms > now_ms ? wake_ms : now_ms;
+}
+
+static bool is_of(const struct twi_connection *connection, const struct twi_store *store) {
+    return store->connection == connection || store->route.asking == connection || store->split.target == connection;
+}
+
+/* The first one stays: other connections are made like it. */
+void twi_nodes_sweep(struct twi_sync *sync) {
+    for (uint32_t i = sync->connection_count; sync->cluster && i-- > 1;) {
+        const struct twi_connection *connection = sync->connections[i];
+        bool is_used = connection->use.is_wanted || connection->phase != TWI_DOWN || connection->pipeline.count != 0;
+        for (uint32_t k = 0; k < sync->store_count && !is_used; k++) is_used = is_of(connection, sync->stores[k]);
+        if (!is_used && connection->use.node == 0) twi_cluster_drop_connection(sync, i);
+    }
+}
+
+/* ---- what the engine and its host are told ----------------------------------------------------------------------- */
+
+int twi_nodes_watch(struct twi_sync *sync, struct twi_connection *connection, int fd, bool writes, bool *wants_write) {
+    if (!sync->cluster) {
+        *wants_write = writes;
+        return fd;
+    }
+    bool is_new = connection->phase == TWI_CONNECTING; /* another socket may have the number of before */
+    twi_socket_set_watch(sync->cluster->socket_set, &connection->use.watched, fd, writes, is_new);
+    return sync->cluster->socket_set;
+}
+
+void twi_nodes_publish(struct twi_sync *sync) {
+    if (sync->cluster && twi_cluster_is_whole(sync)) twi_port_connected(sync->engine, true);
+}

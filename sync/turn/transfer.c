@@ -1,0 +1,171 @@
+/* transfer.c -- the bytes of one connection: what is sent, what comes, and how long a reply may take.   Steps 5 and 6.
+ *
+ * Deadlines: a reply has `timeout_ms` from the moment its request went out whole, or from the reply before it, even
+ * if its bytes arrive one by one. A connection that is not up yet has ten times that for a reply, if nothing failed
+ * before. A request has ten times `timeout_ms` to go out.
+ * Always true: a turn reads at most RECEIVE_BYTES_MAX. Replies behind the one that shows the connection broken are not
+ * read. */
+#include "sync/turn/transfer.h"
+
+#include "engine/port/services.h"
+#include "sync/turn/connect.h"
+#include "sync/turn/instance.h"
+#include "sync/turn/merge_plain.h"
+#include "sync/turn/nodes.h"
+#include "sync/turn/outcome.h"
+#include "sync/turn/split.h"
+#include "sync/message/message.h"
+#include "sync/message/replicas.h"
+#include "sync/message/state.h"
+
+#define RECEIVE_BYTES_MAX (1u << 20) /* per turn */
+#define WAIT_SLACK_MS 250            /* Redis checks ten times a second which WAIT is over, and may be late with that */
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
+    for (uint32_t i = 0; i < connection->pipeline.count; i++) {
+        struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
+        if (pending->out_end > connection->pipeline.out_sent) break;
+        if (pending->sent_ms) continue;
+        pending->sent_ms = now_ms ? now_ms : 1;
+        pending->wall_ms = twi_port_wall_ms(connection->engine);
+        if (pending->alone) pending->sent_us = twi_port_mono_us(connection->engine);
+    }
+}
+
+void twi_transfer_send(struct twi_connection *connection, int64_t now_ms) {
+    while (!twi_pipeline_is_sent(&connection->pipeline)) {
+        ssize_t sent = connection->target.transport->send(connection->target.transport_ctx,
+                                                          connection->pipeline.out.data + connection->pipeline.out_at,
+                                                          connection->pipeline.out.size - connection->pipeline.out_at);
+        if (sent < 0) {
+            twi_connection_break(connection);
+            return;
+        }
+        if (sent == 0) break;
+        connection->pipeline.out_at += (size_t)sent;
+        connection->pipeline.out_sent += (uint64_t)sent;
+        connection->pipeline.out_moved_ms = now_ms;
+    }
+    mark_sent(connection, now_ms);
+    if (!twi_pipeline_is_sent(&connection->pipeline)) return;
+    connection->pipeline.out_at = 0;
+    if (connection->phase == TWI_GREETING)
+        twi_bytes_wipe(&connection->pipeline.out); /* the password */
+    else
+        connection->pipeline.out.size = 0;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+
+static void take_nothing(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
+                         const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    (void)sync, (void)connection, (void)pending, (void)nodes, (void)count, (void)now_ms;
+}
+
+static twi_taker *const takers[TWI_COMMANDS] = {
+    [TWI_AUTH] = twi_connect_reply,
+    [TWI_SELECT] = twi_connect_reply,
+    [TWI_PING] = twi_connect_reply,
+    [TWI_ROLE] = twi_connect_reply,
+    [TWI_INFO] = twi_connect_reply,
+    [TWI_CONFIG] = twi_connect_reply,
+    [TWI_REWRITE] = twi_connect_reply,
+    [TWI_TIME] = twi_merge_plain_time,
+    [TWI_WAIT] = twi_replicas_reply,
+    [TWI_MESSAGE] = twi_message_reply,
+    [TWI_MESSAGE_WAIT] = twi_message_wait_reply,
+    [TWI_OPEN] = twi_instance_reply,
+    [TWI_BATCH] = twi_outcome_reply,
+    [TWI_MERGE_PLAIN] = twi_merge_plain_reply,
+    [TWI_REPAIR] = twi_merge_plain_reply,
+    [TWI_ASKING] = take_nothing,
+    [TWI_ABANDONED] = take_nothing,
+    [TWI_SLOTS] = twi_nodes_reply,
+    [TWI_COUNT_KEYS] = twi_split_reply,
+};
+
+/* Whether the oldest pending request went out: its last byte, or, where it is many commands, any byte. */
+static bool was_asked(const struct twi_pipeline *pipeline) {
+    const struct twi_pending *pending = &pipeline->pending[pipeline->first];
+    if (pipeline->count == 0) return false;
+    return pending->sent_ms || (pending->command == TWI_MERGE_PLAIN && pipeline->out_sent > pending->out_begin);
+}
+
+/* Notes the round trip of a request that was under way alone. Where replicas are awaited, they are a part of it. */
+static void note_way(struct twi_connection *connection, const struct twi_pending *pending) {
+    if (pending->sent_us == 0 || pending->command == TWI_MERGE_PLAIN) return;
+    if (connection->replicas.wanted != 0 && pending->command != TWI_WAIT) return;
+    int64_t now_us = twi_port_mono_us(connection->engine);
+    twi_depth_note(&connection->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0,
+                   now_us);
+}
+
+/* Where Redis may move, a replica's refusal is reason enough to ask where the master is. */
+static bool was_demoted(const struct twi_connection *connection, const struct twi_node *reply) {
+    return reply->type == TWI_NODE_ERROR && twi_resolver_may_move(connection->target.resolver) &&
+           twi_reply_is_replicas(reply);
+}
+
+/* A request of a store was answered. A question about its slot is none of its requests. */
+static void note_replied(struct twi_connection *connection, const struct twi_pending *pending) {
+    connection->room.keys_under_way -= pending->cost;
+    if (pending->store && pending->replies == 1 && pending->command != TWI_COUNT_KEYS) pending->store->awaited--;
+}
+
+/* Handles every whole reply that is there, up to one that shows the connection broken. */
+static void take_replies(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    while (!connection->failure.is_there) {
+        const struct twi_node *nodes;
+        size_t count;
+        enum twi_wire wire = twi_reader_next(connection->pipeline.reader, &nodes, &count);
+        if (wire == TWI_WIRE_MORE) return;
+        bool asked = was_asked(&connection->pipeline);
+        if (wire == TWI_WIRE_BAD || !asked) {
+            twi_connection_fail(connection, false,
+                                wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
+            return;
+        }
+        struct twi_pending pending = twi_pipeline_take(&connection->pipeline);
+        note_replied(connection, &pending);
+        connection->reply_ms = now_ms;
+        connection->late_ms = 0;
+        note_way(connection, &pending);
+        if (was_demoted(connection, nodes)) twi_connect_not_master(connection, "this Redis is no master any more");
+        takers[pending.command](sync, connection, &pending, nodes, count, now_ms);
+    }
+}
+
+void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    char chunk[16384];
+    connection->has_more = false;
+    for (size_t total = 0; total < RECEIVE_BYTES_MAX && !connection->failure.is_there;) {
+        ssize_t got = connection->target.transport->recv(connection->target.transport_ctx, chunk, sizeof chunk);
+        if (got == 0) return;
+        if (got < 0) {
+            twi_connection_break(connection);
+        } else if (!twi_reader_feed(connection->pipeline.reader, chunk, (size_t)got)) {
+            twi_connection_fail(connection, false, "a reply too long");
+        } else {
+            total += (size_t)got;
+            take_replies(sync, connection, now_ms);
+        }
+    }
+    connection->has_more = true; /* within TLS they raise no event: the descriptor may be silent */
+}
+
+int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {
+    int64_t out_ms = !twi_pipeline_is_sent(&connection->pipeline)
+                         ? connection->pipeline.out_moved_ms + 10 * (int64_t)connection->timeout_ms
+                         : INT64_MAX;
+    int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
+    if (since_ms == 0) return out_ms;
+    if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
+    /* A first connection has ten times the time, as connecting has. */
+    bool is_first = connection->phase != TWI_UP && connection->breaker.failures == 0;
+    int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)connection->timeout_ms + connection->late_ms;
+    enum twi_command command = connection->pipeline.pending[connection->pipeline.first].command;
+    if (command == TWI_WAIT || command == TWI_MESSAGE_WAIT) reply_ms += WAIT_SLACK_MS;
+    return reply_ms < out_ms ? reply_ms : out_ms;
+}

@@ -1,0 +1,17 @@
+/* transfer.h -- the bytes of one connection, out and in. See transfer.c. */
+#ifndef TWI_SYNC_TURN_TRANSFER_H
+#define TWI_SYNC_TURN_TRANSFER_H
+
+#include <stdint.h>
+
+struct twi_connection;
+struct twi_sync;
+
+/* Sends what is in the pipeline, as far as the socket takes it. */
+void twi_transfer_send(struct twi_connection *connection, int64_t now_ms);
+/* Handles every whole reply that is there, up to one that shows the connection broken. */
+void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
+/* When the connection is given up if nothing comes; INT64_MAX: nothing is awaited. */
+int64_t twi_transfer_deadline_ms(const struct twi_connection *connection);
+
+#endif

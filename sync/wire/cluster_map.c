@@ -1,0 +1,482 @@
+/* cluster_map.c -- see cluster_map.h. A slot holds the place of its node in the table, plus 1. Changes by MOVED stand
+ * in a ring, in the order of their times; each slot has at most one of them. */
+#include "sync/wire/cluster_map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/key_slot.h"
+#include "sync/wire/cluster_slots.h"
+
+#define NO_SLOT UINT16_MAX
+#define MANY_FAILURES 3u /* in a row: from then on the seeds are asked, too */
+
+struct node {
+    uint64_t number;
+    struct twi_endpoint endpoint;
+    char id[TWI_NODE_ID_SIZE]; /* "": only MOVED has named it so far */
+    uint32_t slots;
+    uint16_t place;        /* in the table */
+    bool is_told;          /* the refresh that is being applied names it */
+    int64_t idle_since_ms; /* without slots */
+};
+
+/* A change by MOVED, and what one master has said against it. */
+struct patch {
+    uint16_t slot; /* NO_SLOT: a later change of the slot took its place */
+    int64_t at_ms;
+    uint64_t claimant; /* 0: nobody */
+    uint64_t claimed;  /* the node that has the slot, by its words; 0: none */
+};
+
+struct twi_cluster_map {
+    struct node *nodes[TWI_MAP_NODES_MAX]; /* NULL: an empty place */
+    uint32_t nodes_end;
+    uint64_t numbers;                 /* the last number */
+    uint16_t owners[TWI_KEY_SLOTS];   /* place + 1; 0: nobody */
+    uint16_t patch_of[TWI_KEY_SLOTS]; /* place in the ring + 1; 0: none */
+    struct patch patches[TWI_MAP_PATCHES_MAX];
+    uint32_t patch_first, patch_count;
+
+    struct twi_endpoint *seeds;
+    uint32_t seed_count;
+
+    bool is_wanted, is_under_way;
+    int64_t next_ms;     /* the next refresh begins no sooner */
+    uint32_t unchanged;  /* refreshes in a row that changed nothing */
+    uint32_t failures;   /* in a row */
+    uint64_t asked_last; /* the node that was asked last; 0: a seed */
+};
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+
+struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds, uint32_t count) {
+    struct twi_cluster_map *map = calloc(1, sizeof *map);
+    if (!map) return NULL;
+    map->seeds = malloc(count * sizeof *seeds);
+    if (!map->seeds) {
+        free(map);
+        return NULL;
+    }
+    memcpy(map->seeds, seeds, count * sizeof *seeds);
+    map->seed_count = count;
+    map->is_wanted = true;
+    map->next_ms = INT64_MIN;
+    return map;
+}
+
+void twi_cluster_map_destroy(struct twi_cluster_map *map) {
+    if (!map) return;
+    for (uint32_t i = 0; i < map->nodes_end; i++) free(map->nodes[i]);
+    free(map->seeds);
+    free(map);
+}
+
+static struct node *node_of_number(const struct twi_cluster_map *map, uint64_t number) {
+    for (uint32_t i = 0; i < map->nodes_end; i++)
+        if (map->nodes[i] && map->nodes[i]->number == number) return map->nodes[i];
+    return NULL;
+}
+
+static struct node *node_at(const struct twi_cluster_map *map, const struct twi_endpoint *endpoint) {
+    for (uint32_t i = 0; i < map->nodes_end; i++)
+        if (map->nodes[i] && twi_endpoint_equals(&map->nodes[i]->endpoint, endpoint)) return map->nodes[i];
+    return NULL;
+}
+
+static struct node *node_of_id(const struct twi_cluster_map *map, const char *id) {
+    for (uint32_t i = 0; i < map->nodes_end && id[0]; i++)
+        if (map->nodes[i] && strcmp(map->nodes[i]->id, id) == 0) return map->nodes[i];
+    return NULL;
+}
+
+static struct node *owner_of(const struct twi_cluster_map *map, uint32_t slot) {
+    return map->owners[slot] ? map->nodes[map->owners[slot] - 1] : NULL;
+}
+
+static void forget(struct twi_cluster_map *map, struct node *node) {
+    map->nodes[node->place] = NULL;
+    free(node);
+    while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
+}
+
+/* An empty place; if there is none, that of the node that has had no slots for longest. False: all are in use. */
+static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
+    struct node *oldest = NULL;
+    for (*place = 0; *place < TWI_MAP_NODES_MAX; ++*place) {
+        struct node *node = map->nodes[*place];
+        if (!node) return true;
+        if (node->slots != 0 || node->is_told) continue;
+        if (!oldest || node->idle_since_ms < oldest->idle_since_ms) oldest = node;
+    }
+    if (!oldest) return false;
+    *place = oldest->place;
+    forget(map, oldest);
+    return true;
+}
+
+static struct node *add_node(struct twi_cluster_map *map, const struct twi_endpoint *endpoint, int64_t now_ms) {
+    struct node *node = calloc(1, sizeof *node);
+    if (!node || !find_place(map, &node->place)) {
+        free(node);
+        return NULL;
+    }
+    node->number = ++map->numbers;
+    node->endpoint = *endpoint;
+    node->idle_since_ms = now_ms;
+    map->nodes[node->place] = node;
+    if (node->place >= map->nodes_end) map->nodes_end = node->place + 1u;
+    return node;
+}
+
+/* `node` NULL: nobody has it. */
+static void give(struct twi_cluster_map *map, uint32_t slot, struct node *node, int64_t now_ms) {
+    struct node *before = owner_of(map, slot);
+    if (before == node) return;
+    if (before && --before->slots == 0) before->idle_since_ms = now_ms;
+    if (node) node->slots++;
+    map->owners[slot] = node ? (uint16_t)(node->place + 1) : 0;
+}
+
+/* The master with the id has come to this address. What was known of the address goes to it. */
+static void relocate(struct twi_cluster_map *map, struct node *node, const struct twi_endpoint *endpoint,
+                     int64_t now_ms) {
+    struct node *there = node_at(map, endpoint);
+    node->endpoint = *endpoint;
+    node->number = there ? there->number : ++map->numbers; /* the connections to an address go on */
+    if (!there) return;
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS && there->slots != 0; slot++)
+        if (owner_of(map, slot) == there) give(map, slot, node, now_ms);
+    forget(map, there);
+}
+
+/* ---- changes by MOVED -------------------------------------------------------------------------------------------- */
+
+static void drop_patch(struct twi_cluster_map *map, uint32_t slot) {
+    if (map->patch_of[slot]) map->patches[map->patch_of[slot] - 1].slot = NO_SLOT;
+    map->patch_of[slot] = 0;
+}
+
+static void drop_first_patch(struct twi_cluster_map *map) {
+    uint16_t slot = map->patches[map->patch_first].slot;
+    if (slot != NO_SLOT) map->patch_of[slot] = 0;
+    map->patch_first = (map->patch_first + 1) % TWI_MAP_PATCHES_MAX;
+    map->patch_count--;
+}
+
+static void add_patch(struct twi_cluster_map *map, uint32_t slot, int64_t now_ms) {
+    drop_patch(map, slot);
+    if (map->patch_count == TWI_MAP_PATCHES_MAX) drop_first_patch(map);
+    uint32_t at = (map->patch_first + map->patch_count++) % TWI_MAP_PATCHES_MAX;
+    map->patches[at] = (struct patch){.slot = (uint16_t)slot, .at_ms = now_ms};
+    map->patch_of[slot] = (uint16_t)(at + 1);
+}
+
+static void drop_old_patches(struct twi_cluster_map *map, int64_t now_ms) {
+    while (map->patch_count != 0 && now_ms - map->patches[map->patch_first].at_ms >= TWI_MAP_TRUST_MS)
+        drop_first_patch(map);
+}
+
+bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms) {
+    struct node *node = node_at(map, to);
+    if (!node) {
+        twi_cluster_map_want(map, now_ms);
+        node = add_node(map, to, now_ms);
+        if (!node) return false;
+    }
+    give(map, slot, node, now_ms);
+    add_patch(map, slot, now_ms);
+    return true;
+}
+
+/* ---- refreshes: what they say ------------------------------------------------------------------------------------ */
+
+/* A master of the reply that is being applied. */
+struct told {
+    struct twi_slot_range range; /* one of its ranges */
+    struct node *node;
+};
+
+struct refresh {
+    struct twi_cluster_map *map;
+    const struct twi_endpoint *asked;
+    const struct twi_node *nodes; /* of the reply */
+    size_t count;
+    int64_t now_ms;
+    const struct node *witness; /* who was asked; NULL: no master is known under this address */
+    bool is_changed;
+    bool is_contested; /* a change by MOVED stands against it */
+    struct told masters[TWI_MAP_TOLD_MAX];
+    uint32_t master_count;
+    uint16_t master_of[TWI_KEY_SLOTS]; /* in `masters`, plus 1; 0: nobody serves it */
+};
+
+static bool has_same_endpoint(const struct twi_slot_range *a, const struct twi_slot_range *b) {
+    return a->has_endpoint && b->has_endpoint && a->port == b->port && strcmp(a->host, b->host) == 0;
+}
+
+static bool is_same(const struct twi_slot_range *a, const struct twi_slot_range *b) {
+    return strcmp(a->id, b->id) == 0 && (has_same_endpoint(a, b) || (!a->has_endpoint && !b->has_endpoint));
+}
+
+/* The master of a range among those of the reply; NULL: it is new. False: the reply contradicts itself: two masters
+ * have one id, or one address. */
+static bool find_told(struct refresh *refresh, const struct twi_slot_range *range, struct told **found) {
+    *found = NULL;
+    for (uint32_t i = 0; i < refresh->master_count; i++) {
+        const struct twi_slot_range *other = &refresh->masters[i].range;
+        if (is_same(range, other)) {
+            *found = &refresh->masters[i];
+            return true;
+        }
+        if (has_same_endpoint(range, other) || (range->id[0] && strcmp(range->id, other->id) == 0)) return false;
+    }
+    return true;
+}
+
+/* Lists the masters of the reply, and whose the slots are. False: the reply cannot be used. */
+static bool list_masters(struct refresh *refresh) {
+    struct twi_slot_range range;
+    struct told *told;
+    bool has_endpoint = false;
+    for (size_t at = 1; twi_cluster_slots_next(refresh->nodes, refresh->count, refresh->asked, &at, &range);) {
+        if (!find_told(refresh, &range, &told)) return false;
+        if (!told && refresh->master_count == TWI_MAP_TOLD_MAX) return false;
+        if (!told) {
+            told = &refresh->masters[refresh->master_count++];
+            told->range = range;
+        }
+        has_endpoint |= range.has_endpoint;
+        for (uint32_t slot = range.first; slot <= range.last; slot++)
+            refresh->master_of[slot] = (uint16_t)(told - refresh->masters + 1);
+    }
+    return has_endpoint;
+}
+
+/* Finds or makes the node of a master; NULL: nobody knows where it is. False: another master of the reply is there, or
+ * no memory. */
+static bool place_master(struct refresh *refresh, struct told *told) {
+    struct twi_cluster_map *map = refresh->map;
+    const struct twi_slot_range *range = &told->range;
+    struct twi_endpoint endpoint;
+    struct node *node = told->node = node_of_id(map, range->id);
+    if (!range->has_endpoint) return true;
+    twi_endpoint_told(refresh->asked, range->host, strlen(range->host), range->port, &endpoint);
+    struct node *there = node_at(map, &endpoint);
+    if (there && there->is_told) return false;
+    if (node && node != there) {
+        relocate(map, node, &endpoint, refresh->now_ms);
+        refresh->is_changed = true;
+    }
+    if (node) return true;
+    node = told->node = there ? there : add_node(map, &endpoint, refresh->now_ms);
+    if (node) memcpy(node->id, range->id, strlen(range->id) + 1);
+    return node != NULL;
+}
+
+static bool place_masters(struct refresh *refresh) {
+    for (uint32_t i = 0; i < refresh->master_count; i++) {
+        struct told *told = &refresh->masters[i];
+        if (!place_master(refresh, told)) return false;
+        if (told->node) told->node->is_told = true;
+    }
+    refresh->witness = node_at(refresh->map, refresh->asked);
+    if (refresh->witness && !refresh->witness->id[0]) refresh->witness = NULL;
+    return true;
+}
+
+/* Whether the reply may change a slot that MOVED has changed: a second master says the same. */
+static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *told) {
+    uint64_t claimed = told ? told->number : 0;
+    if (!refresh->witness) return false;
+    if (patch->claimant != 0 && patch->claimant != refresh->witness->number && patch->claimed == claimed) return true;
+    patch->claimant = refresh->witness->number;
+    patch->claimed = claimed;
+    return false;
+}
+
+static void take_slot(struct refresh *refresh, uint32_t slot, struct node *told) {
+    struct twi_cluster_map *map = refresh->map;
+    if (owner_of(map, slot) == told) return;
+    if (map->patch_of[slot]) {
+        if (!may_overrule(refresh, &map->patches[map->patch_of[slot] - 1], told)) {
+            refresh->is_contested = true;
+            return;
+        }
+        drop_patch(map, slot);
+    }
+    give(map, slot, told, refresh->now_ms);
+    refresh->is_changed = true;
+}
+
+static void take_slots(struct refresh *refresh) {
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) {
+        uint16_t master = refresh->master_of[slot];
+        take_slot(refresh, slot, master ? refresh->masters[master - 1].node : NULL);
+    }
+}
+
+static bool apply(struct refresh *refresh) {
+    struct twi_cluster_map *map = refresh->map;
+    if (!twi_cluster_slots_valid(refresh->nodes, refresh->count, refresh->asked) || !list_masters(refresh))
+        return false;
+    bool placed = place_masters(refresh);
+    if (placed) {
+        drop_old_patches(map, refresh->now_ms);
+        take_slots(refresh);
+    }
+    for (uint32_t i = 0; i < map->nodes_end; i++)
+        if (map->nodes[i]) map->nodes[i]->is_told = false;
+    return placed;
+}
+
+/* ---- refreshes: when, and of whom -------------------------------------------------------------------------------- */
+
+/* The pauses double, up to a bound. Each is uniform between a half and the whole of that. */
+static void pause_for(struct twi_cluster_map *map, int64_t base_ms, uint32_t doublings, int64_t now_ms,
+                      uint64_t random) {
+    int64_t ceiling_ms = base_ms;
+    for (uint32_t i = 0; i < doublings && ceiling_ms < TWI_MAP_REFRESH_MAX_MS; i++) ceiling_ms *= 2;
+    if (ceiling_ms > TWI_MAP_REFRESH_MAX_MS) ceiling_ms = TWI_MAP_REFRESH_MAX_MS;
+    map->next_ms = now_ms + ceiling_ms / 2 + (int64_t)(random % (uint64_t)(ceiling_ms / 2 + 1));
+}
+
+void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms) {
+    if (!map->is_wanted && !map->is_under_way && now_ms >= map->next_ms) map->unchanged = 0; /* it was calm */
+    map->is_wanted = true;
+}
+
+int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map) {
+    return map->is_wanted && !map->is_under_way ? map->next_ms : INT64_MAX;
+}
+
+/* One of the masters that have slots, but not the one that was asked last if there are others; NULL: none is known. */
+static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
+    const struct node *chosen = NULL;
+    uint32_t count = 0, others = 0;
+    for (uint32_t i = 0; i < map->nodes_end; i++) {
+        if (!map->nodes[i] || map->nodes[i]->slots == 0) continue;
+        count++;
+        others += map->nodes[i]->number != map->asked_last;
+    }
+    uint64_t skip = others != 0 ? random % others : 0;
+    for (uint32_t i = 0; i < map->nodes_end && count != 0; i++) {
+        const struct node *node = map->nodes[i];
+        if (!node || node->slots == 0 || (others != 0 && node->number == map->asked_last)) continue;
+        chosen = node;
+        if (skip-- == 0) break;
+    }
+    return chosen;
+}
+
+void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom) {
+    const struct node *node = choose(map, random >> 1);
+    if (map->failures >= MANY_FAILURES && random % 2 == 0) node = NULL;
+    *whom = node ? node->endpoint : map->seeds[(random >> 1) % map->seed_count];
+    map->asked_last = node ? node->number : 0;
+    map->is_wanted = false;
+    map->is_under_way = true;
+}
+
+void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random) {
+    if (was_asked)
+        pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged++, now_ms, random);
+    else
+        pause_for(map, TWI_MAP_DIAL_MS, map->failures, now_ms, random);
+    if (map->failures < UINT32_MAX) map->failures++;
+    map->is_wanted = true;
+    map->is_under_way = false;
+}
+
+bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoint *asked, const struct twi_node *nodes,
+                           size_t count, int64_t now_ms, uint64_t random) {
+    struct refresh *refresh = calloc(1, sizeof *refresh);
+    bool is_changed = false, is_contested = false, applied = false;
+    if (refresh) {
+        refresh->map = map, refresh->asked = asked, refresh->nodes = nodes, refresh->count = count;
+        refresh->now_ms = now_ms;
+        applied = apply(refresh);
+        is_changed = refresh->is_changed, is_contested = refresh->is_contested;
+    }
+    free(refresh);
+    if (!applied) {
+        twi_cluster_map_failed(map, true, now_ms, random);
+        return false;
+    }
+    map->unchanged = is_changed ? 0 : map->unchanged + 1;
+    map->failures = 0;
+    pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged, now_ms, random);
+    map->is_under_way = false;
+    if (is_contested) map->is_wanted = true;
+    return true;
+}
+
+/* ---- where ------------------------------------------------------------------------------------------------------- */
+
+uint64_t twi_cluster_map_owner(const struct twi_cluster_map *map, uint32_t slot) {
+    const struct node *node = owner_of(map, slot);
+    return node ? node->number : 0;
+}
+
+const struct twi_endpoint *twi_cluster_map_endpoint(const struct twi_cluster_map *map, uint64_t number) {
+    const struct node *node = node_of_number(map, number);
+    return node ? &node->endpoint : NULL;
+}
+
+uint32_t twi_cluster_map_slots(const struct twi_cluster_map *map, uint64_t number) {
+    const struct node *node = node_of_number(map, number);
+    return node ? node->slots : 0;
+}
+
+uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after) {
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < map->nodes_end; i++) {
+        const struct node *node = map->nodes[i];
+        if (node && node->slots != 0 && node->number > after && (next == 0 || node->number < next)) next = node->number;
+    }
+    return next;
+}
+
+void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms) {
+    for (uint32_t i = 0; i < map->nodes_end; i++) {
+        struct node *node = map->nodes[i];
+        if (node && node->slots == 0 && now_ms - node->idle_since_ms >= TWI_MAP_UNUSED_MS) forget(map, node);
+    }
+}
+
+/* ---- validity ---------------------------------------------------------------------------------------------------- */
+
+static bool is_node_valid(const struct twi_cluster_map *map, uint32_t place, uint32_t slots) {
+    const struct node *node = map->nodes[place];
+    if (node->place != place || node->slots != slots || node->number > map->numbers || node->is_told) return false;
+    return node_at(map, &node->endpoint) == node && node_of_number(map, node->number) == node &&
+           (!node->id[0] || node_of_id(map, node->id) == node);
+}
+
+static bool are_patches_valid(const struct twi_cluster_map *map) {
+    int64_t before_ms = INT64_MIN;
+    uint32_t live = 0, patched = 0;
+    for (uint32_t i = 0; i < map->patch_count; i++) {
+        uint32_t at = (map->patch_first + i) % TWI_MAP_PATCHES_MAX;
+        const struct patch *patch = &map->patches[at];
+        if (patch->at_ms < before_ms) return false;
+        before_ms = patch->at_ms;
+        if (patch->slot == NO_SLOT) continue;
+        if (map->patch_of[patch->slot] != at + 1) return false;
+        live++;
+    }
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) patched += map->patch_of[slot] != 0;
+    return patched == live;
+}
+
+bool twi_cluster_map_is_valid(const struct twi_cluster_map *map) {
+    uint32_t slots[TWI_MAP_NODES_MAX] = {0};
+    for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++) {
+        if (map->owners[slot] == 0) continue;
+        if (!owner_of(map, slot)) return false;
+        slots[map->owners[slot] - 1]++;
+    }
+    for (uint32_t i = 0; i < map->nodes_end; i++)
+        if (map->nodes[i] && !is_node_valid(map, i, slots[i])) return false;
+    return are_patches_valid(map);
+}

@@ -1,0 +1,70 @@
+/* cluster_map.h -- which master of a Redis Cluster has which slot, by what this engine has been told.
+ *
+ * Two sources change the map. MOVED changes its one slot at once. A refresh (CLUSTER SLOTS, of a master chosen at
+ * random) says all slots, but the master that was asked may be behind the others. So a refresh changes a slot that
+ * MOVED has changed only if the change is older than TWI_MAP_TRUST_MS, or if two masters say the same against it. ASK
+ * never changes the map.
+ *   node     one address of one master. Its number is never used again. If a master has a new address, its slots get a
+ *            new number, so that they are dialled anew
+ *   seeds    the hosts of the URL: asked while no master is known, and now and then while none answers
+ * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
+ * same address, nor the same id. Memory is bounded: TWI_MAP_NODES_MAX nodes, TWI_MAP_PATCHES_MAX changes by MOVED.
+ * Between two refreshes lies at least a second. */
+#ifndef TWI_SYNC_WIRE_CLUSTER_MAP_H
+#define TWI_SYNC_WIRE_CLUSTER_MAP_H
+
+#include "sync/wire/endpoint.h"
+#include "sync/wire/wire.h"
+
+#define TWI_MAP_NODES_MAX 2048u   /* Redis advises at most 1,000. A refresh may replace all of them */
+#define TWI_MAP_TOLD_MAX 1000u    /* masters of one reply; a reply with more is refused */
+#define TWI_MAP_PATCHES_MAX 1024u /* with more, the oldest counts as confirmed */
+#define TWI_MAP_TRUST_MS 10000
+#define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
+#define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
+#define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
+#define TWI_MAP_DIAL_MS 100          /* the same if the node could not even be asked */
+
+struct twi_cluster_map;
+
+/* NULL: no memory. At least one seed; TLS and the name to verify are those of the first. */
+struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds, uint32_t count);
+void twi_cluster_map_destroy(struct twi_cluster_map *map); /* NULL is harmless */
+
+/* ---- where ------------------------------------------------------------------------------------------------------- */
+
+/* The number of the node that has the slot; 0: nobody is known. */
+uint64_t twi_cluster_map_owner(const struct twi_cluster_map *map, uint32_t slot);
+/* NULL: the node was forgotten. Valid until the map is changed. */
+const struct twi_endpoint *twi_cluster_map_endpoint(const struct twi_cluster_map *map, uint64_t number);
+/* How many slots the node has. 0: its connection may be closed, once nothing is under way there. */
+uint32_t twi_cluster_map_slots(const struct twi_cluster_map *map, uint64_t number);
+/* The masters that have slots, in the order of their numbers: begin after 0. 0: there are no more. */
+uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after);
+
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
+
+/* MOVED says that the slot is there. False: no memory; nothing was changed. */
+bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms);
+/* The reply to CLUSTER SLOTS, from `asked`. False: it cannot be read, or names no master: nothing was changed, and the
+ * refresh counts as failed. */
+bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoint *asked, const struct twi_node *nodes,
+                           size_t count, int64_t now_ms, uint64_t random);
+/* Forgets nodes that had no slots for TWI_MAP_UNUSED_MS. */
+void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
+
+/* ---- refreshes --------------------------------------------------------------------------------------------------- */
+
+/* A refresh is wanted: a connection was lost or could not be made, MOVED did not say where, nobody serves a slot. */
+void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
+/* When the next refresh may begin. INT64_MAX: none is wanted, or one is under way. */
+int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
+/* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
+void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
+/* Nobody answered. `was_asked`: the command was sent; else no connection could be made. */
+void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random);
+
+/* For tests and checks: whether all that is said above holds. */
+bool twi_cluster_map_is_valid(const struct twi_cluster_map *map);
+
+#endif

@@ -1,0 +1,78 @@
+/* cluster_slots.c -- see cluster_slots.h. The nodes of a reply are a flat list: an element ends where the next node of
+ * its depth, or of a smaller one, stands. So what a later Redis adds to a range or to a node is skipped. */
+#include "sync/wire/cluster_slots.h"
+
+#include "engine/base/key_slot.h"
+
+const struct twi_wire_limits twi_cluster_slots_limits = {.bytes_max = 8u << 20, .nodes_max = 1u << 19, .depth_max = 4};
+
+enum { RANGE_DEPTH = 1, RANGE_PARTS = 3, MASTER_PARTS = 2, ID_PART = 2 };
+
+/* Where the element at `at` ends. */
+static size_t end_of(const struct twi_node *nodes, size_t count, size_t at) {
+    size_t end = at + 1;
+    while (end < count && nodes[end].depth > nodes[at].depth) end++;
+    return end;
+}
+
+static bool is_array(const struct twi_node *node, int64_t least) {
+    return node->type == TWI_NODE_ARRAY && node->integer >= least;
+}
+
+static bool read_slot(const struct twi_node *node, uint32_t *slot) {
+    if (node->type != TWI_NODE_INTEGER || node->integer < 0 || node->integer >= TWI_KEY_SLOTS) return false;
+    *slot = (uint32_t)node->integer;
+    return true;
+}
+
+/* True also without an id. */
+static bool read_id(const struct twi_node *master, const char **id) {
+    *id = "";
+    if (master->integer <= ID_PART) return true;
+    const struct twi_node *node = master + 1 + ID_PART;
+    if (node->type != TWI_NODE_STRING || node->size >= TWI_NODE_ID_SIZE) return false;
+    for (size_t i = 0; i < node->size; i++)
+        if (node->text[i] <= ' ' || node->text[i] >= 127) return false;
+    *id = node->text;
+    return true;
+}
+
+/* Host, port and id come first, and none of them is an array: they lie side by side. */
+static bool read_master(const struct twi_node *master, const struct twi_endpoint *asked, struct twi_slot_range *range) {
+    const struct twi_node *host = master + 1, *port = master + 2;
+    struct twi_endpoint endpoint;
+    if (!is_array(master, MASTER_PARTS)) return false;
+    if ((host->type != TWI_NODE_STRING && host->type != TWI_NODE_NIL) || port->type != TWI_NODE_INTEGER) return false;
+    enum twi_told told = twi_endpoint_told(asked, host->text, host->size, port->integer, &endpoint);
+    if (told == TWI_TOLD_BAD || !read_id(master, &range->id)) return false;
+    range->has_endpoint = told == TWI_TOLD_HERE;
+    if (!range->has_endpoint) return true;
+    range->host = host->size ? host->text : asked->host;
+    range->port = endpoint.port;
+    return true;
+}
+
+bool twi_cluster_slots_next(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked, size_t *at,
+                            struct twi_slot_range *range) {
+    if (*at >= count || nodes[*at].depth != RANGE_DEPTH || !is_array(&nodes[*at], RANGE_PARTS)) return false;
+    const struct twi_node *parts = &nodes[*at + 1];
+    *range = (struct twi_slot_range){0};
+    if (!read_slot(&parts[0], &range->first) || !read_slot(&parts[1], &range->last)) return false;
+    if (range->first > range->last || !read_master(&parts[2], asked, range)) return false;
+    *at = end_of(nodes, count, *at);
+    return true;
+}
+
+bool twi_cluster_slots_valid(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked) {
+    uint8_t seen[TWI_KEY_SLOTS / 8] = {0};
+    struct twi_slot_range range;
+    size_t at = 1;
+    if (count == 0 || !is_array(&nodes[0], 0)) return false;
+    while (twi_cluster_slots_next(nodes, count, asked, &at, &range))
+        for (uint32_t slot = range.first; slot <= range.last; slot++) {
+            uint8_t bit = (uint8_t)(1u << slot % 8);
+            if (seen[slot / 8] & bit) return false;
+            seen[slot / 8] |= bit;
+        }
+    return at == count;
+}

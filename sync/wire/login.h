@@ -1,0 +1,24 @@
+/* login.h -- who we are to a server: AUTH, put where a command is put.
+ * Always true: a password stands in no other memory than that of whoever gave it and in `out`, which the caller wipes
+ * once it was sent. */
+#ifndef TWI_SYNC_WIRE_LOGIN_H
+#define TWI_SYNC_WIRE_LOGIN_H
+
+#include "sync/wire/wire.h"
+
+#define TWI_PASSWORD_SIZE 1024 /* with its NUL */
+
+/* The texts belong to somebody else. All zero: no login. */
+struct twi_login {
+    const char *user;                                   /* NULL or "": the default user */
+    const char *password;                               /* NULL or "": none; unless it is asked for: */
+    int (*ask)(void *ctx, char *password, size_t size); /* a C string; returns its length, or -1. NULL: not asked */
+    void *ask_ctx;
+};
+
+enum twi_login_put { TWI_LOGIN_FAILED = -1, TWI_LOGIN_NONE = 0, TWI_LOGIN_PUT = 1 };
+
+/* FAILED: the callback failed, or gave what is too long. NONE: there is no password, so nothing was put. */
+enum twi_login_put twi_login_put(const struct twi_login *login, struct twi_bytes *out);
+
+#endif

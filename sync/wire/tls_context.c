@@ -1,0 +1,396 @@
+/* tls_context.c -- see tls_context.h.
+ *
+ * `lock` guards the context, the stamps of the files, the sessions and the news; it is taken inside of
+ * twi_tls_enter()/leave() only, so that it is free in a forked child. A context is never changed once it has been
+ * handed out: files that were read anew make another one, and sessions made with the one before are dropped, for they
+ * were believed by other authorities.
+ * Always true: OpenSSL's own clean-up at exit() is switched off, as far as we are the first to use it in this process:
+ * it would take memory away from a thread that is still in it. */
+#include "sync/wire/tls_context.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include "engine/base/atomic.h"
+#include "sync/wire/tls_peer.h"
+
+enum file { CA, CERT, KEY, FILES };
+
+/* What changes when a file does. */
+struct stamp {
+    bool is_there;
+    dev_t device;
+    ino_t number;
+    off_t size;
+    struct timespec changed;
+};
+
+/* The last session of an endpoint; the one that was used last comes first. */
+struct session {
+    struct session *next;
+    SSL_SESSION *session;
+    const SSL_CTX *context;
+    char key[];
+};
+
+struct twi_tls {
+    struct twi_tls_options options; /* its texts are ours */
+    pthread_mutex_t lock;
+    SSL_CTX *context;
+    struct stamp stamps[FILES]; /* of what was read last, or could not be */
+    struct session *sessions;
+    struct twi_tls_news news; /* `text` "": none */
+    _Atomic int64_t handshakes, resumed, refused;
+};
+
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
+
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static pid_t gate_pid; /* whose gate it is; written before there are threads */
+
+static void gate_close(void) {
+    pthread_rwlock_wrlock(&gate);
+}
+
+static void gate_open(void) {
+    pthread_rwlock_unlock(&gate);
+}
+
+void twi_tls_forked(void) {
+    if (gate_pid == getpid()) return;
+#ifdef __SANITIZE_THREAD__
+    pthread_rwlock_unlock(&gate); /* ThreadSanitizer would believe for ever that the child holds it */
+#endif
+    gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP; /* it was closed by the parent */
+    gate_pid = getpid();
+}
+
+void twi_tls_enter(void) {
+    pthread_rwlock_rdlock(&gate);
+}
+
+void twi_tls_leave(void) {
+    pthread_rwlock_unlock(&gate);
+}
+
+static void begin(void) {
+    gate_pid = getpid();
+    pthread_atfork(gate_close, gate_open, twi_tls_forked);
+    OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static const char *const fields[FILES] = {"redis_tls_ca_file", "redis_tls_cert_file", "redis_tls_key_file"};
+
+static const char *path_of(const struct twi_tls *tls, enum file file) {
+    const char *const paths[FILES] = {tls->options.ca_file, tls->options.cert_file, tls->options.key_file};
+    return paths[file];
+}
+
+static struct stamp stamp_of(const char *path) {
+    struct stat stat_now;
+    if (!path || stat(path, &stat_now) != 0) return (struct stamp){.is_there = false};
+    return (struct stamp){true, stat_now.st_dev, stat_now.st_ino, stat_now.st_size, stat_now.st_mtim};
+}
+
+static bool stamp_equals(const struct stamp *a, const struct stamp *b) {
+    return a->is_there == b->is_there && a->device == b->device && a->number == b->number && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* Notes the files as they are now. True: one is not as it was. Without a file of authorities the system's is looked at.
+ */
+static bool files_changed(struct twi_tls *tls) {
+    bool changed = false;
+    for (enum file file = CA; file < FILES; file++) {
+        const char *path = path_of(tls, file);
+        struct stamp now = stamp_of(path || file != CA ? path : X509_get_default_cert_file());
+        changed = changed || !stamp_equals(&now, &tls->stamps[file]);
+        tls->stamps[file] = now;
+    }
+    return changed;
+}
+
+/* ---- a context --------------------------------------------------------------------------------------------------- */
+
+static bool refuse(char *error, size_t size, const char *field, const char *what) {
+    snprintf(error, size, "%s: %s", field, what);
+    ERR_clear_error();
+    return false;
+}
+
+/* Why OpenSSL did not take a file. */
+static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, size_t size) {
+    unsigned long why = ERR_peek_last_error();
+    const char *reason = ERR_reason_error_string(why);
+    char text[160];
+    if (access(path_of(tls, file), R_OK) != 0) return refuse(error, size, fields[file], strerror(errno));
+    snprintf(text, sizeof text, "cannot be used (PEM is asked for): %s", reason ? reason : "not understood");
+    return refuse(error, size, fields[file], text);
+}
+
+/* A key that is encrypted: nobody is asked for its password, least of all a terminal. */
+static int no_password(char *out, int room, int is_writing, void *asked) {
+    (void)out, (void)room, (void)is_writing;
+    *(bool *)asked = true;
+    return -1;
+}
+
+static bool take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
+    bool asked = false;
+    if (!tls->options.cert_file) return true;
+    if (SSL_CTX_use_certificate_chain_file(context, tls->options.cert_file) != 1)
+        return refuse_file(tls, CERT, error, size);
+    SSL_CTX_set_default_passwd_cb(context, no_password);
+    SSL_CTX_set_default_passwd_cb_userdata(context, &asked);
+    bool taken = SSL_CTX_use_PrivateKey_file(context, tls->options.key_file, SSL_FILETYPE_PEM) == 1;
+    SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
+    SSL_CTX_set_default_passwd_cb(context, NULL);
+    if (asked) return refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
+    /* A key of another certificate is refused at once, as the certificate was taken first. */
+    if (!taken && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH)
+        return refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+    if (!taken) return refuse_file(tls, KEY, error, size);
+    if (SSL_CTX_check_private_key(context) == 1) return true;
+    return refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+}
+
+static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
+    if (tls->options.insecure) {
+        SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
+        return true;
+    }
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, twi_tls_peer_note);
+    if (tls->options.ca_file)
+        return SSL_CTX_load_verify_locations(context, tls->options.ca_file, NULL) == 1 ||
+               refuse_file(tls, CA, error, size);
+    return SSL_CTX_set_default_verify_paths(context) == 1 ||
+           refuse(error, size, fields[CA], "not given, and the system's authorities cannot be read");
+}
+
+static int session_new(SSL *ssl, SSL_SESSION *granted);
+
+/* NULL: `error` says why. */
+static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
+    ERR_clear_error();
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    if (!context) {
+        refuse(error, size, "TLS", "no memory");
+        return NULL;
+    }
+    /* What is sent may have moved in memory by the time it is sent again, and there may be more of it. Buffers are not
+     * kept while a connection is idle: 38 KB each, and what was in them. */
+    SSL_CTX_set_mode(context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_read_ahead(context, 1); /* a record's head and body by one call */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context, session_new);
+    SSL_CTX_set_app_data(context, tls);
+    bool good = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 ||
+                refuse(error, size, "TLS", "this OpenSSL knows nothing as new as TLS 1.2");
+    good = good && take_authorities(tls, context, error, size) && take_own(tls, context, error, size);
+    ERR_clear_error();
+    if (good) return context;
+    SSL_CTX_free(context);
+    return NULL;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+static void session_drop(struct session **at) {
+    struct session *session = *at;
+    *at = session->next;
+    SSL_SESSION_free(session->session);
+    free(session);
+}
+
+static struct session **session_find(struct twi_tls *tls, const char *key) {
+    struct session **at = &tls->sessions;
+    while (*at && strcmp((*at)->key, key) != 0) at = &(*at)->next;
+    return at;
+}
+
+/* Redis grants a session: OpenSSL calls this while it reads. 1: the session is ours now. */
+static int session_new(SSL *ssl, SSL_SESSION *granted) {
+    SSL_CTX *context = SSL_get_SSL_CTX(ssl);
+    struct twi_tls *tls = SSL_CTX_get_app_data(context);
+    const struct twi_tls_peer *peer = SSL_get_app_data(ssl);
+    struct session *session = peer ? malloc(sizeof *session + strlen(peer->key) + 1) : NULL;
+    if (!session) return 0;
+    strcpy(session->key, peer->key);
+    session->session = granted;
+    session->context = context;
+    pthread_mutex_lock(&tls->lock);
+    struct session **before = session_find(tls, peer->key);
+    if (*before) session_drop(before);
+    session->next = tls->sessions;
+    tls->sessions = session;
+    uint32_t count = 0;
+    for (struct session **at = &tls->sessions; *at; at = &(*at)->next)
+        if (++count > TWI_TLS_SESSIONS_MAX) {
+            session_drop(at);
+            break;
+        }
+    pthread_mutex_unlock(&tls->lock);
+    return 1;
+}
+
+SSL_SESSION *twi_tls_session(struct twi_tls *tls, const SSL_CTX *context, const char *key) {
+    SSL_SESSION *found = NULL;
+    pthread_mutex_lock(&tls->lock);
+    struct session *session = *session_find(tls, key);
+    if (session && session->context == context && SSL_SESSION_is_resumable(session->session)) {
+        found = session->session;
+        SSL_SESSION_up_ref(found);
+    }
+    pthread_mutex_unlock(&tls->lock);
+    return found;
+}
+
+void twi_tls_session_forget(struct twi_tls *tls, const char *key) {
+    pthread_mutex_lock(&tls->lock);
+    struct session **at = session_find(tls, key);
+    if (*at) session_drop(at);
+    pthread_mutex_unlock(&tls->lock);
+}
+
+static void sessions_drop_all(struct twi_tls *tls) {
+    while (tls->sessions) session_drop(&tls->sessions);
+}
+
+/* ---- news, counts ------------------------------------------------------------------------------------------------ */
+
+bool twi_tls_news(struct twi_tls *tls, struct twi_tls_news *news) {
+    twi_tls_enter();
+    pthread_mutex_lock(&tls->lock);
+    *news = tls->news;
+    tls->news.text[0] = '\0';
+    pthread_mutex_unlock(&tls->lock);
+    twi_tls_leave();
+    return news->text[0] != '\0';
+}
+
+/* Under the lock. What is bad is not overwritten by what is good. */
+static void tell(struct twi_tls *tls, bool is_bad, const char *text, const char *detail) {
+    if (!is_bad && tls->news.text[0] && tls->news.is_bad) return;
+    tls->news.is_bad = is_bad;
+    snprintf(tls->news.text, sizeof tls->news.text, "%s%s", text, detail);
+}
+
+void twi_tls_shaken(struct twi_tls *tls, bool resumed) {
+    twi_add_relaxed(&tls->handshakes, 1);
+    if (resumed) twi_add_relaxed(&tls->resumed, 1);
+    if (!tls->options.insecure) return;
+    pthread_mutex_lock(&tls->lock);
+    tell(tls, true, "redis_tls_insecure: Redis's certificate was not looked at; ",
+         "whoever stands in between can read and change everything, the password too");
+    pthread_mutex_unlock(&tls->lock);
+}
+
+void twi_tls_refuse(struct twi_tls *tls) {
+    twi_add_relaxed(&tls->refused, 1);
+}
+
+struct twi_tls_counts twi_tls_counts(const struct twi_tls *tls) {
+    return (struct twi_tls_counts){.handshakes = twi_load_relaxed(&tls->handshakes),
+                                   .resumed = twi_load_relaxed(&tls->resumed),
+                                   .refused = twi_load_relaxed(&tls->refused)};
+}
+
+/* ---- the context of now ------------------------------------------------------------------------------------------ */
+
+/* Under the lock. */
+static void read_anew(struct twi_tls *tls) {
+    char error[TWI_TLS_ERROR_MAX];
+    SSL_CTX *context = context_make(tls, error, sizeof error);
+    if (!context) {
+        tell(tls, true, "TLS: files have changed and cannot be used; what was read before stays: ", error);
+        return;
+    }
+    sessions_drop_all(tls);
+    SSL_CTX_free(tls->context); /* connections that stand keep it */
+    tls->context = context;
+    tell(tls, false, "TLS: certificates have changed and were read anew", "");
+}
+
+SSL_CTX *twi_tls_context(struct twi_tls *tls) {
+    pthread_mutex_lock(&tls->lock);
+    if (files_changed(tls)) read_anew(tls);
+    SSL_CTX *context = tls->context;
+    SSL_CTX_up_ref(context);
+    pthread_mutex_unlock(&tls->lock);
+    return context;
+}
+
+const struct twi_tls_options *twi_tls_options_of(const struct twi_tls *tls) {
+    return &tls->options;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static bool copy(const char **text) {
+    if (*text && **text == '\0') *text = NULL;
+    if (!*text) return true;
+    *text = strdup(*text);
+    return *text != NULL;
+}
+
+/* True, or `error` says which option is wrong. */
+static bool check(const struct twi_tls_options *options, char *error, size_t size) {
+    if (options->cert_file && !options->key_file)
+        return refuse(error, size, fields[KEY], "missing: redis_tls_cert_file is given");
+    if (options->key_file && !options->cert_file)
+        return refuse(error, size, fields[CERT], "missing: redis_tls_key_file is given");
+    if (options->server_name && strlen(options->server_name) >= TWI_HOST_SIZE)
+        return refuse(error, size, "redis_tls_server_name", "longer than 255 bytes");
+    return true;
+}
+
+struct twi_tls *twi_tls_create(const struct twi_tls_options *options, char *error, size_t size) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, begin);
+    twi_tls_forked();
+    struct twi_tls *tls = calloc(1, sizeof *tls);
+    if (!tls) {
+        refuse(error, size, "TLS", "no memory");
+        return NULL;
+    }
+    pthread_mutex_init(&tls->lock, NULL);
+    tls->options = *options;
+    bool copied = copy(&tls->options.ca_file);
+    copied = copy(&tls->options.cert_file) && copied;
+    copied = copy(&tls->options.key_file) && copied;
+    copied = copy(&tls->options.server_name) && copied;
+    bool good = copied ? check(&tls->options, error, size) : refuse(error, size, "TLS", "no memory");
+    twi_tls_enter();
+    (void)files_changed(tls);
+    if (good) tls->context = context_make(tls, error, size);
+    twi_tls_leave();
+    if (tls->context) return tls;
+    twi_tls_destroy(tls);
+    return NULL;
+}
+
+void twi_tls_destroy(struct twi_tls *tls) {
+    if (!tls) return;
+    twi_tls_enter();
+    sessions_drop_all(tls);
+    SSL_CTX_free(tls->context);
+    twi_tls_leave();
+    pthread_mutex_destroy(&tls->lock);
+    free((void *)(uintptr_t)tls->options.ca_file);
+    free((void *)(uintptr_t)tls->options.cert_file);
+    free((void *)(uintptr_t)tls->options.key_file);
+    free((void *)(uintptr_t)tls->options.server_name);
+    free(tls);
+}

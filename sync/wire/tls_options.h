@@ -1,0 +1,21 @@
+/* tls_options.h -- what a user says of TLS (tw_options.redis_tls_*), as the files of this room take it. */
+#ifndef TWI_SYNC_WIRE_TLS_OPTIONS_H
+#define TWI_SYNC_WIRE_TLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* NULL, or "": not given. Files are PEM. */
+struct twi_tls_options {
+    const char *ca_file;     /* the authorities that are believed; not given: the system's */
+    const char *cert_file;   /* our certificate, and those that lead to its authority */
+    const char *key_file;    /* the key of cert_file */
+    const char *server_name; /* the name that every certificate has to bear; not given: the host's */
+    bool insecure;           /* certificates are not looked at */
+};
+
+/* For a connection without TLS. False: an option is given all the same, and `error` names it: whoever gave it believes
+ * that TLS is spoken. */
+bool twi_tls_options_are_unset(const struct twi_tls_options *options, char *error, size_t error_size);
+
+#endif

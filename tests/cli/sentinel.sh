@@ -1,0 +1,56 @@
+#!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
+# sentinel.sh TOOL FOLDER -- `tallywheel count` and `audit` with a redis+sentinel:// URL.
+# Method: a redis-server and a sentinel of the test's own; the sentinel wants a login.
+tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
+. "$2/cli.sh"
+if ! redis_is_installed; then
+    echo '1..0 # SKIP redis-server is not installed'
+    exit 0
+fi
+printf '1431857103\ta\n' >"$work/log"
+"$tool" audit --redis "unix://$work/none" 2>&1 | grep -q 'built without' && {
+    echo '1..0 # SKIP built without Redis'
+    exit 0
+}
+plan 4
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# A server's port may be taken between its choice and its use: tried anew.
+for _ in 1 2 3 4 5; do
+    port=$(free_port) sentinel_port=$(free_port)
+    redis-server --port "$port" --bind 127.0.0.1 --unixsocket "$work/redis.sock" --dir "$work" --save '' >"$work/redis.log" 2>&1 &
+    background="$background $!"
+    mkdir -p "$work/sentinel"
+    {
+        echo "sentinel monitor shop 127.0.0.1 $port 1"
+        echo 'user default off'
+        echo 'user watcher on >hush -@all +sentinel|get-master-addr-by-name +ping'
+    } >"$work/sentinel/sentinel.conf"
+    redis-server "$work/sentinel/sentinel.conf" --sentinel --port "$sentinel_port" --bind 127.0.0.1 --dir "$work/sentinel" \
+        >"$work/sentinel.log" 2>&1 &
+    background="$background $!"
+    for _ in $(seq 1 50); do
+        redis-cli -p "$sentinel_port" --user watcher -a hush --no-auth-warning PING 2>/dev/null | grep -q PONG && ask PING >/dev/null 2>&1 && break 2
+        sleep 0.1
+    done
+done
+url="redis+sentinel://127.0.0.1:$sentinel_port/shop"
+
+run 1 audit --redis "$url" && err_has "sentinel 127.0.0.1:$sentinel_port" && err_has 'NOAUTH'
+ok $? 'a sentinel that wants a login is named, with its refusal'
+
+TALLYWHEEL_SENTINEL_USER=watcher TALLYWHEEL_SENTINEL_PASSWORD=hush
+export TALLYWHEEL_SENTINEL_USER TALLYWHEEL_SENTINEL_PASSWORD
+run 0 count --format tsv --redis "$url" "$work/log" && [ "$(ask GET count:a:2015051710)" = 1 ]
+ok $? 'counts land in the master that the sentinel names'
+
+run 0 audit --redis "$url" && err_has '1 ledgers'
+ok $? 'an audit finds it, too'
+
+run 1 audit --redis "redis+sentinel://127.0.0.1:$sentinel_port/nobody" && err_has 'knows no master of that name'
+ok $? 'an unknown name is named as such'

@@ -1,0 +1,104 @@
+/* registry.c -- the registry of live engines: it counts the engines that live and not those that died. An engine that
+ * may not write it counts all the same. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct wanted {
+    tw_engine *engine;
+    int64_t live;
+};
+
+static bool knows(void *ctx) {
+    struct wanted *wanted = ctx;
+    return test_stat_of(wanted->engine, live_engines) == wanted->live;
+}
+
+static bool learns_of(tw_engine *engine, int64_t live, uint32_t ms) {
+    struct wanted wanted = {engine, live};
+    return test_wait(knows, &wanted, ms);
+}
+
+/* Goal: each engine learns of the others with its next heartbeat; scripts that Redis forgot are sent again. */
+static void engines_learn_how_many_they_are(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL);
+    assert_true(learns_of(a, 1, 3000));
+    redis_server_ask(&server, "SCRIPT", "FLUSH", NULL);
+    tw_engine *b = quick_engine(server.url, NULL), *c = quick_engine(server.url, NULL);
+    assert_true(learns_of(c, 3, 4000));
+    assert_true(learns_of(a, 3, 4000));
+    assert_true(learns_of(b, 3, 4000));
+    assert_string_equal(redis_server_ask(&server, "ZCARD", "tw:live", NULL), "3");
+    assert_true(atoll(redis_server_ask(&server, "PTTL", "tw:live", NULL)) > 30000);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(b, 5000), TW_OK);
+    assert_status(tw_close(c, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a killed process is no longer counted once its heartbeat is too old. Method: kill -9 of a child. */
+static void a_killed_engine_is_counted_no_more(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)quick_engine(server.url, NULL);
+        for (;;) pause();
+    }
+    tw_engine *engine = quick_engine(server.url, NULL);
+    assert_true(learns_of(engine, 2, 4000));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_true(learns_of(engine, 1, 8000));
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a registry that cannot be written is reported once, and nothing else suffers. Method: its key holds another
+ * type. */
+static void a_registry_that_cannot_be_written_harms_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "SET", "tw:live", "mine", NULL);
+    quick_options(&options, server.url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "r", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
+    assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
+    for (int i = 0; i < 5; i++) {
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_flush(engine, 5000),
+                      TW_OK); /* the heartbeat goes out behind a batch, and has its reply before the next batch */
+    }
+    assert_i64_equal(test_stat_of(engine, live_engines), 0);
+    assert_i64_equal(test_stat_of(engine, disconnects), 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    const char *line = strstr(lines.text, "registry of live engines");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "registry of live engines"));
+    assert_string_equal(redis_server_ask(&server, "GET", "tw:live", NULL), "mine");
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engines_learn_how_many_they_are),
+        cmocka_unit_test(a_killed_engine_is_counted_no_more),
+        cmocka_unit_test(a_registry_that_cannot_be_written_harms_nothing),
+    };
+    return test_run_side_by_side(tests);
+}

@@ -1,0 +1,332 @@
+/* requests_script.c -- what all scripts of requests have in common. A store that takes no writes gives no reply. A
+ * cancelled call is never charged, whenever a copy of it arrives. Calls of dead processes are removed.
+ * Method: a real server, EVAL, a table of every possible reply. A replica is the same server after REPLICAOF an address
+ * where nobody listens: it keeps its data. */
+#include "tests/redis/sync_support.h"
+
+#include "gauge.lua.h"
+#include "hold.lua.h"
+#include "lock.lua.h"
+#include "once.lua.h"
+#include "gcra.lua.h"
+#include "reclaim.lua.h"
+#include "reserve.lua.h"
+#include "strict.lua.h"
+#include "totals.lua.h"
+
+#define WORDS_MAX 32
+#define FAR_MS "99999999999999"
+
+static struct redis_server server;
+
+/* Runs one command, its words separated by blanks; "''" is an empty word. */
+static const char *ask_words(const char *first, const char *script, const char *line) {
+    static char copy[1024];
+    const char *words[WORDS_MAX] = {NULL};
+    size_t count = 0;
+    char *rest = copy;
+    snprintf(copy, sizeof copy, "%s", line);
+    if (first != NULL) words[count++] = first;
+    if (script != NULL) words[count++] = script;
+    for (char *word; (word = strsep(&rest, " ")) != NULL;) {
+        assert_true(count < WORDS_MAX - 1);
+        words[count++] = strcmp(word, "''") == 0 ? "" : word;
+    }
+    const char **w = words;
+    return redis_server_ask(&server, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12],
+                            w[13], w[14], w[15], w[16], w[17], w[18], w[19], w[20], w[21], w[22], w[23], w[24], w[25],
+                            w[26], w[27], w[28], w[29], w[30], w[31], NULL);
+}
+
+/* Runs commands, separated by ";". */
+static void prepare(const char *commands) {
+    static char copy[1024];
+    char *rest = copy;
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    snprintf(copy, sizeof copy, "%s", commands);
+    for (char *command; (command = strsep(&rest, ";")) != NULL;)
+        if (*command != '\0') assert_memory_not_equal(ask_words(NULL, NULL, command), "ERR", 3);
+}
+
+/* The line of a reply, from 0. */
+static const char *line_of(const char *reply, int index) {
+    static char line[128];
+    for (; index > 0 && reply != NULL; index--) reply = (reply = strchr(reply, '\n')) != NULL ? reply + 1 : NULL;
+    snprintf(line, sizeof line, "%.*s", reply != NULL ? (int)strcspn(reply, "\n") : 0, reply != NULL ? reply : "");
+    return line;
+}
+
+/* ---- no reply without a write ------------------------------------------------------------------------------------ */
+
+struct row {
+    const char *what, *script;
+    const char *before; /* commands */
+    const char *line;   /* number of keys, keys, arguments */
+    const char *says;   /* the status in the reply; of gauges the sum */
+    bool changes;       /* the call changes data; else it makes only a write that changes nothing */
+};
+
+#define STRICT "2 tw:calls:c c me 7 "
+#define PACED "2 tw:calls:b tw:bucket:b me 7 "
+#define ONCE "3 tw:calls:o tw:once:o o me 7 "
+#define LOCK "3 tw:calls:l tw:lock:l tw:fence:l me 7 "
+#define STOCK "4 s tw:stock:s tw:due:s tw:token:id me 7 1 "
+#define HOLD "1 tw:hold:h me 7 1 "
+
+static const struct row rows[] = {
+    {"strict: denied", twi_script_strict, "SET c 5", STRICT "1 1 5 0 0 0 0 0", "DENIED", false},
+    {"strict: denied, asked again", twi_script_strict, "SET c 5", STRICT "2 1 5 0 0 0 0 0", "DENIED", true},
+    {"strict: nothing wanted", twi_script_strict, "SET c 5", STRICT "1 0 5 0 0 0 0 0", "OK", false},
+    {"strict: given", twi_script_strict, "SET c 4", STRICT "1 1 5 0 0 0 0 0", "OK", true},
+    {"strict: had been given", twi_script_strict, "HSET tw:calls:c me 7|1|9", STRICT "2 1 5 0 0 0 0 0", "OK", false},
+    {"strict: had been denied", twi_script_strict, "HSET tw:calls:c me 7|0|9", STRICT "2 1 5 0 0 0 0 0", "DENIED",
+     false},
+    {"strict: late", twi_script_strict, "", STRICT "1 1 5 0 1 0 0 0", "LATE", false},
+    {"strict: no number", twi_script_strict, "SET c x", STRICT "1 1 5 0 0 0 0 0", "BAD", false},
+    {"strict: overtaken", twi_script_strict, "HSET tw:calls:c me 8|0|9", STRICT "1 1 5 0 0 0 0 0", "STALE", false},
+    {"strict: never mind", twi_script_strict, "", STRICT "0 1 5 0 0 0 0 0", "OK", true},
+    {"sliding: denied", twi_script_strict, "ZADD tw:log:c -5 + 9000000000000000 you:1:5",
+     "3 tw:calls:c c tw:log:c me 7 1 1 5 0 0 0 60000 0", "DENIED", false},
+    {"paced: denied", twi_script_gcra, "SET tw:bucket:b 1+0/5", PACED "1 6 5 0 5 60000 0", "DENIED", false},
+    {"paced: nothing wanted", twi_script_gcra, "", PACED "1 0 5 0 5 60000 0", "OK", false},
+    {"paced: given", twi_script_gcra, "", PACED "1 1 5 0 5 60000 0", "OK", true},
+    {"paced: denied, full here", twi_script_gcra, "", PACED "1 1 5 0 5 60000 60000", "DENIED", true},
+    {"paced: had been given", twi_script_gcra, "HSET tw:calls:b me 7|1|9|9", PACED "2 1 5 0 5 60000 0", "OK", false},
+    {"paced: no moment", twi_script_gcra, "SET tw:bucket:b x", PACED "1 1 5 0 5 60000 0", "BAD", false},
+    {"paced: overtaken", twi_script_gcra, "HSET tw:calls:b me 8|0|9", PACED "1 1 5 0 5 60000 0", "STALE", false},
+    {"paced: never mind", twi_script_gcra, "", PACED "0 1 5 0 5 60000 0", "OK", true},
+    {"once: second", twi_script_once, "SET tw:once:o you;SET o 1", ONCE "1 O token 0 0", "SECOND", false},
+    {"once: second, by the counter", twi_script_once, "SET o 1", ONCE "1 O token 0 0", "SECOND", false},
+    {"once: still the first", twi_script_once, "SET tw:once:o token", ONCE "1 O token 0 0", "FIRST", false},
+    {"once: first", twi_script_once, "", ONCE "1 O token 0 0", "FIRST", true},
+    {"once: late", twi_script_once, "", ONCE "1 O token 1 0", "LATE", false},
+    {"once: no number", twi_script_once, "SET o x", ONCE "1 O token 0 0", "BAD", false},
+    {"once: overtaken", twi_script_once, "HSET tw:calls:o me 8|0|9", ONCE "1 O token 0 0", "STALE", false},
+    {"once: cancelled", twi_script_once, "", ONCE "1 C token 0 0", "OK", false},
+    {"once: never mind", twi_script_once, "", ONCE "0 O token 0 0", "OK", true},
+    {"lock: held", twi_script_lock, "SET tw:lock:l you|9", LOCK "1 L token 1000", "HELD", false},
+    {"lock: still the holder", twi_script_lock, "SET tw:lock:l token|9", LOCK "1 L token 1000", "OK", false},
+    {"lock: locked", twi_script_lock, "", LOCK "1 L token 1000", "OK", true},
+    {"lock: extended, though not held", twi_script_lock, "", LOCK "1 E token 1000", "GONE", false},
+    {"lock: extended, though longer already", twi_script_lock, "SET tw:lock:l token|9 PX 90000", LOCK "1 E token 1000",
+     "OK", false},
+    {"lock: unlocked, though not held", twi_script_lock, "SET tw:lock:l you|9", LOCK "1 U token 1", "GONE", true},
+    {"lock: had been unlocked", twi_script_lock, "HSET tw:calls:l me 7|1|9", LOCK "2 U token 1", "OK", false},
+    {"lock: overtaken", twi_script_lock, "HSET tw:calls:l me 8|0|9", LOCK "1 L token 1000", "STALE", false},
+    {"lock: never mind", twi_script_lock, "", LOCK "0 L token 1000", "OK", true},
+    {"stock: where, of no token", twi_script_reserve, "", "1 tw:token:id me 7 1 where id", "UNKNOWN", false},
+    {"stock: confirm of no token", twi_script_reserve, "", STOCK "confirm id", "UNKNOWN", false},
+    {"stock: confirm of another's token", twi_script_reserve, "HSET tw:token:id k t", STOCK "confirm id", "UNKNOWN",
+     false},
+    {"stock: confirm too late", twi_script_reserve, "HSET tw:token:id k s", STOCK "confirm id", "LATE", false},
+    {"stock: had been confirmed", twi_script_reserve, "HSET tw:token:id k s s 1", STOCK "confirm id", "OK", false},
+    {"stock: confirmed", twi_script_reserve,
+     "HSET tw:token:id k s;HSET tw:stock:s hid 1|b;ZADD tw:due:s " FAR_MS " id;SET s 1", STOCK "confirm id", "OK",
+     true},
+    {"stock: cancel of no token", twi_script_reserve, "", STOCK "cancel id", "UNKNOWN", false},
+    {"stock: cancel of what is sold", twi_script_reserve, "HSET tw:token:id k s s 1", STOCK "cancel id", "SOLD", false},
+    {"stock: had been cancelled", twi_script_reserve, "HSET tw:token:id k s", STOCK "cancel id", "OK", false},
+    {"stock: too few left", twi_script_reserve, "SET s 5", STOCK "reserve id 1 5 1000 '' 0 1000", "DENIED", false},
+    {"stock: the buyer has some", twi_script_reserve, "HSET tw:stock:s bb other", STOCK "reserve id 1 5 1000 b 0 1000",
+     "BUYER", false},
+    {"stock: reserved and over", twi_script_reserve, "HSET tw:token:id k s", STOCK "reserve id 1 5 1000 '' 0 1000",
+     "LATE", false},
+    {"stock: had been reserved", twi_script_reserve,
+     "HSET tw:token:id k s;HSET tw:stock:s hid 1|b;ZADD tw:due:s " FAR_MS " id;SET s 1",
+     STOCK "reserve id 1 5 1000 b 0 1000", "OK", false},
+    {"stock: reserved", twi_script_reserve, "", STOCK "reserve id 1 5 1000 '' 0 1000", "OK", true},
+    {"stock: nothing to sweep", twi_script_reserve, "", "3 s tw:stock:s tw:due:s me 7 1 sweep ''", "OK", false},
+    {"hold: too many", twi_script_hold, "ZADD tw:hold:h " FAR_MS " you:1", HOLD "hold 15000 1 me:1", "DENIED", false},
+    {"hold: none may", twi_script_hold, "", HOLD "hold 15000 0 me:1", "DENIED", false},
+    {"hold: all were dead", twi_script_hold, "ZADD tw:hold:h 1 you:1", HOLD "hold 15000 1 me:1", "MORE", true},
+    {"hold: in flight", twi_script_hold, "", HOLD "hold 15000 1 me:1", "OK", true},
+    {"hold: released, though not in flight", twi_script_hold, "", HOLD "release 15000 0 me:1", "OK", false},
+    {"reclaim: it lives", twi_script_reclaim, "HSET tw:leases i:me " FAR_MS, "1 tw:leases me 7 1 list me 0 tw:lease:*",
+     "ALIVE", false},
+    {"reclaim: no leases", twi_script_reclaim, "", "1 tw:leases me 7 1 list me 0 tw:lease:*", "OK", false},
+    {"reclaim: nothing to free", twi_script_reclaim, "HSET tw:lease:x t 0", "2 tw:leases tw:lease:x me 7 1 free me",
+     "OK", false},
+    {"reclaim: freed", twi_script_reclaim, "HSET tw:lease:x t 5 me 1|5|0|0|0", "2 tw:leases tw:lease:x me 7 1 free me",
+     "OK", true},
+    {"totals: no fields", twi_script_totals, "", "1 h me 7 1 fields 0", "OK", false},
+    {"totals: fields", twi_script_totals, "HSET h views 3", "1 h me 7 1 fields 0", "OK", false},
+    {"totals: no hash", twi_script_totals, "SET h 3", "1 h me 7 1 fields 0", "BAD", false},
+    {"totals: nobody ranks", twi_script_totals, "", "1 z me 7 1 top 0 10", "OK", false},
+    {"totals: a ranking", twi_script_totals, "ZADD z 3 m", "1 z me 7 1 top 0 10", "OK", false},
+    {"totals: no ranking", twi_script_totals, "SET z 3", "1 z me 7 1 top 0 10", "BAD", false},
+    {"totals: no rank", twi_script_totals, "ZADD z 3 m", "1 z me 7 1 rank n", "OK", false},
+    {"totals: a rank", twi_script_totals, "ZADD z 3 m", "1 z me 7 1 rank m", "OK", false},
+    {"totals: a rank, but no ranking", twi_script_totals, "SET z 3", "1 z me 7 1 rank m", "BAD", false},
+    {"gauge: others' parts alone", twi_script_gauge, "HSET tw:gauge:g you 3|" FAR_MS "|1;SET g 3",
+     "2 g tw:gauge:g me 15000 1 0", "3", true},
+    {"gauge: nobody there", twi_script_gauge, "", "2 g tw:gauge:g me 15000 1 0", "0", false},
+    {"gauge: our part", twi_script_gauge, "", "2 g tw:gauge:g me 15000 1 3", "3", true},
+};
+
+/* The table writes blanks in values as bars. */
+static void prepare_row(const struct row *row) {
+    static const char unbar[] = "for _, k in ipairs(redis.call('KEYS', '*')) do local t = redis.call('TYPE', k).ok "
+                                "if t == 'hash' then for _, f in ipairs(redis.call('HKEYS', k)) do "
+                                "redis.call('HSET', k, f, (string.gsub(redis.call('HGET', k, f), '|', ' '))) end "
+                                "elseif t == 'string' then local p = redis.call('PTTL', k) "
+                                "redis.call('SET', k, (string.gsub(redis.call('GET', k), '|', ' '))) "
+                                "if p > 0 then redis.call('PEXPIRE', k, p) end end end";
+    prepare(row->before);
+    redis_server_ask(&server, "EVAL", unbar, "0", NULL);
+}
+
+static int64_t changes(void) {
+    const char *info = redis_server_ask(&server, "INFO", "persistence", NULL);
+    const char *at = strstr(info, "rdb_changes_since_last_save:");
+    assert_non_null(at);
+    return atoll(strchr(at, ':') + 1);
+}
+
+/* Goal: only a store that takes writes gives any reply, the denials above all. A call that needs no change makes
+ * none. */
+static void a_replica_answers_nothing(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        bool is_gauge = row->script == twi_script_gauge;
+        prepare_row(row);
+        int64_t before = changes();
+        const char *reply = ask_words("EVAL", row->script, row->line);
+        if (strcmp(line_of(reply, is_gauge ? 0 : 1), row->says) != 0) fail_msg("%s: %s", row->what, reply);
+        if ((changes() != before) != row->changes) fail_msg("%s: changes %s", row->what, row->changes ? "no" : "some");
+        prepare_row(row);
+        redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
+        reply = ask_words("EVAL", row->script, row->line);
+        if (strstr(reply, "READONLY") == NULL || strstr(reply, row->says) == reply)
+            fail_msg("%s: a replica says: %s", row->what, reply);
+        redis_server_ask(&server, "REPLICAOF", "NO", "ONE", NULL);
+    }
+}
+
+/* ---- cancelled calls --------------------------------------------------------------------------------------------- */
+
+struct asked {
+    const char *what, *script, *keys; /* keys, with their number */
+    const char *arguments;            /* arguments from the fourth on; "@" is another text for each call */
+    const char *charged;              /* a command that shows what the call charges */
+};
+
+static const struct asked kinds[] = {
+    {"a strict limit", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 0 0 0", "GET x"},
+    {"a strict limit, as many as there are", twi_script_strict, "2 tw:calls:x x", "9 10 1 0 0 0 0", "GET x"},
+    {"a strict limit from the first on", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 60000 0 0", "GET x"},
+    {"a strict limit that slides", twi_script_strict, "3 tw:calls:x x tw:log:x", "1 10 0 0 0 60000 0",
+     "ZRANGEBYSCORE tw:log:x 1 +inf"},
+    {"a rate with a burst", twi_script_gcra, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL},
+    {"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"},
+    {"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"},
+};
+
+static const char *say(const struct asked *kind, const char *who, int serial, char verb) {
+    char line[512];
+    snprintf(line, sizeof line, "%s %s %d %c %s", kind->keys, who, serial, verb, kind->arguments);
+    char *token = strchr(line, '@');
+    if (token != NULL) *token = (char)('0' + serial); /* each call has its own token */
+    const char *reply = ask_words("EVAL", kind->script, line);
+    if (atoi(reply) != serial) fail_msg("%s: %s", kind->what, reply);
+    return reply;
+}
+
+static bool is_charged(const struct asked *kind) {
+    if (kind->script == twi_script_gcra) { /* a tenth of a day ahead, or almost nothing */
+        int64_t now_s = atoll(redis_server_ask(&server, "TIME", NULL));
+        return redis_server_get(&server, "tw:bucket:x") > (now_s + 60) * 1000000;
+    }
+    const char *there = ask_words(NULL, NULL, kind->charged);
+    return *there != '\0' && strcmp(there, "0") != 0;
+}
+
+/* Goal: no copy that arrives later charges a cancelled call, neither if Redis never had the call nor if it had and took
+ * it back. The call made anew is charged, and a cancel that arrives twice takes back only once. */
+static void cancelled_calls_are_never_charged(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct asked *kind = &kinds[i];
+        print_message("# %s\n", kind->what);
+        for (int heard = 0; heard < 2; heard++) {
+            prepare("");
+            if (heard != 0) say(kind, "me", 7, '1');
+            assert_int_equal(is_charged(kind), heard != 0);
+            say(kind, "me", 7, '0');
+            assert_false(is_charged(kind));
+            say(kind, "me", 7, '1'); /* a copy from the buffer of a dead connection */
+            assert_false(is_charged(kind));
+            say(kind, "me", 7, '0'); /* its reply was lost */
+            assert_false(is_charged(kind));
+            say(kind, "me", 7, '1');
+            assert_false(is_charged(kind));
+            say(kind, "me", 8, '1');
+            assert_true(is_charged(kind));
+            say(kind, "me", 7, '0'); /* a late copy of that */
+            assert_true(is_charged(kind));
+        }
+    }
+}
+
+/* ---- calls of dead processes ------------------------------------------------------------------------------------- */
+
+#define LIFE_S 600
+
+/* The script, with a time that the test chooses. */
+static const char *at_time(const char *script, int64_t second, int64_t us) {
+    static char text[32768];
+    static const char asks[] = "redis.call('TIME')";
+    const char *at = strstr(script, asks);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s{'%lld', '%lld'}%s", (int)(at - script), script, (long long)second, (long long)us,
+             at + sizeof asks - 1);
+    return text;
+}
+
+static const char *say_at(const struct asked *kind, int process, char verb, int64_t second, int64_t us) {
+    char line[512];
+    snprintf(line, sizeof line, "%s process%d:0 1 %c %s", kind->keys, process, verb, kind->arguments);
+    return ask_words("EVAL", at_time(kind->script, second, us), line);
+}
+
+/* Goal: a counter that is in use for ever drops the calls of dead processes, in a small hash and in a large one; the
+ * calls of the last ten minutes are all kept. */
+static void calls_of_processes_that_are_gone_are_forgotten(void **state) {
+    (void)state;
+    enum { CROWD = 200, PROCESSES = 500, STEP_S = 20 };
+    static const size_t which[] = {0, 4, 5, 6};
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    redis_server_ask(&server, "CONFIG", "SET", "hash-max-ziplist-entries", "64", NULL);
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
+        struct asked kind = kinds[which[i]];
+        int64_t second = 1800000000;
+        prepare("");
+        if (kind.script == twi_script_strict) kind.arguments = "1 1000000 0 0 0 0 0";
+        for (int process = 0; process < PROCESSES; process++) {
+            if (process >= CROWD) second += STEP_S;
+            say_at(&kind, process, '2', second, (int64_t)test_prng_below(&prng, 1000000));
+        }
+        int64_t fields = atoll(redis_server_ask(&server, "HLEN", "tw:calls:x", NULL));
+        print_message("# %s: %lld fields of %d processes\n", kind.what, (long long)fields, PROCESSES);
+        assert_in_range(fields, LIFE_S / STEP_S, 6 * LIFE_S / STEP_S);
+        for (int back = 0; back < LIFE_S / STEP_S; back++) {
+            char who[32];
+            snprintf(who, sizeof who, "process%d:0", PROCESSES - 1 - back);
+            assert_string_equal(redis_server_ask(&server, "HEXISTS", "tw:calls:x", who, NULL), "1");
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replica_answers_nothing),
+        cmocka_unit_test(cancelled_calls_are_never_charged),
+        cmocka_unit_test(calls_of_processes_that_are_gone_are_forgotten),
+    };
+    redis_server_require();
+    redis_server_start(&server, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    redis_server_destroy(&server);
+    return failed;
+}
