@@ -10,6 +10,8 @@ mkdir -p "$out"
 jobs=$(nproc 2>/dev/null || echo 2)
 waiting_jobs=$((2 * jobs)) # of tests that wait half of the time
 passed=0 failed=0 skipped=0
+TW_SEED_ROUND=${TW_SEED_ROUND-$(cat tests/seeds/round)} # as ./dev test
+export TW_SEED_ROUND
 
 # ---- helpers: everything a step prints goes to its log --------------------------------------------------------------
 

@@ -17,6 +17,7 @@ LINE = re.compile(r"^(not )?ok\b(?:\s+\d+)?(.*)$")
 NAME = re.compile(r"^\s*-?\s*(.*?)\s*(?:#.*)?$")
 SKIP = re.compile(r"#\s*skip\S*\s*(.*)", re.IGNORECASE)
 PLAN = re.compile(r"^1\.\.(\d+)")
+SEED = re.compile(r"^# (seed\b|.* to repeat: )")
 LEFT_OUT = re.compile(r"^# left out: ([^:]+): (.*)$")
 
 
@@ -65,7 +66,7 @@ def name_failed(test: dict) -> None:
     said, after = [], False
     for line in (test.get("stdout") or "").splitlines():
         after = line.startswith("not ok") or (after and line.startswith("#"))  # cmocka says why below
-        if after:
+        if after or SEED.match(line):
             said.append(line)
     for line in said + (test.get("stderr") or "").splitlines()[-12:]:
         print(f"    {line[:200]}", file=sys.stderr)

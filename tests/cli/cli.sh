@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # cli.sh -- what the scripts of this folder share; sourced with the command's path in $tool.
 # Always true: everything is written into a folder of its own under $TMPDIR, removed at the end; helpers started in the
-# background are ended by their id. A run can be repeated: TW_SEED gives the same logs.
+# background are ended by their id. A run can be repeated: TW_SEED, or else TW_SEED_ROUND, gives the same logs.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 number=0
 background=''
 tab=$(printf '\t')
-seed=${TW_SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
+seed=${TW_SEED:-${TW_SEED_ROUND:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}}
 
 at_end() {
     for pid in $background; do kill "$pid" 2>/dev/null; done

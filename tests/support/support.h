@@ -32,7 +32,8 @@ void test_status_equal(tw_status got, tw_status want, const char *text, const ch
 
 /* ---- seeds and scale --------------------------------------------------------------------------------------------- */
 
-/* The seed of this run: TW_SEED, else unpredictable. Printed once ("# seed 0x..."). */
+/* The seed of this run: TW_SEED, else one that follows from TW_SEED_ROUND and the program's name, else unpredictable.
+ * Printed once ("# seed 0x..."). */
 uint64_t test_seed(void);
 /* The seeds for a test that runs with many: first those that once failed (tests/seeds/NAME.txt, one per line, # begins
  * a comment), then `fresh` ones drawn from test_seed(). If TW_SEED is set: only that one. Returns how many, <=

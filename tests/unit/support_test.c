@@ -37,6 +37,37 @@ static void ranges_include_both_ends(void **state) {
     test_prng_between(&prng, INT64_MIN, INT64_MAX); /* the span that does not fit in 64 bits */
 }
 
+static void seed_printed_by(const char *program, const char *round, char *line, size_t size) {
+    char command[640];
+    snprintf(command, sizeof command, "env -u TW_SEED TW_SEED_ROUND=%s '%s' seed", round, program);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_non_null(fgets(line, (int)size, pipe));
+    assert_int_equal(pclose(pipe), 0);
+    assert_int_equal(strncmp(line, "# seed 0x", 9), 0);
+}
+
+/* Goal: the seed of a round is the same in every run of a program, and another one in another program or round.
+ * Method: this program runs itself, also under another name, and prints its seed. */
+static void a_round_gives_each_program_one_seed(void **state) {
+    (void)state;
+    char link[64], first[64], again[64], next[64], renamed[64];
+    snprintf(link, sizeof link, "/tmp/tallywheel-seed-%d", (int)getpid());
+    char self[512];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(size > 0);
+    self[size] = '\0';
+    assert_int_equal(symlink(self, link), 0);
+    seed_printed_by(self, "1", first, sizeof first);
+    seed_printed_by(self, "1", again, sizeof again);
+    seed_printed_by(self, "2", next, sizeof next);
+    seed_printed_by(link, "1", renamed, sizeof renamed);
+    (void)remove(link);
+    assert_string_equal(first, again);
+    assert_string_not_equal(first, next);
+    assert_string_not_equal(first, renamed);
+}
+
 /* Goal: TW_SEED alone decides; without it the seeds that once failed come first. */
 static void seeds_that_failed_run_first_and_a_given_one_alone(void **state) {
     (void)state;
@@ -146,10 +177,15 @@ static void what_the_process_holds_is_seen(void **state) {
     assert_true(test_rss_bytes() > 100000);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "seed") == 0) {
+        (void)test_seed(); /* prints it */
+        return 0;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_seed_gives_one_sequence),
         cmocka_unit_test(ranges_include_both_ends),
+        cmocka_unit_test(a_round_gives_each_program_one_seed),
         cmocka_unit_test(seeds_that_failed_run_first_and_a_given_one_alone),
         cmocka_unit_test(the_seed_of_a_run_that_dies_is_named),
         cmocka_unit_test(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone),
