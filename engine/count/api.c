@@ -139,9 +139,10 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     if (family->kind.keeps_no_counts) return twi_count_refuse(family);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    int64_t taken = 0;
+    int64_t taken;
     do {
         struct twi_place place;
+        taken = 0; /* a round that found the window sealed has taken nothing away, whatever it read */
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
@@ -152,6 +153,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
             if (status != TW_OK) break;
         }
         taken = twi_cell_view(place.cell, place.meta);
+        TWI_RACE_POINT(view_read_not_taken_away);
         int64_t local;
         enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
         if (added == TWI_ADDED) (void)twi_count_increments(call.engine, call.self, 1);

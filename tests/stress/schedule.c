@@ -21,8 +21,9 @@ struct job {
     uint32_t key;
     int64_t delta;
     tw_status status;
-    bool walks; /* it walks through the first window instead of adding */
-    int64_t sum;
+    bool walks;  /* it walks through the first window instead of adding */
+    bool resets; /* it resets the key instead of adding */
+    int64_t sum; /* of the walk; or what the reset took away */
 };
 
 static bool add_count(void *ctx, const tw_count *count) {
@@ -34,6 +35,8 @@ static void run_job(struct errand *errand) {
     struct job *job = (struct job *)errand;
     if (job->walks)
         job->status = tw_each(job->family, START_MS, add_count, &job->sum);
+    else if (job->resets)
+        job->status = tw_reset(job->family, fake_key(&job->key), &job->sum);
     else
         job->status = tw_add(job->family, fake_key(&job->key), job->delta, NULL);
 }
@@ -125,6 +128,41 @@ static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void 
     assert_i64_equal(rig.hook_calls, 2);
     assert_i64_equal(rig.hook_sum, 12);
     assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
+/* Goal: a reset that has read a count, and stalls until its window is sealed, has taken nothing of that window, and
+ * says so: the window's hook has the whole count (P1). Method: it stops there. The next window has no such key, or has
+ * one with another count. */
+static void check_stalled_reset(bool synced, int64_t next_count) {
+    struct rig rig;
+    rig_open(&rig, synced);
+    rig_add(&rig, 1, 39);
+    struct job job = {.errand.stop_at = "view_read_not_taken_away", .family = rig.family, .key = 1, .resets = true};
+    errand_begin(&job.errand, run_job);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 200);
+    assert_i64_equal(rig.hook_calls, 1);
+    assert_i64_equal(rig.hook_sum, 39);
+    if (next_count != 0) rig_add(&rig, 1, next_count);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    assert_i64_equal(job.sum, next_count);
+    int64_t view;
+    assert_status(tw_get(rig.family, fake_key(&job.key), &view), TW_OK);
+    assert_i64_equal(view, 0);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 200);
+    assert_i64_equal(rig.hook_sum, 39);
+    if (synced) assert_i64_equal(fake_driver_sum(), 39);
+    assert_status(tw_close(rig.engine, 100), TW_OK);
+}
+
+static void a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it(void **state) {
+    (void)state;
+    for (int synced = 0; synced < 2; synced++) {
+        check_stalled_reset(synced != 0, 7);
+        check_stalled_reset(synced != 0, 0);
+    }
 }
 
 /* Goal: the hook of a window is called, and the window dropped, only when all its counts are acknowledged, even if an
@@ -380,6 +418,7 @@ static void records_that_lost_a_race_are_used_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
+        cmocka_unit_test(a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it),
         cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),
