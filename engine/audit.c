@@ -27,8 +27,9 @@ static tw_status refuse(const tw_audit_options *in, const char *text) {
     return twi_options_refuse(in->error_text, in->error_size, "%s", text);
 }
 
-/* %k once. %t at most once, in braces of its own, before %k and before any other brace (key_template.c). */
-static bool name_is_good(const char *name) {
+/* %k once; of a sorted set never. %t at most once, in braces of its own, before %k and before any other brace
+ * (key_template.c). */
+static bool name_is_good(const char *name, bool is_zset) {
     const char *tag = strstr(name, "{%t}");
     unsigned keys = 0, tags = 0;
     if (tag && memchr(name, '{', (size_t)(tag - name))) return false;
@@ -41,7 +42,25 @@ static bool name_is_good(const char *name) {
         else if (*name != '%')
             return false;
     }
-    return keys == 1 && tags <= 1;
+    return is_zset ? keys + tags == 0 : keys == 1 && tags <= 1;
+}
+
+static tw_status check_totals(const tw_audit_options *in, tw_audit_options *out) {
+    bool is_zset = out->redis_shape == TW_REDIS_ZSET;
+    if (out->redis_shape > TW_REDIS_ZSET)
+        return refuse(in, "redis_shape: neither TW_REDIS_STRING, TW_REDIS_HASH nor TW_REDIS_ZSET");
+    if (out->key_separator != '\0' && out->redis_shape != TW_REDIS_HASH)
+        return refuse(in, "key_separator: belongs to redis_shape = TW_REDIS_HASH");
+    if (is_zset && !out->totals_name && out->totals_path)
+        return refuse(in, "totals_name: missing; it is the name of the sorted set");
+    if (out->totals_name && !name_is_good(out->totals_name, is_zset))
+        return refuse(in, is_zset ? "totals_name: of a sorted set it has neither %k nor {%t}, and %% for a percent sign"
+                                  : "totals_name: %k once, before it perhaps {%t}, and %% for a percent sign");
+    if (!twi_options_tags_fit(out->redis_tags)) return refuse(in, TWI_OPTIONS_TAGS_REFUSED);
+    if (out->redis_tags == 0) out->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
+    if (out->key_separator == '\0') out->key_separator = TWI_OPTIONS_SEPARATOR_DEFAULT;
+    if (!out->totals_name) out->totals_name = "%k";
+    return TW_OK;
 }
 
 static bool has_tls(const tw_audit_options *options) {
@@ -59,14 +78,9 @@ static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_opt
     if (has_engine && (in->redis_url || in->redis_prefix)) return refuse(in, "redis_url: the engine has its own");
     if (has_engine && has_tls(out)) return refuse(in, "redis_tls_*: the engine has its own");
     if (in->timeout_ms > 600000) return refuse(in, "timeout_ms: must be within 1..600000");
-    if (in->totals_name && !name_is_good(in->totals_name))
-        return refuse(in, "totals_name: %k once, before it perhaps {%t}, and %% for a percent sign");
-    if (!twi_options_tags_fit(out->redis_tags)) return refuse(in, TWI_OPTIONS_TAGS_REFUSED);
-    if (out->redis_tags == 0) out->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
     if (out->timeout_ms == 0) out->timeout_ms = 1000;
     if (out->keys_max == 0) out->keys_max = KEYS_DEFAULT;
-    if (!out->totals_name) out->totals_name = "%k";
-    return TW_OK;
+    return check_totals(in, out);
 }
 
 /* ---- names as patterns ------------------------------------------------------------------------------------------- */

@@ -1514,7 +1514,7 @@ enum tw_audit_kind {
     TW_AUDIT_LEDGER = 1,    /* a ledger is gone, differs from ours, or has a batch cut short */
     TW_AUDIT_NO_EXPIRY = 2, /* a key that should end never will */
     TW_AUDIT_TOTAL = 3,     /* Redis holds another count than the file says */
-    TW_AUDIT_NO_COUNT = 4,  /* a key of the file holds no number */
+    TW_AUDIT_NO_COUNT = 4,  /* a counter of the file is no number in Redis */
     TW_AUDIT_MEMORY = 5,    /* Redis evicts, may evict, or is nearly full */
     TW_AUDIT_LINE = 6,      /* a line of the file is no key<TAB>count; `text` names file and line */
     TW_AUDIT_STRAY = 7      /* in a cluster: a key lies at a node that does not serve its slot */
@@ -1526,7 +1526,8 @@ typedef struct tw_finding {
     tw_key name;             /* in Redis; size 0: of no key */
     int64_t expected, found; /* 0 and 0 where neither is a number */
     const char *text;        /* a sentence */
-    uint64_t reserved[4];
+    tw_key inner;            /* a total of a hash: the field; of a sorted set: the member */
+    uint64_t reserved[2];
 } tw_finding;
 
 /** New fields are appended. */
@@ -1557,7 +1558,8 @@ typedef struct tw_audit_options {
      * bytes. NULL: none. */
     const char *totals_path;
     const char *totals_name; /* the name in Redis of a key of the file: %k the key, before it
-                                perhaps {%t}, %% a percent sign; default "%k" */
+                                perhaps {%t}, %% a percent sign; default "%k". Hash: %k is the
+                                subject. Sorted set: neither %k nor {%t}; no default */
 
     uint32_t timeout_ms; /* one answer; 1..600000, default 1000 */
     uint64_t redis_tags; /* of totals_name: as the family's; default 128 */
@@ -1571,6 +1573,10 @@ typedef struct tw_audit_options {
     const char *redis_tls_key_file;
     const char *redis_tls_server_name;
     uint32_t redis_tls_insecure;
+
+    /* Of the totals, as the family's. */
+    uint32_t redis_shape; /* enum tw_redis_shape */
+    char key_separator;   /* TW_REDIS_HASH: default '|' */
 } tw_audit_options;
 
 #define tw_audit_options_init(options) tw_audit_options_init_sized((options), sizeof *(options))
@@ -1590,7 +1596,8 @@ TW_API tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *optio
  *    found   is called for each difference, and may not call the engine; or NULL
  *    report  or NULL
  *  The file is read to its end; what other programs count meanwhile shows as a difference.
- *  Cost: a SCAN of all keys for ledgers and one for each pattern, in pages of some hundred.
+ *  Cost: a SCAN of all keys for ledgers and one for each pattern, in pages of some hundred; a GET,
+ *  HGET or ZSCORE for each line of the file.
  *  Answers:
  *    TW_OK           whatever was found
  *    TW_ERR_OPTIONS  an option is refused

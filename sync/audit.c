@@ -3,7 +3,7 @@
  * The audit has connections of its own, beside the engine's: one, or one to each master of a cluster. It sends one
  * command at a time, or a page of them, and each reply has a deadline. The caller waits.
  * Always true: apart from AUTH, SELECT and ASKING the audit sends only commands that read: ROLE INFO SCAN HGETALL HMGET
- * PTTL GET, CLUSTER SLOTS, CLUSTER NODES. */
+ * PTTL GET HGET ZSCORE, CLUSTER SLOTS, CLUSTER NODES. */
 #include "sync/audit.h"
 
 #include <stdio.h>
@@ -68,8 +68,8 @@ static void look_at_memory(const struct twi_audit *audit, struct twi_audit_serve
 
 /* ---- expiries ---------------------------------------------------------------------------------------------------- */
 
-static void put_pttl(void *ctx, struct twi_bytes *out, tw_key name) {
-    (void)ctx;
+static void put_pttl(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
+    (void)ctx, (void)i;
     twi_wire_begin(out, 2);
     twi_wire_put_text(out, "PTTL");
     twi_wire_put(out, name.data, name.size);
@@ -106,8 +106,8 @@ static void look_at_ledger(const struct twi_audit *audit, tw_key name, const str
     if (!known) twi_audit_find(audit, TW_AUDIT_LEDGER, name, 0, 0, "a ledger of another version, or none at all");
 }
 
-static void put_hgetall(void *ctx, struct twi_bytes *out, tw_key name) {
-    (void)ctx;
+static void put_hgetall(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
+    (void)ctx, (void)i;
     twi_wire_begin(out, 2);
     twi_wire_put_text(out, "HGETALL");
     twi_wire_put(out, name.data, name.size);
@@ -126,8 +126,8 @@ static void look_at_ledgers(struct twi_audit_search *search) {
     look_at_expiries(search);
 }
 
-static void put_hmget(void *ctx, struct twi_bytes *out, tw_key name) {
-    (void)ctx;
+static void put_hmget(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
+    (void)ctx, (void)i;
     twi_wire_begin(out, 5);
     twi_wire_put_text(out, "HMGET");
     twi_wire_put(out, name.data, name.size);

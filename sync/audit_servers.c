@@ -27,11 +27,16 @@ bool twi_audit_servers_any(const struct twi_audit_servers *servers) {
     return false;
 }
 
+void twi_audit_find_whole(const struct twi_audit *audit, const tw_finding *finding) {
+    audit->report->findings++;
+    if (audit->found) audit->found(audit->ctx, finding);
+}
+
 void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_t expected, int64_t found,
                     const char *text) {
-    tw_finding finding = {.kind = kind, .name = name, .expected = expected, .found = found, .text = text};
-    audit->report->findings++;
-    if (audit->found) audit->found(audit->ctx, &finding);
+    tw_finding finding = {
+        .kind = kind, .name = name, .expected = expected, .found = found, .text = text, .inner = {"", 0}};
+    twi_audit_find_whole(audit, &finding);
 }
 
 /* ---- who there is ------------------------------------------------------------------------------------------------ */
@@ -330,7 +335,7 @@ static void ask_server(struct twi_audit_servers *servers, uint16_t server, struc
     for (size_t i = 0; i < names->count; i++) {
         if (names->where[i] != server + 1) continue;
         if (names->asking[i]) twi_audit_put_words(connection, 1, (const char *[]){"ASKING"});
-        question->put(question->ctx, &connection->out, twi_audit_names_at(names, i));
+        question->put(question->ctx, i, &connection->out, twi_audit_names_at(names, i));
         asked++, last = i;
     }
     if (asked) twi_audit_send(connection);

@@ -56,6 +56,8 @@ bool twi_audit_servers_any(const struct twi_audit_servers *servers); /* any serv
 /* A difference. */
 void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_t expected, int64_t found,
                     const char *text);
+/* The same, of a field or member, too. */
+void twi_audit_find_whole(const struct twi_audit *audit, const tw_finding *finding);
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
@@ -70,7 +72,7 @@ enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, 
 
 /* One command about each name of a page. */
 struct twi_audit_question {
-    void (*put)(void *ctx, struct twi_bytes *out, tw_key name);
+    void (*put)(void *ctx, size_t i, struct twi_bytes *out, tw_key name);
     bool may_refuse; /* false: an error reply ends the asking of that server */
     void (*take)(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count);
     void *ctx;

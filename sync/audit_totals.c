@@ -11,9 +11,23 @@
 struct totals {
     struct twi_audit_servers *servers;
     struct twi_audit_names *names;
+    struct twi_bytes inner; /* fields or members, one after the other: */
+    size_t inner_ends[TWI_AUDIT_PAGE];
     int64_t counts[TWI_AUDIT_PAGE];
     uint64_t line;
 };
+
+/* How a counter of each shape (TW_REDIS_*) is asked for, and what is said of it. */
+static const struct shape {
+    const char *command, *missing, *no_number;
+} shapes[] = {
+    [TW_REDIS_STRING] = {"GET", "the key is missing", "the key holds no number"},
+    [TW_REDIS_HASH] = {"HGET", "the field is missing", "the field holds no number"},
+    [TW_REDIS_ZSET] = {"ZSCORE", "the member is missing", "the member's score is no whole number within 2^53"}};
+
+static uint32_t shape_of(const struct totals *totals) {
+    return totals->servers->audit->options->redis_shape;
+}
 
 static int hex_value(char digit) {
     if (digit >= '0' && digit <= '9') return digit - '0';
@@ -59,6 +73,22 @@ static const char *parse_line(char *line, size_t size, tw_key *key, int64_t *cou
     return NULL;
 }
 
+/* Splits a key into what is in the name and what is in the value, as the engine does (redis_shape.h). NULL: done. Else
+ * what is wrong with it. */
+static const char *split_key(const tw_audit_options *options, tw_key key, tw_key *subject, tw_key *inner) {
+    const char *bytes = key.data;
+    *subject = *inner = tw_bytes(bytes, 0);
+    if (options->redis_shape == TW_REDIS_STRING) *subject = key;
+    if (options->redis_shape == TW_REDIS_ZSET) *inner = key;
+    if (options->redis_shape != TW_REDIS_HASH) return NULL;
+    size_t at = key.size;
+    while (at > 0 && bytes[at - 1] != options->key_separator) at--;
+    if (at <= 1 || at == key.size) return "the key is no subject, separator and field";
+    *subject = tw_bytes(bytes, at - 1);
+    *inner = tw_bytes(bytes + at, key.size - at);
+    return NULL;
+}
+
 static void add_tag(struct twi_bytes *bytes, uint64_t tags, tw_key key) {
     char digits[TWI_KEY_SLOT_TAG_DIGITS];
     uint32_t count = (uint32_t)tags, group = twi_key_slot_crc16(key.data, key.size) % count;
@@ -81,46 +111,103 @@ static void add_name(struct totals *totals, const tw_audit_options *options, tw_
     twi_audit_names_end(totals->names);
 }
 
-static void put_get(void *ctx, struct twi_bytes *out, tw_key name) {
-    (void)ctx;
-    twi_wire_begin(out, 2);
-    twi_wire_put_text(out, "GET");
+static tw_key inner_at(const struct totals *totals, size_t i) {
+    size_t begin = i ? totals->inner_ends[i - 1] : 0;
+    return tw_bytes(totals->inner.data ? totals->inner.data + begin : "", totals->inner_ends[i] - begin);
+}
+
+static void put_question(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
+    const struct totals *totals = ctx;
+    tw_key inner = inner_at(totals, i);
+    bool is_string = shape_of(totals) == TW_REDIS_STRING;
+    twi_wire_begin(out, is_string ? 2 : 3);
+    twi_wire_put_text(out, shapes[shape_of(totals)].command);
     twi_wire_put(out, name.data, name.size);
+    if (!is_string) twi_wire_put(out, inner.data, inner.size);
+}
+
+static bool is_digit(char byte) {
+    return byte >= '0' && byte <= '9';
+}
+
+/* The score of a counter is a whole number within 2^53. A later Redis writes some as 5e+15 or 4.6e+15. By hand: what
+ * strtod() takes for a point, the host's locale decides. */
+static bool read_score(const struct twi_node *reply, int64_t *value) {
+    if (reply->type != TWI_NODE_STRING) return false;
+    const char *text = reply->text + (reply->text[0] == '-');
+    int64_t digits = 0;
+    long zeros = 0; /* to be appended */
+    bool is_fraction = false;
+    if (!is_digit(*text)) return false;
+    for (; is_digit(*text) || (*text == '.' && !is_fraction); text++) {
+        if (*text == '.') {
+            is_fraction = true;
+            continue;
+        }
+        if (digits > TW_DELTA_MAX) return false;
+        digits = digits * 10 + (*text - '0');
+        zeros -= is_fraction;
+    }
+    if (*text == 'e') {
+        char *end = NULL;
+        zeros += strtol(text + 1, &end, 10);
+        text = end;
+    }
+    for (; zeros > 0 && digits != 0 && digits <= TW_DELTA_MAX; zeros--) digits *= 10;
+    for (; zeros < 0 && digits % 10 == 0 && digits != 0; zeros++) digits /= 10;
+    if (text != reply->text + reply->size || digits > TW_DELTA_MAX || (zeros != 0 && digits != 0)) return false;
+    *value = reply->text[0] == '-' ? -digits : digits;
+    return true;
 }
 
 static void take_count(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count) {
     const struct totals *totals = ctx;
-    int64_t value = 0;
+    const struct twi_audit *audit = totals->servers->audit;
+    const struct shape *shape = &shapes[shape_of(totals)];
+    tw_finding finding = {.name = name, .inner = inner_at(totals, i), .expected = totals->counts[i]};
     (void)count;
-    if (reply->type != TWI_NODE_NIL && !twi_node_i64(reply, &value))
-        twi_audit_find(totals->servers->audit, TW_AUDIT_NO_COUNT, name, totals->counts[i], 0,
-                       reply->type == TWI_NODE_ERROR ? reply->text : "the key holds no number");
-    else if (value != totals->counts[i])
-        twi_audit_find(totals->servers->audit, TW_AUDIT_TOTAL, name, totals->counts[i], value,
-                       reply->type == TWI_NODE_NIL ? "the key is missing" : "the counts differ");
+    bool is_there = reply->type != TWI_NODE_NIL;
+    bool is_score = shape_of(totals) == TW_REDIS_ZSET;
+    bool is_count = is_score ? read_score(reply, &finding.found) : twi_node_i64(reply, &finding.found);
+    if (is_there && !is_count) {
+        finding.kind = TW_AUDIT_NO_COUNT;
+        finding.found = 0;
+        finding.text = reply->type == TWI_NODE_ERROR ? reply->text : shape->no_number;
+        twi_audit_find_whole(audit, &finding);
+    } else if (finding.found != finding.expected) {
+        finding.kind = TW_AUDIT_TOTAL;
+        finding.text = is_there ? "the counts differ" : shape->missing;
+        twi_audit_find_whole(audit, &finding);
+    }
 }
 
 static void compare(struct totals *totals) {
-    struct twi_audit_question question = {.put = put_get, .may_refuse = true, .take = take_count, .ctx = totals};
-    if (totals->names->bytes.failed) twi_audit_servers_fail(totals->servers, TW_ERR_MEMORY, "audit", "no memory");
+    struct twi_audit_question question = {.put = put_question, .may_refuse = true, .take = take_count, .ctx = totals};
+    if (totals->names->bytes.failed || totals->inner.failed)
+        twi_audit_servers_fail(totals->servers, TW_ERR_MEMORY, "audit", "no memory");
     twi_audit_servers_ask(totals->servers, totals->names, &question);
     twi_audit_names_empty(totals->names);
+    totals->inner.size = 0;
 }
 
 static void take_line(struct totals *totals, char *line, size_t size) {
     const struct twi_audit *audit = totals->servers->audit;
     static const tw_key none = {"", 0};
     char text[600];
-    tw_key key;
+    size_t i = totals->names->count;
+    tw_key key, subject, inner;
     totals->line++;
     audit->report->lines++;
-    const char *wrong = parse_line(line, size, &key, &totals->counts[totals->names->count]);
+    const char *wrong = parse_line(line, size, &key, &totals->counts[i]);
+    if (!wrong) wrong = split_key(audit->options, key, &subject, &inner);
     if (wrong) {
         snprintf(text, sizeof text, "%.400s:%" PRIu64 ": %s", audit->options->totals_path, totals->line, wrong);
         twi_audit_find(audit, TW_AUDIT_LINE, none, 0, 0, text);
         return;
     }
-    add_name(totals, audit->options, key);
+    twi_bytes_add(&totals->inner, inner.data, inner.size);
+    totals->inner_ends[i] = totals->inner.size;
+    add_name(totals, audit->options, subject);
     if (totals->names->count == TWI_AUDIT_PAGE) compare(totals);
 }
 
@@ -153,5 +240,6 @@ void twi_audit_totals_look(struct twi_audit_servers *servers, struct twi_audit_n
         compare_file(totals, file);
     }
     if (file) fclose(file);
+    if (totals) twi_bytes_free(&totals->inner);
     free(totals);
 }

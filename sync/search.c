@@ -18,8 +18,9 @@ struct looking {
     bool is_match[TWI_AUDIT_NAMES_MAX]; /* of the page */
 };
 
-static void put_hget(void *ctx, struct twi_bytes *out, tw_key name) {
+static void put_hget(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
     const struct looking *looking = ctx;
+    (void)i;
     twi_wire_begin(out, 3);
     twi_wire_put_text(out, "HGET");
     twi_wire_put(out, name.data, name.size);

@@ -1,6 +1,7 @@
 /* audit.c -- `tallywheel audit`: compares what Redis holds with what it should hold, and changes nothing.
  *
- * Prints one line for each difference: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with `-` for an empty field.
+ * Prints one line for each difference: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with `-` for an empty field;
+ * with --shape also <TAB>field or member.
  * Names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that everything was checked
  * and no difference was found. */
 #include <getopt.h>
@@ -32,12 +33,15 @@ static const char help[] =
     "  --name TEXT         the name in Redis of a key of FILE: %k the key, before it perhaps {%t}, the hash tag\n"
     "                      of its group, %% a percent sign (default %k), for example 'views:%k:2026112014'\n"
     "  --tags N            the family's redis_tags, for %t (default 128)\n"
+    "  --shape SHAPE       how the counters of FILE stand in Redis: string (default), hash or zset. hash: a key is\n"
+    "                      subject|field, %k the subject. zset: a key is a member, and --name is the sorted set\n"
+    "  --separator C       with hash: what parts subject and field, at its last place in the key (default |)\n"
     "  --timeout SPAN      the timeout of one reply (default 1s)\n"
     "  --help\n"
     "\n"
-    "Prints kind<TAB>name<TAB>expected<TAB>found<TAB>sentence; kinds are ledger, no-expiry, total, no-count,\n"
-    "memory, line, stray. Exit status: 0 no difference; 1 differences, or Redis, a part of it, or FILE could\n"
-    "not be read; 2 wrong usage.\n";
+    "Prints kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with hash and zset also <TAB>field or member; kinds\n"
+    "are ledger, no-expiry, total, no-count, memory, line, stray. Exit status: 0 no difference; 1 differences, or\n"
+    "Redis, a part of it, or FILE could not be read; 2 wrong usage.\n";
 
 enum {
     OPTION_REDIS = 1,
@@ -47,6 +51,8 @@ enum {
     OPTION_TOTALS,
     OPTION_NAME,
     OPTION_TAGS,
+    OPTION_SHAPE,
+    OPTION_SEPARATOR,
     OPTION_TIMEOUT,
     OPTION_HELP
 };
@@ -58,6 +64,8 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"totals", required_argument, NULL, OPTION_TOTALS},
                                              {"name", required_argument, NULL, OPTION_NAME},
                                              {"tags", required_argument, NULL, OPTION_TAGS},
+                                             {"shape", required_argument, NULL, OPTION_SHAPE},
+                                             {"separator", required_argument, NULL, OPTION_SEPARATOR},
                                              {"timeout", required_argument, NULL, OPTION_TIMEOUT},
                                              TLS_FLAGS,
                                              {"help", no_argument, NULL, OPTION_HELP},
@@ -81,8 +89,14 @@ static void number_or_dash(struct sink *sink, bool is_number, int64_t number) {
     sink_byte(sink, '\t');
 }
 
+struct output {
+    struct sink sink;
+    bool has_inner; /* a column of fields or members */
+};
+
 static void show_finding(void *ctx, const tw_finding *finding) {
-    struct sink *sink = ctx;
+    struct output *output = ctx;
+    struct sink *sink = &output->sink;
     bool numbers = finding->kind == TW_AUDIT_TOTAL || finding->expected != 0 || finding->found != 0;
     sink_text(sink, kind_name(finding->kind));
     sink_byte(sink, '\t');
@@ -92,6 +106,9 @@ static void show_finding(void *ctx, const tw_finding *finding) {
     number_or_dash(sink, numbers, finding->expected);
     number_or_dash(sink, numbers, finding->found);
     print_key_escaped(sink, (const unsigned char *)finding->text, strlen(finding->text));
+    if (output->has_inner) sink_byte(sink, '\t');
+    if (output->has_inner && finding->inner.size == 0) sink_byte(sink, '-');
+    print_key_escaped(sink, finding->inner.data, finding->inner.size);
     sink_byte(sink, '\n');
 }
 
@@ -105,6 +122,18 @@ static void tell(const tw_audit_report *report) {
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
+
+/* False: there is no such shape. */
+static bool take_shape(tw_audit_options *options, const char *given) {
+    static const char *const names[] = {
+        [TW_REDIS_STRING] = "string", [TW_REDIS_HASH] = "hash", [TW_REDIS_ZSET] = "zset"};
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(given, names[i]) != 0) continue;
+        options->redis_shape = i;
+        return true;
+    }
+    return false;
+}
 
 static bool take(tw_audit_options *options, int option, const char *given) {
     uint64_t number = 0;
@@ -123,6 +152,13 @@ static bool take(tw_audit_options *options, int option, const char *given) {
         if (!text_number(given, 1, 1024, &number)) break;
         options->redis_tags = number;
         return true;
+    case OPTION_SHAPE:
+        if (!take_shape(options, given)) break;
+        return true;
+    case OPTION_SEPARATOR:
+        if (strlen(given) != 1) break;
+        options->key_separator = given[0];
+        return true;
     case OPTION_TIMEOUT:
         if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000) break;
         options->timeout_ms = (uint32_t)span_ms;
@@ -130,9 +166,11 @@ static bool take(tw_audit_options *options, int option, const char *given) {
     default: return false;
     }
     tool_complain("'%s' is no %s", given,
-                  option == OPTION_TIMEOUT ? "span from 1s to 10m"
-                  : option == OPTION_TAGS  ? "number of tags: a power of two from 1 to 1024"
-                                           : "number of keys");
+                  option == OPTION_TIMEOUT     ? "span from 1s to 10m"
+                  : option == OPTION_TAGS      ? "number of tags: a power of two from 1 to 1024"
+                  : option == OPTION_SHAPE     ? "shape: string, hash or zset"
+                  : option == OPTION_SEPARATOR ? "separator: one byte"
+                                               : "number of keys");
     return false;
 }
 
@@ -164,7 +202,7 @@ static int read_options(int argc, char **argv, tw_audit_options *options) {
 
 int audit_main(int argc, char **argv) {
     char error[256] = "";
-    struct sink sink;
+    struct output output = {0};
     tw_audit_options options;
     tw_audit_report report = {0};
     tw_audit_options_init(&options);
@@ -172,13 +210,14 @@ int audit_main(int argc, char **argv) {
     options.error_size = sizeof error;
     int status = read_options(argc, argv, &options);
     if (status >= 0) return status;
-    if (!sink_open(&sink, STDOUT_FILENO)) {
+    output.has_inner = options.redis_shape != TW_REDIS_STRING;
+    if (!sink_open(&output.sink, STDOUT_FILENO)) {
         tool_complain("no memory");
         return EXIT_TROUBLE;
     }
-    tw_status done = tw_audit(NULL, &options, show_finding, &sink, &report);
-    bool written = sink_flush(&sink);
-    sink_close(&sink);
+    tw_status done = tw_audit(NULL, &options, show_finding, &output, &report);
+    bool written = sink_flush(&output.sink);
+    sink_close(&output.sink);
     if (!written) tool_complain("cannot write the output");
     if (done != TW_OK) tool_complain("%s", error[0] ? error : tw_status_text(done));
     if (done == TW_ERR_OPTIONS && strncmp(error, "totals_path", 11) != 0) return EXIT_USAGE;

@@ -22,7 +22,6 @@
 #define RETENTION_MS_DEFAULT TW_DAY
 #define REPLAY_MS_DEFAULT 30000
 #define IDLE_MS_DEFAULT TW_HOUR
-#define SEPARATOR_DEFAULT '|'
 #define IDLE_MS_MIN 100
 #define OPTION_TEXT_MAX 320
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
@@ -420,7 +419,7 @@ static tw_status check_redis_shape(tw_family_options *options, const struct twi_
         if (in->key_separator != '\0') return refuse(in, "key_separator: belongs to redis_shape = TW_REDIS_HASH");
         if (in->fields != NULL) return refuse(in, "fields: belongs to redis_shape = TW_REDIS_HASH");
     } else if (in->key_separator == '\0') {
-        options->key_separator = SEPARATOR_DEFAULT;
+        options->key_separator = TWI_OPTIONS_SEPARATOR_DEFAULT;
     }
     if (in->redis_shape == TW_REDIS_STRING) return TW_OK;
     const char *shape = in->redis_shape == TW_REDIS_HASH ? "TW_REDIS_HASH" : "TW_REDIS_ZSET";

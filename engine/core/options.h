@@ -37,6 +37,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
 
 /* True: the engine can deal keys out to that many groups (0: the default). */
 #define TWI_OPTIONS_TAGS_DEFAULT 128
+#define TWI_OPTIONS_SEPARATOR_DEFAULT '|' /* of TW_REDIS_HASH */
 #define TWI_OPTIONS_TAGS_REFUSED "redis_tags: not a power of two from 1 to 1024"
 bool twi_options_tags_fit(uint64_t tags);
 

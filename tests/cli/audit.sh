@@ -14,7 +14,7 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     echo '1..0 # SKIP built without Redis'
     exit 0
 }
-plan 8
+plan 9
 
 # Every name, and every value.
 contents() {
@@ -49,6 +49,17 @@ ok $? 'a key that never ends, and a line that is none, with file and line'
 contents >"$work/after"
 same "$work/after" "$work/before"
 ok $? 'nothing was changed'
+
+ask HSET article:7 views 12 likes 3 >/dev/null
+ask ZADD ranking:2026 5 'a|b' 7 c >/dev/null
+printf '7;views\t12\n7;likes\t4\n7;shares\t0\n' >"$work/fields"
+printf 'a|b\t6\nc\t7\n' >"$work/members"
+run 1 audit --redis "$url" --totals "$work/fields" --name 'article:%k' --shape hash --separator ';' &&
+    printf 'total\tarticle:7\t4\t3\tthe counts differ\tlikes\n' | cmp -s - "$work/out" &&
+    run 1 audit --redis "$url" --totals "$work/members" --name 'ranking:2026' --shape zset &&
+    printf 'total\tranking:2026\t6\t5\tthe counts differ\ta|b\n' | cmp -s - "$work/out" &&
+    run 2 audit --redis "$url" --shape list && err_has 'hash or zset'
+ok $? 'totals of hashes and sorted sets: the last column is the field or member'
 
 run 2 audit && err_has '--redis' && run 2 audit --redis "$url" --nmae x && err_has '--help' &&
     run 2 audit --redis 'http://x' && run 2 audit --redis "$url" --name 'x' && err_has 'totals_name' &&

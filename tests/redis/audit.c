@@ -2,12 +2,16 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 struct seen {
     int64_t by_kind[8];
-    char name[8][300]; /* of the last finding */
+    char name[8][300];  /* of the last finding */
+    char inner[8][300]; /* the field or member */
     char text[8][300];
     int64_t expected[8], found[8];
 };
@@ -18,6 +22,7 @@ static void see(void *ctx, const tw_finding *finding) {
     assert_true(kind > 0 && kind < 8);
     seen->by_kind[kind]++;
     snprintf(seen->name[kind], 300, "%.*s", (int)finding->name.size, (const char *)finding->name.data);
+    snprintf(seen->inner[kind], 300, "%.*s", (int)finding->inner.size, (const char *)finding->inner.data);
     snprintf(seen->text[kind], 300, "%s", finding->text);
     seen->expected[kind] = finding->expected;
     seen->found[kind] = finding->found;
@@ -241,6 +246,210 @@ static void names_with_hash_tags_are_found(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- hashes and sorted sets -------------------------------------------------------------------------------------- */
+
+enum { LINES = 1100 }; /* more than two pages */
+
+static bool is_hash(void) {
+    return test_shape == TW_REDIS_HASH;
+}
+
+static tw_family *open_shaped(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "t";
+    options.window_ms = LONG_WINDOW_MS;
+    options.redis_shape = test_shape;
+    options.redis_key = is_hash() ? "%n:{%t}%%:%k:%Y%m%d" : "%n%%:%Y%m%d";
+    if (is_hash()) options.key_separator = ':', options.redis_tags = 64;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+/* Some subjects hold the separator, and their fields do not. */
+static void key_of_line(int n, char key[32]) {
+    snprintf(key, 32, "s:%d:f%d", n % 40, n / 40);
+}
+
+/* What the name of a counter ends with: the stamp of its window. */
+static const char *stamp_of(struct redis_server *server) {
+    static char stamp[16];
+    char name[64];
+    snprintf(name, sizeof name, "%s",
+             redis_server_ask(server, "EVAL", "return redis.call('KEYS', 't[:%]*')[1]", "0", NULL));
+    snprintf(stamp, sizeof stamp, "%s", strrchr(name, ':'));
+    return stamp;
+}
+
+/* The name of what holds subject s:7, or all. */
+static const char *name_of_seven(struct redis_server *server) {
+    static char name[64];
+    snprintf(name, sizeof name, "%s", redis_server_ask(server, "KEYS", is_hash() ? "t:{*}%:s:7:*" : "t%:*", NULL));
+    return name;
+}
+
+/* Sets field f1 of subject s:7. */
+static void write_seven(struct redis_server *server, const char *total) {
+    if (is_hash())
+        redis_server_ask(server, "HSET", name_of_seven(server), "f1", total, NULL);
+    else
+        redis_server_ask(server, "ZADD", name_of_seven(server), total, "s:7:f1", NULL);
+}
+
+static void assert_named(struct redis_server *server, const struct seen *seen, int kind, const char *text) {
+    assert_i64_equal(seen->by_kind[kind], 1);
+    assert_string_equal(seen->name[kind], name_of_seven(server));
+    assert_string_equal(seen->inner[kind], is_hash() ? "f1" : "s:7:f1");
+    assert_string_equal(seen->text[kind], text);
+}
+
+/* Goal: totals of hashes and of sorted sets are compared line by line, by the names that the family's template gives,
+ * with an engine and without one. Each difference is named with its field or member: another total, none, one that is
+ * no number, another type, a key that has no field. */
+static void totals_of_hashes_and_sorted_sets_are_compared(void **state) {
+    play_shape(state);
+    struct redis_server server;
+    static char content[40000];
+    char path[200], name[64], key[32];
+    tw_audit_report report;
+    size_t used = 0;
+    redis_server_start(&server, debug);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = open_shaped(engine);
+    for (int n = 0; n < LINES; n++) {
+        key_of_line(n, key);
+        assert_status(tw_add(family, tw_str(key), n % 2 ? n + 1 : -n - 1, NULL), TW_OK);
+        used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n % 2 ? n + 1 : -n - 1);
+    }
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    put_file(&server, content, path);
+    tw_audit_options options = asking(NULL);
+    snprintf(name, sizeof name, is_hash() ? "t:{%%t}%%%%:%%k%s" : "t%%%%%s", stamp_of(&server));
+    options.totals_path = path;
+    options.totals_name = name;
+    options.redis_shape = test_shape;
+    if (is_hash()) options.key_separator = ':', options.redis_tags = 64;
+    (void)audit_that_only_looks(&server, engine, &options, &report);
+    assert_i64_equal(report.findings, 0);
+    assert_i64_equal(report.lines, LINES);
+    assert_i64_equal(report.keys, is_hash() ? 40 : 1); /* each has its expiry */
+    assert_status(tw_close(engine, 5000), TW_OK);
+
+    options.redis_url = server.url;
+    (void)audit(NULL, &options, &report);
+    assert_i64_equal(report.findings, 0);
+    write_seven(&server, "49");
+    struct seen seen = audit(NULL, &options, &report);
+    assert_named(&server, &seen, TW_AUDIT_TOTAL, "the counts differ");
+    assert_i64_equal(seen.expected[TW_AUDIT_TOTAL], 48);
+    assert_i64_equal(seen.found[TW_AUDIT_TOTAL], 49);
+    write_seven(&server, is_hash() ? "many" : "48.5");
+    seen = audit(NULL, &options, &report);
+    assert_named(&server, &seen, TW_AUDIT_NO_COUNT,
+                 is_hash() ? "the field holds no number" : "the member's score is no whole number within 2^53");
+    write_seven(&server, is_hash() ? "9223372036854775807" : "1e17"); /* a counter of a set ends at 2^53 */
+    seen = audit(NULL, &options, &report);
+    assert_i64_equal(seen.found[TW_AUDIT_TOTAL], is_hash() ? INT64_MAX : 0);
+    assert_i64_equal(seen.by_kind[TW_AUDIT_NO_COUNT], !is_hash());
+    redis_server_ask(&server, is_hash() ? "HDEL" : "ZREM", name_of_seven(&server), is_hash() ? "f1" : "s:7:f1", NULL);
+    seen = audit(NULL, &options, &report);
+    assert_named(&server, &seen, TW_AUDIT_TOTAL, is_hash() ? "the field is missing" : "the member is missing");
+    assert_i64_equal(report.findings, 1);
+    options.redis_shape = is_hash() ? TW_REDIS_ZSET : TW_REDIS_HASH;
+    options.key_separator = '\0';
+    snprintf(name, sizeof name, "%s", name_of_seven(&server));
+    if (!is_hash()) snprintf(name, sizeof name, "t%%%%%s%%k", stamp_of(&server));
+    if (is_hash()) /* its % is none of a template */
+        snprintf(name, sizeof name, "%.*s%%%%%s", (int)(strchr(name_of_seven(&server), '%') - name_of_seven(&server)),
+                 name_of_seven(&server), strchr(name_of_seven(&server), '%') + 1);
+    put_file(&server, "|\t1\nx|\t1\n|x\t1\nx\t1\n", path);
+    seen = audit(NULL, &options, &report);
+    assert_i64_equal(seen.by_kind[is_hash() ? TW_AUDIT_NO_COUNT : TW_AUDIT_LINE], 4);
+    if (is_hash()) assert_memory_equal(seen.text[TW_AUDIT_NO_COUNT], "WRONGTYPE", 9);
+    if (!is_hash()) assert_non_null(strstr(seen.text[TW_AUDIT_LINE], ":4: the key is no subject, separator and field"));
+    redis_server_destroy(&server);
+}
+
+/* Goal: a hash of a million fields holds up nobody: whatever its size, it is asked for field by field, in pages.
+ * Method: Redis's own record of commands. */
+static void a_hash_of_a_million_fields_is_asked_field_by_field(void **state) {
+    (void)state;
+    struct redis_server server;
+    static char content[60000];
+    char path[200];
+    size_t used = 0;
+    tw_audit_report report;
+    redis_server_start(&server, NULL);
+    for (int i = 0; i < 10; i++) {
+        char first[16];
+        snprintf(first, sizeof first, "%d", i * 100000);
+        redis_server_ask(&server, "EVAL",
+                         "for i = ARGV[1], ARGV[1] + 99999 do redis.call('HSET', 'h:big', 'f' .. i, i) end", "0", first,
+                         NULL);
+    }
+    assert_string_equal(redis_server_ask(&server, "HLEN", "h:big", NULL), "1000000");
+    for (int n = 0; n < 2 * LINES; n++)
+        used += (size_t)snprintf(content + used, sizeof content - used, "big|f%d\t%d\n", n * 450, n * 450);
+    put_file(&server, content, path);
+    redis_server_ask(&server, "CONFIG", "RESETSTAT", NULL);
+    tw_audit_options options = asking(server.url);
+    options.totals_path = path;
+    options.totals_name = "h:%k";
+    options.redis_shape = TW_REDIS_HASH;
+    (void)audit(NULL, &options, &report);
+    assert_i64_equal(report.findings, 0);
+    assert_i64_equal(report.lines, 2 * LINES);
+    const char *commands = redis_server_ask(&server, "INFO", "commandstats", NULL);
+    assert_non_null(strstr(commands, "cmdstat_hget:calls=2200,"));
+    assert_null(strstr(commands, "cmdstat_hgetall"));
+    assert_null(strstr(commands, "cmdstat_hmget"));
+    redis_server_destroy(&server);
+}
+
+/* A Redis that says one thing to the first who comes, and waits until that one has left. */
+static void *say_once(void *argument) {
+    static const char words[] = "-ERR no INFO\r\n*2\r\n$1\r\n0\r\n*0\r\n" /* SCAN: no ledgers */
+                                "$5\r\n5e+15\r\n$8\r\n-4.6e+15\r\n$16\r\n9007199254740992\r\n$5\r\n4e+17\r\n"
+                                "$4\r\n1e-1\r\n$3\r\ninf\r\n$2\r\n-0\r\n$3\r\n1e+\r\n";
+    char bytes[4096];
+    int *listener = argument, fd = accept(*listener, NULL, NULL);
+    if (fd < 0) return NULL;
+    (void)!send(fd, words, sizeof words - 1, MSG_NOSIGNAL);
+    while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
+    close(fd);
+    return NULL;
+}
+
+/* Goal: scores as a later Redis writes them are read to the unit, and what is no count is named. */
+static void scores_with_an_exponent_are_read_to_the_unit(void **state) {
+    (void)state;
+    struct redis_server server; /* for its folder */
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[200], url[160];
+    pthread_t thread;
+    tw_audit_report report;
+    redis_server_start(&server, NULL);
+    put_file(&server, "a\t5000000000000000\nb\t-4600000000000000\nc\t9007199254740992\nd\t1\ne\t1\nf\t1\ng\t0\nh\t1\n",
+             path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.90s/once", server.folder);
+    snprintf(url, sizeof url, "unix://%s", address.sun_path);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, say_once, &listener), 0);
+    tw_audit_options options = asking(url);
+    options.totals_path = path;
+    options.totals_name = "ranking";
+    options.redis_shape = TW_REDIS_ZSET;
+    struct seen seen = audit(NULL, &options, &report);
+    assert_i64_equal(seen.by_kind[TW_AUDIT_NO_COUNT], 4); /* d e f h */
+    assert_i64_equal(report.findings, 4);
+    pthread_join(thread, NULL);
+    close(listener);
+    redis_server_destroy(&server);
+}
+
 /* Goal: an audit reports a Redis that evicts, may evict or is nearly full. */
 static void memory_and_eviction_are_reported(void **state) {
     (void)state;
@@ -280,6 +489,25 @@ static void an_audit_that_cannot_run_returns_an_error(void **state) {
         assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
         assert_memory_equal(error, "totals_name", 11);
     }
+    static const char *const of_sets[] = {"x:%k", "{%t}x"};
+    options.redis_shape = TW_REDIS_ZSET;
+    for (size_t i = 0; i < sizeof of_sets / sizeof *of_sets; i++) {
+        options.totals_name = of_sets[i];
+        assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+        assert_memory_equal(error, "totals_name: of a sorted set", 28);
+    }
+    options.totals_name = NULL;
+    options.totals_path = "x";
+    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "totals_name: missing", 20);
+    options = asking(server.url);
+    options.redis_shape = 3;
+    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "redis_shape", 11);
+    options.redis_shape = TW_REDIS_STRING;
+    options.key_separator = '|';
+    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "key_separator", 13);
     options = asking(server.url);
     options.redis_tags = 12;
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
@@ -378,6 +606,10 @@ int main(void) {
         cmocka_unit_test(ledgers_and_expiries_that_are_wrong_are_named),
         cmocka_unit_test(totals_of_a_file_are_compared),
         cmocka_unit_test(names_with_hash_tags_are_found),
+        WITH_SHAPE(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_HASH),
+        WITH_SHAPE(totals_of_hashes_and_sorted_sets_are_compared, TW_REDIS_ZSET),
+        cmocka_unit_test(a_hash_of_a_million_fields_is_asked_field_by_field),
+        cmocka_unit_test(scores_with_an_exponent_are_read_to_the_unit),
         cmocka_unit_test(memory_and_eviction_are_reported),
         cmocka_unit_test(an_audit_that_cannot_run_returns_an_error),
         cmocka_unit_test(an_audit_reads_at_most_keys_max_keys),

@@ -153,6 +153,48 @@ static void every_master_is_looked_at(void **state) {
     empty_all();
 }
 
+static void compare_totals(const char *content, const char *name, uint32_t shape, int64_t missing) {
+    char path[200];
+    tw_audit_report report;
+    tw_audit_options options = asking(NULL);
+    put_file(redis_cluster_server(&cluster, A), content, path);
+    options.totals_path = path;
+    options.totals_name = name;
+    options.redis_shape = shape;
+    struct seen seen = audit(&options, TW_OK, &report);
+    assert_i64_equal(report.findings, missing);
+    assert_i64_equal(seen.by_kind[TW_AUDIT_TOTAL], missing);
+}
+
+/* Goal: fields of hashes are compared at all masters, members of a sorted set at its own, also those that have gone to
+ * the other end of a move; what is missing is named once. */
+static void hashes_and_sorted_sets_are_compared_where_they_are(void **state) {
+    (void)state;
+    char fields[512] = "", set[32], tag[16];
+    size_t used = 0;
+    int tags[MASTERS];
+    for (size_t i = 0; i < MASTERS; i++) {
+        tags[i] = new_tag(i);
+        at(i, "HSET article:{%d}:s f 7 g 8", tags[i]);
+        for (int field = 0; field < 3; field++)
+            used += (size_t)snprintf(fields + used, sizeof fields - used, "{%d}:s|%c\t%d\n", tags[i], "fgh"[field],
+                                     7 + field);
+    }
+    at(C, "ZADD ranking:{%d} 7 a -9 b", tags[C]);
+    snprintf(set, sizeof set, "ranking:{%d}", tags[C]);
+    snprintf(tag, sizeof tag, "%d", tags[C]);
+    for (int round = 0; round < 2; round++) {
+        compare_totals(fields, "article:%k", TW_REDIS_HASH, MASTERS); /* the fields h */
+        compare_totals("a\t7\nb\t-9\nc\t1\n", set, TW_REDIS_ZSET, 1);
+        if (round == 1) break;
+        redis_cluster_move_begin(&cluster, slot_of(tag), A);
+        redis_cluster_move_keys(&cluster, slot_of(tag), A, SIZE_MAX);
+    }
+    redis_cluster_move_end(&cluster, slot_of(tag), A);
+    compare_totals(fields, "article:%k", TW_REDIS_HASH, MASTERS);
+    empty_all();
+}
+
 static int moving_tag;
 static uint32_t moving_slot;
 
@@ -347,12 +389,14 @@ static void the_documented_permissions_suffice(void **state) {
     redis_cluster_url(&cluster, open, sizeof open);
     for (size_t i = 0; i < MASTERS; i++)
         at(i, "ACL SETUSER auditor on >hush ~* -@all +scan +hgetall +hmget +pttl +get +info +role +asking "
-              "+cluster|slots +cluster|nodes");
+              "+cluster|slots +cluster|nodes +hget +zscore");
     snprintf(url, sizeof url, "redis+cluster://auditor:hush@%s", open + strlen("redis+cluster://"));
     fill(B, "views", new_tag(B), true);
     tw_audit_options options = asking("views:*");
     (void)audit(&options, TW_OK, &report);
     assert_i64_equal(report.keys, KEYS);
+    compare_totals("a|f\t0\n", "article:%k", TW_REDIS_HASH, 0);
+    compare_totals("a\t0\n", "ranking", TW_REDIS_ZSET, 0);
     for (size_t i = 0; i < MASTERS; i++) at(i, "ACL SETUSER auditor -role");
     (void)audit(&options, TW_OK, &report);
     assert_i64_equal(report.keys, KEYS);
@@ -432,6 +476,7 @@ int main(void) {
         cmocka_unit_test(every_master_is_looked_at),
         cmocka_unit_test(a_slot_in_mid_move_is_counted_once),
         cmocka_unit_test(keys_that_move_meanwhile_are_found),
+        cmocka_unit_test(hashes_and_sorted_sets_are_compared_where_they_are),
         cmocka_unit_test(a_move_that_begins_meanwhile_is_told),
         cmocka_unit_test(keys_of_a_forgotten_move_are_named),
         cmocka_unit_test(an_engines_ledgers_are_compared_wherever_they_are),
