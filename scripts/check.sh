@@ -37,6 +37,13 @@ configure() {
     printf '%s\n' "$*" >"$dir/dev-options"
 }
 
+ninja_tests() { # NAME SUITE...: builds what these suites need, and no other program
+    dir=$out/$1
+    shift
+    # shellcheck disable=SC2046
+    ninja -C "$dir" $(python3 scripts/test_targets.py "$dir" "$@")
+}
+
 run_tests() { # NAME ARGS...: at least one test must have run
     dir=$out/$1
     shift
@@ -150,17 +157,17 @@ step_install() {
 }
 
 step_noredis() {
-    configure noredis -Doptimization=2 -Ddebug=false --werror -Dredis=disabled -Dtests=enabled -Dchecks=2 &&
-        ninja -C "$out/noredis" || return
-    if ldd "$out/noredis/libtallywheel.so.0" | grep hiredis; then
-        echo "a build without Redis is linked with hiredis"
+    configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dtests=enabled -Dchecks=2 &&
+        ninja_tests noredis unit user cli || return
+    if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep hiredis; then
+        echo "a build without Redis is linked with hiredis, or with nothing"
         return 1
     fi
     # Nor does one without TLS need OpenSSL; what it lacks it says.
     configure notls -Doptimization=2 -Ddebug=false --werror -Dredis=enabled -Dtls=disabled -Dtests=disabled &&
         ninja -C "$out/notls" || return
-    if ldd "$out/notls/libtallywheel.so.0" | grep -E 'libssl|libcrypto'; then
-        echo "a build without TLS is linked with OpenSSL"
+    if ! needs=$(ldd "$out/notls/libtallywheel.so.0") || echo "$needs" | grep -E 'libssl|libcrypto'; then
+        echo "a build without TLS is linked with OpenSSL, or with nothing"
         return 1
     fi
     case $("$out/notls/tools/tallywheel" audit --redis rediss://127.0.0.1:1 2>&1) in
@@ -228,8 +235,7 @@ END
 step_asan() {
     configure asan -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
         -Dtests=enabled -Dchecks=3 -Drace_points=true "-Dc_args=-fno-sanitize-recover=all -g1" &&
-        ninja -C "$out/asan" || return
-    # shellcheck disable=SC2046
+        ninja_tests asan cli fault model redis sim unit user || return
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         run_tests asan --no-suite long --no-suite stress -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
@@ -240,10 +246,7 @@ step_tsan() {
     # -Wno-tsan: gcc says that fences are not seen; what rests on libck's fences is excused in scripts/tsan.supp.
     configure tsan -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
         -Dchecks=2 -Drace_points=true "-Dc_args=-Wno-tsan -g1" || return
-    # shellcheck disable=SC2046  # the programs that run here, and no others
-    ninja -C "$out/tsan" $(for suite in unit stress redis; do
-        python3 scripts/test_targets.py "$out/tsan" $suite
-    done) || return
+    ninja_tests tsan unit stress redis || return
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
         run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
@@ -280,8 +283,7 @@ END
 
 step_long() {
     configure long --buildtype=release -Dredis=enabled -Dtests=enabled || return
-    # shellcheck disable=SC2046  # the programs that run here, and no others
-    ninja -C "$out/long" $(python3 scripts/test_targets.py "$out/long" long) || return
+    ninja_tests long long || return
     if ! meson test -C "$out/long" --list --suite long 2>/dev/null | grep -q ' / '; then
         echo "there are no long tests"
         return 77

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_targets.py BUILD SUITE -- what ninja has to build in BUILD before the tests of SUITE can run, one target a line.
+"""test_targets.py BUILD SUITE... -- what ninja has to build in BUILD before the tests of these suites can run, one target
+a line.
 Always true: it reads what meson says of the tests, so a test needs no entry here."""
 import json
 import os
@@ -12,11 +13,11 @@ def introspect(build, what):
 
 
 def main():
-    build, suite = os.path.realpath(sys.argv[1]), sys.argv[2]
+    build, suites = os.path.realpath(sys.argv[1]), set(sys.argv[2:])
     files = {target["id"]: target["filename"] for target in introspect(build, "--targets")}
     needed = set()
     for test in introspect(build, "--tests"):
-        if suite in [name.split(":")[-1] for name in test["suite"]]:
+        if suites & {name.split(":")[-1] for name in test["suite"]}:
             for target in test["depends"]:
                 needed.update(os.path.relpath(file, build) for file in files[target])
     print("\n".join(sorted(needed)))
