@@ -136,7 +136,8 @@ static bool begin_eviction_epoch(struct tw_family *family) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
     twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
-    family->turn.eviction.begun_ms = family->engine->turn.mono_ms;
+    /* Read behind the store: keys were used in the epoch before until now, however long ago this turn began. */
+    family->turn.eviction.begun_ms = twi_clock_mono_ms(&family->engine->clock);
     return true;
 }
 

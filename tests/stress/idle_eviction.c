@@ -8,6 +8,8 @@
 
 #define ERAS_MIN 6
 #define IDLE_MS 100
+/* The engine measures by the system's coarse clock, which is behind by one of its ticks at most. */
+#define TICK_MS 10
 
 struct field {
     tw_engine *engine;
@@ -95,7 +97,7 @@ static void add_and_look(struct member *member) {
         atomic_fetch_add(&field.added[status == TW_OK ? key : FAKE_KEYS], delta);
         if (key == own && status == TW_OK && field.keys_max >= 4 * FAKE_KEYS && !fake_driver.give_up_percent) {
             /* the key may have left if it was unused for idle_ms, because the machine had no time for this thread */
-            expect(last == INT64_MIN || view > last || test_mono_ms() - used_ms >= IDLE_MS);
+            expect(last == INT64_MIN || view > last || test_mono_ms() - used_ms >= IDLE_MS - TICK_MS);
             last = view;
             used_ms = began_ms;
         }
@@ -108,7 +110,7 @@ static void keep_books(const char *test, uint64_t keys_max, uint32_t return_perc
                        uint32_t hold_percent) {
     field_open(keys_max);
     field.rounds = test_scale(40000);
-    field.deadline_ms = test_mono_ms() + 8000;
+    field.deadline_ms = test_mono_ms() + (test_is_slow() ? 8000 : 60000);
     fake_driver.return_percent = return_percent;
     fake_driver.give_up_percent = give_up_percent;
     fake_driver.hold_percent = hold_percent;
@@ -118,7 +120,7 @@ static void keep_books(const char *test, uint64_t keys_max, uint32_t return_perc
     int64_t evicted = test_stat_of(field.engine, evicted);
     fake_driver.return_percent = 0;
     fake_driver.hold_percent = 0;
-    assert_status(tw_close(field.engine, 10000), TW_OK);
+    assert_status(tw_close(field.engine, 100000), TW_OK);
     for (uint32_t key = 0; key <= FAKE_KEYS; key++)
         assert_i64_equal(atomic_load(&fake_driver.acked[0][key]) + atomic_load(&fake_driver.given_up[0][key]),
                          atomic_load(&field.added[key]));

@@ -220,6 +220,52 @@ static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
     hand_close(&rig);
 }
 
+/* The hook of another family's window: it takes long, and meanwhile "k1" is used. */
+struct slow_hook {
+    struct rig *rig;
+    tw_family *family;
+    int64_t epoch_at_use;
+};
+
+static bool use_in_a_slow_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct slow_hook *hook = ctx;
+    (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    fake_clock_advance_ms(&hook->rig->clock, IDLE_MS * 6 / 10);
+    (void)rig_add(hook->family, "k1", 1);
+    hook->epoch_at_use = twi_load_relaxed(&hook->family->eviction_epoch);
+    return true;
+}
+
+/* Goal: a key stays for idle_ms from its last use, even if the turn that begins the next epoch had read the clock long
+ * before (E25). Method: an earlier part of that turn, the hook of another family, takes long, and uses the key. */
+static void a_turn_that_takes_long_takes_no_time_from_a_key(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = eviction_open(&rig, 0);
+    struct slow_hook hook = {.rig = &rig, .family = family, .epoch_at_use = -1};
+    tw_family_options options = rig_options("slow", TW_WINDOW_ALIGNED, IDLE_MS);
+    options.history_ms = TW_NONE;
+    options.on_window_closed = use_in_a_slow_hook;
+    options.closed_ctx = &hook;
+    tw_family *slow = rig_family_of(&rig, &options);
+    (void)rig_add(family, "k1", 7);
+    (void)rig_add(slow, "k2", 1);
+    turns(&rig, 2);
+    fake_clock_advance_ms(&rig.clock, IDLE_MS);
+    rig_turn(&rig);
+    assert_i64_equal(hook.epoch_at_use, 0); /* used before the epoch that this turn has begun: */
+    assert_i64_equal(twi_load_relaxed(&family->eviction_epoch), 1);
+    sync_all();
+    fake_clock_advance_ms(&rig.clock, IDLE_MS / 2);
+    turns(&rig, 6);
+    assert_i64_equal(test_stat_of(rig.engine, evicted), 0);
+    fake_clock_advance_ms(&rig.clock, IDLE_MS / 2);
+    turns(&rig, 6);
+    assert_i64_equal(test_stat_of(rig.engine, evicted), 1);
+    assert_i64_equal(store[1], 8);
+    hand_close(&rig);
+}
+
 /* Brings "k1" to where its cell of the previous era is frozen and still owes `rest`, Redis having 10 of it. */
 static void freeze_owing(struct rig *rig, tw_family *family, int64_t rest) {
     (void)rig_add(family, "k1", 10);
@@ -639,6 +685,7 @@ int main(void) {
         cmocka_unit_test(an_idle_key_leaves_and_comes_back_unknown),
         cmocka_unit_test(a_denied_call_on_an_unknown_key_asks_for_its_total),
         cmocka_unit_test(a_key_in_use_moves_along_and_keeps_its_total),
+        cmocka_unit_test(a_turn_that_takes_long_takes_no_time_from_a_key),
         cmocka_unit_test(a_frozen_rest_is_sent_once_and_shown_throughout),
         cmocka_unit_test(an_heir_learns_the_total_that_its_predecessor_is_told),
         cmocka_unit_test(a_walk_shows_each_key_once),
