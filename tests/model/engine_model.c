@@ -1,5 +1,6 @@
 /* engine_model.c -- random operations on a host-driven engine without Redis, on a clock that the test controls,
- * compared with a simple twin.
+ * compared with a simple twin. In half of the seeds families are also of hashes and sorted sets: without Redis that
+ * shows in the keys of hashes, which are a subject, a separator and a field, and in tw_each_field().
  *
  * Goal: every answer, count, verdict and hook is what the header says, in any order of calls, clock steps and turns.
  * Method: each seed makes an engine, some families of any kind and some hundred operations; each answer is compared
@@ -25,6 +26,8 @@ struct member {
 
 struct model {
     struct test_prng prng;
+    bool shaped; /* families are drawn to be of strings, hashes or sorted sets */
+    struct test_prng shapes;
     struct fake_clock clock;
     tw_engine *engine;
     struct member members[FAMILIES_MAX];
@@ -42,20 +45,23 @@ struct model {
 };
 
 static uint64_t seed_running;
-/* Over all seeds: shows if history is no longer tried. */
-static int64_t windows_packed, packs_refused, packed_reads;
+static const char *name_running; /* of the list of seeds */
+/* Over all seeds: shows if history is no longer tried, or hashes. */
+static int64_t windows_packed, packs_refused, packed_reads, keys_refused, fields_seen;
 static struct model *running;
 
 static unsigned char key_bytes[TWIN_KEYS][TW_KEY_SIZE_MAX];
 static size_t key_sizes[TWIN_KEYS];
 
-/* Keys of every size class, with every kind of byte; some differ only in their last byte. */
+/* Keys of every size class, with every kind of byte; three each differ only in their last byte. As keys of a hash most
+ * of them have a good place for the separator, and these three are fields of one subject. */
 static void make_keys(void) {
     static const size_t sizes[] = {1,  2,  7,  8,  9,  15,  16,  17,  31,  32,   33,
                                    63, 64, 65, 96, 97, 224, 225, 480, 481, 1023, 1024};
     for (uint32_t key = 0; key < TWIN_KEYS; key++) {
-        size_t size = sizes[key % (sizeof sizes / sizeof *sizes)];
-        memset(key_bytes[key], "\0\xff\r\nk"[key % 5], size);
+        size_t size = sizes[(key / 3 + 2) % (sizeof sizes / sizeof *sizes)];
+        memset(key_bytes[key], "\0\xff\r\nk"[key / 3 % 5], size);
+        if (size > 2) key_bytes[key][size / 2] = '|';
         key_bytes[key][size - 1] = (unsigned char)key;
         key_sizes[key] = size;
     }
@@ -67,7 +73,7 @@ static tw_key key_of(uint32_t key) {
 
 static void fail_here(const char *file, int line) {
     printf("# at step %llu: %s\n", (unsigned long long)running->step, running->doing);
-    test_seed_failed("engine_model", seed_running);
+    test_seed_failed(name_running, seed_running);
     _fail(file, line);
 }
 #define check_that(x) ((x) ? (void)0 : (print_error("not so: %s\n", #x), fail_here(__FILE__, __LINE__)))
@@ -89,6 +95,24 @@ static int64_t pick(struct model *model, const int64_t *values, size_t count) {
 }
 #define PICK(model, ...) \
     pick((model), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+/* ---- hashes ------------------------------------------------------------------------------------------------------ */
+
+/* How long the subject of that key is: up to the last separator. 0: no key of a hash. */
+static size_t subject_size(const struct twin *twin, uint32_t key) {
+    size_t found = 0;
+    for (size_t at = 0; at < key_sizes[key]; at++)
+        if (key_bytes[key][at] == (unsigned char)twin->options.key_separator) found = at;
+    return found + 1 == key_sizes[key] ? 0 : found;
+}
+
+/* The answer to any call with this key is TW_ERR_KEY, and nothing changes. */
+static bool key_is_wrong(const struct twin *twin, uint32_t key, tw_status status) {
+    if (twin->options.redis_shape != TW_REDIS_HASH || subject_size(twin, key) != 0) return false;
+    check_i64(status, TW_ERR_KEY);
+    keys_refused++;
+    return true;
+}
 
 /* ---- visiting: what tw_each() shows must be what the twin has
  * -------------------------------------------------------- */
@@ -219,6 +243,10 @@ static tw_family_options draw_options(struct model *model, struct member *member
     options.keys_expected = (uint64_t)PICK(model, 0, 0, 50, 130, 2000);
     if (options.memory_share != 0 && options.keys_expected > options.memory_share / 96)
         options.keys_expected = 0; /* else refused: its share could never hold that many */
+    if (model->shaped && options.window != TW_WINDOW_FROM_FIRST)
+        options.redis_shape = (uint32_t)test_prng_below(&model->shapes, 3);
+    if (options.redis_shape == TW_REDIS_HASH) /* of a few, no key is good but those of one kind of byte */
+        options.key_separator = "||||k\r\n\xff"[test_prng_below(&model->shapes, 8)];
     return options;
 }
 
@@ -339,6 +367,7 @@ static bool delta_is_wrong(int64_t delta) {
 static void check_add(struct model *model, struct member *member, uint32_t key, int64_t delta, tw_status status,
                       int64_t view) {
     if (delta_is_wrong(delta)) return check_i64(status, TW_ERR_RANGE);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     check_added(model, member, key, delta, model->now_ms, status, view);
 }
@@ -348,6 +377,7 @@ static void check_add_at(struct model *model, struct member *member, uint32_t ke
     if (delta_is_wrong(delta)) return check_i64(status, TW_ERR_RANGE);
     if (!twin_has_starts(&member->twin)) return check_i64(status, TW_ERR_MODE);
     if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     tw_status may = twin_may_add_at(&member->twin, unix_ms, model->now_ms);
     if (may == TW_ERR_LATE) model->late_increments++;
@@ -426,6 +456,7 @@ static void do_get(struct model *model) {
     uint32_t key = draw_key(model);
     int64_t view = 77;
     tw_status status = tw_get(member->family, key_of(key), &view);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     check_i64(status, TW_OK);
     check_i64(view, value_now(model, member, key));
@@ -467,6 +498,7 @@ static void do_get_at(struct model *model) {
     tw_status status = tw_get_at(member->family, key_of(key), unix_ms, &view);
     if (!twin_has_starts(&member->twin)) return check_i64(status, TW_ERR_MODE);
     if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     enum readable readable = is_readable(model, &member->twin, unix_ms);
     if (readable == GONE || (readable == EITHER && status != TW_OK)) return check_i64(status, TW_ERR_LATE);
@@ -478,6 +510,54 @@ static void do_get_at(struct model *model) {
     check_i64(view, window != NULL && window->present[key] ? window->count[key] : 0);
 }
 
+/* The fields of a subject, as tw_each_field() must show them. */
+struct fields {
+    struct twin *twin;
+    const struct twin_window *window; /* NULL: nothing was counted */
+    tw_key subject;
+    bool seen[TWIN_KEYS];
+};
+
+static bool is_of_subject(const struct fields *fields, uint32_t key) {
+    size_t size = subject_size(fields->twin, key);
+    return size != 0 && size == fields->subject.size && memcmp(fields->subject.data, key_bytes[key], size) == 0;
+}
+
+static bool visit_field(void *ctx, tw_key field, int64_t view) {
+    struct fields *fields = ctx;
+    size_t size = fields->subject.size;
+    uint32_t key = 0;
+    for (; key < TWIN_KEYS; key++)
+        if (is_of_subject(fields, key) && field.size == key_sizes[key] - size - 1 &&
+            memcmp(field.data, key_bytes[key] + size + 1, field.size) == 0)
+            break;
+    check_that(key < TWIN_KEYS);
+    check_that(!fields->seen[key] && fields->window != NULL && fields->window->present[key]);
+    check_i64(view, fields->window->count[key]);
+    fields->seen[key] = true;
+    fields_seen++;
+    return true;
+}
+
+/* What tw_each() has just answered, tw_each_field() answers of a subject. */
+static void check_fields(struct model *model, struct member *member, int64_t unix_ms, tw_status each_status) {
+    struct fields fields = {.twin = &member->twin};
+    uint32_t key = (uint32_t)test_prng_below(&model->shapes, test_prng_chance(&model->shapes, 2, 3) ? 9 : TWIN_KEYS);
+    int64_t start_ms, end_ms;
+    size_t size = subject_size(&member->twin, key);
+    fields.subject = tw_bytes(key_bytes[key], size != 0 ? size : key_sizes[key]);
+    twin_span(&member->twin, unix_ms == TW_NOW ? model->now_ms : unix_ms, &start_ms, &end_ms);
+    fields.window = twin_window_at(&member->twin, start_ms);
+    tw_status status = tw_each_field(member->family, fields.subject, unix_ms, visit_field, &fields);
+    if (member->twin.options.redis_shape != TW_REDIS_HASH) return check_i64(status, TW_ERR_MODE);
+    if (fields.subject.size > TW_KEY_SIZE_MAX - 2) return check_i64(status, TW_ERR_KEY);
+    if (unix_ms != TW_NOW && !calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    check_i64(status, each_status);
+    for (uint32_t i = 0; i < TWIN_KEYS && status == TW_OK && fields.window != NULL; i++)
+        check_i64(fields.seen[i],
+                  is_of_subject(&fields, i) && fields.window->present[i] && fields.window->count[i] != 0);
+}
+
 static void do_each(struct model *model) {
     struct member *member = draw_member(model);
     int64_t unix_ms = chance(model, 50) ? TW_NOW : draw_moment(model, &member->twin);
@@ -485,6 +565,7 @@ static void do_each(struct model *model) {
     if (unix_ms == INT64_MIN) unix_ms = TW_NOW;
     struct visit visit = {.model = model, .twin = &member->twin};
     tw_status status = tw_each(member->family, unix_ms, visit_one, &visit);
+    if (model->shaped) check_fields(model, member, unix_ms, status);
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     if (unix_ms != TW_NOW && from_first) return check_i64(status, TW_ERR_MODE);
     if (unix_ms != TW_NOW && !calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
@@ -560,6 +641,7 @@ static void do_acquire(struct model *model) {
     tw_status status = tw_acquire(member->family, key_of(key), n, limit, &verdict);
     check_i64(verdict.limit, limit);
     if (n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX) return check_i64(status, TW_ERR_RANGE);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
     if (window == NULL) {
@@ -582,6 +664,7 @@ static void do_once(struct model *model) {
     uint32_t key = draw_key(model);
     bool first = false;
     tw_status status = tw_once(member->family, key_of(key), &first);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     struct twin *twin = &member->twin;
     struct twin_window *window = twin_window_of_key(twin, key, model->now_ms);
@@ -616,6 +699,7 @@ static void do_reset(struct model *model) {
     uint32_t key = draw_key(model);
     int64_t last = 77;
     tw_status status = tw_reset(member->family, key_of(key), &last);
+    if (key_is_wrong(&member->twin, key, status)) return;
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     check_i64(status, TW_OK);
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
@@ -771,13 +855,16 @@ static void end_run(struct model *model) {
     }
 }
 
-static void run_seed(uint64_t seed) {
+static void run_seed(const char *name, uint64_t seed, bool shaped) {
     struct model *model = calloc(1, sizeof *model);
     running = model;
     seed_running = seed;
-    test_seed_begins("engine_model", seed);
+    name_running = name;
+    test_seed_begins(name, seed);
     model->doing = "open";
     test_prng_seed(&model->prng, seed);
+    model->shaped = shaped;
+    test_prng_seed(&model->shapes, seed ^ 0x5a9e);
     fake_clock_init(&model->clock, START_MS + (int64_t)draw(model, 400 * TW_DAY));
     tw_options options;
     tw_options_init(&options);
@@ -810,12 +897,19 @@ static void an_engine_answers_as_its_twin(void **state) {
     (void)state;
     enum { SEEDS_MAX = 100000 };
     static uint64_t seeds[SEEDS_MAX];
+    static const char *const names[] = {"engine_model", "engine_model_shaped"};
+    uint64_t fresh = test_scale(6000);
+    size_t count = 0;
     make_keys();
-    size_t count = test_seeds("engine_model", test_scale(6000), seeds, SEEDS_MAX);
-    for (size_t i = 0; i < count; i++) run_seed(seeds[i]);
-    printf("# %zu seeds; %lld windows packed and read %lld times, %lld refused\n", count, (long long)windows_packed,
-           (long long)packed_reads, (long long)packs_refused);
-    if (count > 1000) assert_true(packed_reads > 0 && packs_refused > 0);
+    for (int shaped = 0; shaped < 2; shaped++) {
+        size_t all = test_seeds(names[shaped], shaped ? fresh - fresh / 2 : fresh / 2, seeds, SEEDS_MAX);
+        for (size_t i = 0; i < all; i++) run_seed(names[shaped], seeds[i], shaped);
+        count += all;
+    }
+    printf("# %zu seeds; %lld windows packed and read %lld times, %lld refused; %lld keys refused, %lld fields\n",
+           count, (long long)windows_packed, (long long)packed_reads, (long long)packs_refused, (long long)keys_refused,
+           (long long)fields_seen);
+    if (count > 1000) assert_true(packed_reads > 0 && packs_refused > 0 && keys_refused > 0 && fields_seen > 0);
 }
 
 int main(void) {

@@ -3,8 +3,9 @@
  * at once.
  *
  * Slots move key by key, and only some nodes learn of the end of a move; nodes talk late; a master hands over or dies,
- * and its replica takes over, up to date. Always true: each batch is applied once, in order, whatever it was answered
- * before; refreshes are at least a second apart; in 15 simulated seconds of calm every tag makes progress. */
+ * and its replica takes over, up to date. Counters are strings, fields of hashes and members of sorted sets.
+ * Always true: each batch is applied once, in order, whatever it was answered before; refreshes are at least a second
+ * apart; in 15 simulated seconds of calm every tag makes progress. */
 #include "sync/wire/cluster_map.h"
 #include "sync/wire/redirect.h"
 #include "tests/sim/cluster_model.h"
@@ -16,6 +17,7 @@ enum { MASTERS = 4, TAGS = 6, STEP_MS = 5 };
 
 struct walker {
     int number; /* the tag */
+    char shape; /* of its counter: 'h', 'z', or 0: a string */
     uint32_t slot;
     uint64_t next; /* of its ledger; 0: it is not opened yet */
     struct twi_detour detour;
@@ -77,8 +79,9 @@ static const struct twi_node *say_words(int node, const char *a, const char *b, 
 /* Ledger, marker and one counter: an opening has no counter. */
 static void encode(const struct walker *tag, struct twi_bytes *out) {
     char name[64];
+    const char kind[] = {tag->shape ? tag->shape : 'e', tag->shape ? 'e' : '\0', '\0'};
     bool opens = tag->next == 0;
-    twi_wire_begin(out, opens ? 13 : 18);
+    twi_wire_begin(out, opens ? 13 : tag->shape ? 19 : 18);
     twi_wire_put_text(out, tag->use_eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(out, "script");
     twi_wire_put_u64(out, opens ? 2 : 3);
@@ -98,10 +101,11 @@ static void encode(const struct walker *tag, struct twi_bytes *out) {
     twi_wire_put_u64(out, 0);
     twi_wire_put_text(out, "marker");
     if (opens) return;
-    twi_wire_put_text(out, "e");
+    twi_wire_put_text(out, kind);
     twi_wire_put_u64(out, 0);
     twi_wire_put_u64(out, 1);
     twi_wire_put_u64(out, 1);
+    if (tag->shape) twi_wire_put_text(out, "inner");
 }
 
 /* ---- the engine's side ------------------------------------------------------------------------------------------- */
@@ -277,6 +281,7 @@ static void begin(uint64_t seed) {
             tag->slot = twi_key_slot_of(name, strlen(name));
         } while (is_taken(i));
         tag->to = -1;
+        tag->shape = "\0hz"[i % 3];
     }
 }
 
@@ -301,7 +306,11 @@ static void check(void) {
         assert_int_equal(node_at(twi_cluster_map_endpoint(walk.map, twi_cluster_map_owner(walk.map, tag->slot))),
                          owner);
         snprintf(name, sizeof name, "k:{%d}", tag->number);
-        assert_i64_equal(redis_model_find(&walk.cluster.nodes[owner].redis, name)->value, tag->next - 1);
+        struct redis_model *redis = &walk.cluster.nodes[owner].redis;
+        const struct model_key *counter =
+            tag->shape ? redis_model_find_inner(redis, name, "inner") : redis_model_find(redis, name);
+        assert_non_null(counter);
+        assert_i64_equal(counter->value, tag->next - 1);
     }
     twi_cluster_map_destroy(walk.map);
     twi_reader_free(walk.reader);

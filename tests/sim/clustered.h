@@ -44,6 +44,7 @@ static struct {
     uint64_t waits_before[WORLD_NODES][CLUSTER_WORLD_PORTS]; /* at the last look: the turns came after it */
     uint64_t maps, splits, restored; /* maps that were asked for; steps in which a slot was split; slots restored */
     uint64_t ends, trims;            /* ends of lives that were compared; batches that left the window at a new home */
+    uint64_t insides;                /* counts that went into a hash or a sorted set */
 } clustered;
 
 /* ---- what must be true ------------------------------------------------------------------------------------------- */
@@ -225,8 +226,8 @@ static struct world_faults clustered_faults(struct test_prng *prng) {
     return faults;
 }
 
-/* Makes the world of that seed; nothing is played yet. */
-static void clustered_make(const char *name, uint64_t seed, bool silent) {
+/* Makes the world of that seed; nothing is played yet. `shaped`: of counters in strings, hashes and sorted sets. */
+static void clustered_make(const char *name, uint64_t seed, bool silent, bool shaped) {
     struct test_prng prng;
     test_prng_seed(&prng, seed ^ 0xc105);
     clustered.kind = (enum clustered_kind)test_prng_below(&prng, CLUSTERED_KINDS);
@@ -237,6 +238,7 @@ static void clustered_make(const char *name, uint64_t seed, bool silent) {
     sim_begin(seed, &faults, "noeviction");
     sim.name = name;
     sim.silent = silent;
+    if (shaped) sim_draw_shapes();
     sim.tags = CLUSTERED_TAGS;
     sim.rolls_over = test_prng_chance(&prng, 3, 4);
     sim.forgets = clustered.kind != CLUSTERED_KEEPS;
@@ -400,6 +402,8 @@ static void clustered_play(void) {
         clustered_join();
     }
     for (int i = 0; i < CLUSTER_FAULTS; i++) clustered.happened[i] += clustered.cluster.happened[i];
+    for (int i = 0; i < CLUSTER_MODEL_NODES; i++)
+        clustered.insides += clustered.cluster.model.nodes[i].redis.edges[MODEL_ITEM_INSIDE];
 }
 
 #endif

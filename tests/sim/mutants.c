@@ -99,7 +99,7 @@ static void play_until_caught(uint64_t seed, size_t seeds, struct played *played
         played->count++;
         played->seed = test_prng_next(&prng);
         if (i % 4 == 1) {
-            clustered_make("mutants", played->seed, true);
+            clustered_make("mutants", played->seed, true, false);
             clustered_play();
         } else if (i % 4 == 2) {
             tagged_make("mutants", played->seed, true);
