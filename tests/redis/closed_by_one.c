@@ -3,7 +3,7 @@
 #include "tests/support/side_by_side.h"
 
 static void one_process_closes_each_window_with_the_figures_of_all(void **state) {
-    (void)state;
+    play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 30000, LONG_MS);
@@ -20,7 +20,7 @@ static void one_process_closes_each_window_with_the_figures_of_all(void **state)
 
 /* Goal: all keys are reported when there are more than one page holds, of names listed and of names read. */
 static void thousands_of_keys_are_all_there(void **state) {
-    (void)state;
+    play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(2, server.url, 30000, LONG_MS);
@@ -83,7 +83,7 @@ static void an_engine_that_leaves_in_mid_window_leaves_it_to_the_others(void **s
 
 /* Goal: the last engine that leaves in mid-window gets the window, flagged as cut short, with the figures of all. */
 static void the_last_engine_to_leave_gets_the_window_as_cut_short(void **state) {
-    (void)state;
+    play_shape(state);
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(2, server.url, 30000, LONG_MS);
@@ -104,12 +104,13 @@ static void the_last_engine_to_leave_gets_the_window_as_cut_short(void **state) 
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_process_closes_each_window_with_the_figures_of_all),
-        cmocka_unit_test(thousands_of_keys_are_all_there),
+        EACH_SHAPE(one_process_closes_each_window_with_the_figures_of_all),
+        EACH_SHAPE(thousands_of_keys_are_all_there),
         cmocka_unit_test(a_process_without_a_hook_takes_part),
         cmocka_unit_test(a_hook_that_always_returns_false_leaves_the_window_to_another),
         cmocka_unit_test(an_engine_that_leaves_in_mid_window_leaves_it_to_the_others),
-        cmocka_unit_test(the_last_engine_to_leave_gets_the_window_as_cut_short),
+        WITH_SHAPE(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_STRING),
+        WITH_SHAPE(the_last_engine_to_leave_gets_the_window_as_cut_short, TW_REDIS_HASH),
     };
     return test_run_side_by_side(tests);
 }

@@ -29,7 +29,7 @@ static bool are_gone(void *ctx) {
 /* Goal: one call of one hook has all keys of all tags; then the names are gone everywhere. While the hook refuses, they
  * are there, in the slots of their counters. */
 static void one_process_closes_with_the_keys_of_all_tags(void **state) {
-    (void)state;
+    play_shape(state);
     struct redis_server server;
     int none = 0;
     redis_server_start(&server, NULL);
@@ -111,7 +111,8 @@ static void a_store_that_was_wiped_gets_everything_again_before_a_window_is_clos
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_process_closes_with_the_keys_of_all_tags),
+        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING),
+        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_HASH),
         cmocka_unit_test(the_chosen_engine_is_killed_and_another_finds_all_names),
         cmocka_unit_test(a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed),
     };

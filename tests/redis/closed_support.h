@@ -2,7 +2,7 @@
  * Method: a page that all processes share tells each one in which window to count (by event time, which stays open for
  * two seconds after its end). Each process writes into that page what its hook gets, so no kill can lose it.
  * Always true: process i counts i + 1 under each key of its own (one, unless a test wants more), and 1 under a key of
- * all. */
+ * all, which has three bytes. Families have the shape that play_shape() has chosen. */
 #ifndef TEST_CLOSED_SUPPORT_H
 #define TEST_CLOSED_SUPPORT_H
 
@@ -88,9 +88,10 @@ static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int
 
 static inline tw_status count_in(const struct process *process, int64_t start_ms) {
     char own[32];
-    tw_status status = tw_add_at(process->family, tw_str("all"), 1, start_ms, NULL);
+    bool is_hash = test_shape == TW_REDIS_HASH;
+    tw_status status = tw_add_at(process->family, tw_str(is_hash ? "a|l" : "all"), 1, start_ms, NULL);
     for (int i = 0; i < page->keys && status == TW_OK; i++) {
-        snprintf(own, sizeof own, "own-%d-%d", process->number, i);
+        snprintf(own, sizeof own, is_hash ? "own-%d-%d|f" : "own-%d-%d", process->number, i);
         status = tw_add_at(process->family, tw_str(own), process->number + 1, start_ms, NULL);
     }
     return status;
@@ -109,6 +110,7 @@ static inline bool open_process(struct process *process) {
     family.earliness_ms = LONG_MS;
     family.history_ms = LONG_MS;
     family.closed_by = TW_CLOSED_BY_ONE;
+    family.redis_shape = test_shape;
     if (page->tags != 0) {
         family.redis_key = "%n:{%t}:%k:%Y%m%d%H%M%S";
         family.redis_tags = page->tags;

@@ -3,14 +3,15 @@
  * is right to the unit.
  *
  * Each process notes in shared memory what it has added to which key. At the end it flushes; then each key in Redis
- * must have the sum of all processes. Always true: nothing is reported lost or uncertain. */
+ * must have the sum of all processes. A quarter of the keys are strings, half are fields of hashes, a quarter are
+ * members of a sorted set. Always true: nothing is reported lost or uncertain. */
 #include "tests/redis/cluster_support.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { PROCESSES = 4, REPLICAS = 3 };
+enum { PROCESSES = 4, REPLICAS = 3, SUBJECTS = 20 };
 
 static struct {
     _Atomic bool is_over;
@@ -20,17 +21,63 @@ static struct {
     char log[PROCESSES][8192];
 } * page;
 
+/* ---- strings, hashes and a sorted set ---------------------------------------------------------------------------- */
+
+static const char *const families[] = {
+    [TW_REDIS_STRING] = "load", [TW_REDIS_HASH] = "hashes", [TW_REDIS_ZSET] = "ranking"};
+
+static uint32_t shape_of(int key) {
+    static const uint32_t shapes[] = {TW_REDIS_STRING, TW_REDIS_HASH, TW_REDIS_ZSET, TW_REDIS_HASH};
+    return shapes[key % 4];
+}
+
+static void open_family(uint32_t shape, tw_family **family) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = families[shape];
+    options.window = TW_WINDOW_FOREVER;
+    options.redis_tags = CLUSTER_TAGS;
+    options.redis_shape = shape;
+    assert_status(tw_family_open(rig.engine, &options, family), TW_OK);
+}
+
+static void key_text(int key, char text[24]) {
+    int used = shape_of(key) == TW_REDIS_HASH ? snprintf(text, 24, "s%d|", key / 2 % SUBJECTS) : 0;
+    snprintf(text + used, 24 - (size_t)used, "k%d", key);
+}
+
+/* What the cluster has of that key, read as any other program reads it. */
+static int64_t total_of(int key) {
+    char name[64], text[24], subject[16];
+    key_text(key, text);
+    snprintf(subject, sizeof subject, "s%d", key / 2 % SUBJECTS);
+    unsigned tag = twi_key_slot_tags(CLUSTER_TAGS)[twi_key_slot_crc16(subject, strlen(subject)) % CLUSTER_TAGS];
+    switch (shape_of(key)) {
+    case TW_REDIS_STRING: cluster_name_of(key, name, sizeof name); break;
+    case TW_REDIS_HASH: snprintf(name, sizeof name, "hashes:{%u}:%s", tag, subject); break;
+    default: snprintf(name, sizeof name, "ranking");
+    }
+    struct redis_server *server = redis_cluster_server(&cluster, cluster.owners[twi_key_slot_of(name, strlen(name))]);
+    if (shape_of(key) == TW_REDIS_STRING) return redis_server_get(server, name);
+    if (shape_of(key) == TW_REDIS_ZSET) return atoll(redis_server_ask(server, "ZSCORE", name, text, NULL));
+    return atoll(redis_server_ask(server, "HGET", name, strchr(text, '|') + 1, NULL));
+}
+
+/* ---- the load ---------------------------------------------------------------------------------------------------- */
+
 static int count_as_process(int process) {
-    char text[16];
+    char text[24];
+    tw_family *by_shape[3];
     struct test_prng prng;
     test_prng_seed(&prng, (uint64_t)process + 1);
-    cluster_open_engine("load", NULL);
+    cluster_open_engine(families[TW_REDIS_STRING], NULL);
+    for (uint32_t shape = 0; shape < 3; shape++) open_family(shape, &by_shape[shape]);
     atomic_fetch_add(&page->ready, 1);
     while (!atomic_load(&page->is_over)) {
         for (int i = 0; i < 200; i++) {
             int key = (int)test_prng_below(&prng, CLUSTER_KEYS);
-            snprintf(text, sizeof text, "k%d", key);
-            if (tw_add(rig.family, tw_str(text), 1, NULL) != TW_OK) return 2;
+            key_text(key, text);
+            if (tw_add(by_shape[shape_of(key)], tw_str(text), 1, NULL) != TW_OK) return 2;
             atomic_fetch_add(&page->sums[key], 1);
             atomic_fetch_add(&page->calls, 1);
         }
@@ -52,7 +99,7 @@ static int count_as_process(int process) {
 static void run_load(void (*what)(void)) {
     pid_t pids[PROCESSES];
     memset(page, 0, sizeof *page);
-    snprintf(family_name, sizeof family_name, "load");
+    snprintf(family_name, sizeof family_name, "%s", families[TW_REDIS_STRING]);
     for (int i = 0; i < PROCESSES; i++) {
         fflush(NULL);
         pids[i] = fork();
@@ -71,14 +118,14 @@ static void run_load(void (*what)(void)) {
         went_well = false;
         print_error("process %d ended with %d:\n%s\n", i, status, page->log[i]);
     }
-    for (int key = 0; key < CLUSTER_KEYS; key++) added[key] += atomic_load(&page->sums[key]);
+    for (int key = 0; key < CLUSTER_KEYS; key++) {
+        added[key] += atomic_load(&page->sums[key]);
+        assert_true(added[key] > 0); /* each was counted: so each type is there */
+    }
     assert_true(went_well && atomic_load(&page->calls) > 0);
-    char name[64];
     int64_t missing = 0, above = 0;
     for (int key = 0; key < CLUSTER_KEYS; key++) {
-        cluster_name_of(key, name, sizeof name);
-        size_t owner = cluster.owners[twi_key_slot_of(name, strlen(name))];
-        int64_t is = redis_server_get(redis_cluster_server(&cluster, owner), name);
+        int64_t is = total_of(key);
         if (is < added[key]) missing += added[key] - is;
         if (is > added[key]) above += is - added[key];
     }

@@ -1,6 +1,6 @@
 /* shapes.c -- families whose counters are fields of hashes, or members of sorted sets, over a real Redis.
- * Always true: what holds for strings holds here. Each test plays both shapes; restore.c, chaos.c and script_model.c
- * play all three. */
+ * Always true: what holds for strings holds here. Each test plays both shapes; restore.c, chaos.c, closed_by_one.c,
+ * cluster_load.c and script_model.c play all three. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -274,6 +274,212 @@ static void the_overflow_counter_is_a_string(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+#define LIMIT 25
+#define ENGINES 2
+
+struct limited {
+    tw_engine *engines[ENGINES];
+    tw_family *families[ENGINES];
+    int64_t admitted;
+    int denied[ENGINES]; /* since the last call that was admitted */
+};
+
+/* A call of each engine, which has just been told the total. True: all is admitted, and each of them has denied ten
+ * times since. */
+static bool is_spent(void *ctx) {
+    struct limited *limited = ctx;
+    bool spent = limited->admitted >= LIMIT;
+    for (int i = 0; i < ENGINES; i++) {
+        tw_verdict verdict;
+        int64_t total = -1;
+        assert_status(fetch(limited->families[i], "s|calls", &total), TW_OK);
+        assert_i64_equal(total, limited->admitted);
+        tw_status status = tw_acquire(limited->families[i], tw_str("s|calls"), 1, LIMIT, &verdict);
+        assert_true(status == TW_OK || status == TW_DENIED);
+        limited->admitted += status == TW_OK;
+        limited->denied[i] = status == TW_OK ? 0 : limited->denied[i] + 1;
+        spent = spent && limited->denied[i] >= 10;
+        assert_status(tw_flush(limited->engines[i], 10000), TW_OK);
+    }
+    return spent;
+}
+
+/* Goal: a soft limit counts what all processes have admitted: where each knows the total, it is admitted to the last
+ * unit and not passed. A refund gives units back to all. */
+static void a_soft_limit_counts_the_calls_of_all(void **state) {
+    play_shape(state);
+    struct redis_server server;
+    struct limited limited = {.admitted = 0};
+    redis_server_start(&server, NULL);
+    for (int i = 0; i < ENGINES; i++) {
+        limited.engines[i] = quick_engine(server.url, NULL);
+        limited.families[i] = family_of(limited.engines[i], "f", TW_WINDOW_FOREVER, 0);
+    }
+    assert_true(test_wait(is_spent, &limited, 30000));
+    assert_i64_equal(limited.admitted, LIMIT);
+    assert_i64_equal(atoll(total_of(&server, "f", "", "s", "calls")), LIMIT);
+    assert_status(tw_refund(limited.families[0], tw_str("s|calls"), 5, 0), TW_OK);
+    assert_status(tw_flush(limited.engines[0], 10000), TW_OK);
+    limited.admitted -= 5;
+    assert_true(test_wait(is_spent, &limited, 30000));
+    assert_i64_equal(limited.admitted, LIMIT);
+    assert_i64_equal(atoll(total_of(&server, "f", "", "s", "calls")), LIMIT);
+    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(limited.engines[i], 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* ---- windows that are over --------------------------------------------------------------------------------------- */
+
+struct closed {
+    struct fake_clock clock;
+    tw_engine *engine;
+    int64_t x, y; /* views of two keys, in the hook */
+    uint32_t flags;
+    _Atomic int calls;
+};
+
+static bool take_view(void *ctx, const tw_count *count) {
+    struct closed *closed = ctx;
+    char last = ((const char *)count->key.data)[count->key.size - 1];
+    if (last == 'x') closed->x = count->view;
+    if (last == 'y') closed->y = count->view;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct closed *closed = ctx;
+    (void)end_ms;
+    closed->flags = flags;
+    (void)tw_each(family, start_ms, take_view, ctx);
+    atomic_fetch_add(&closed->calls, 1);
+    return true;
+}
+
+/* Time passes only here. */
+static bool was_closed(void *ctx) {
+    struct closed *closed = ctx;
+    fake_clock_advance_ms(&closed->clock, 5);
+    return atomic_load(&closed->calls) != 0;
+}
+
+static bool is_packed(void *ctx) {
+    struct closed *closed = ctx;
+    fake_clock_advance_ms(&closed->clock, 5);
+    return test_stat_of(closed->engine, windows_packed) != 0;
+}
+
+static void open_minute(tw_engine *engine, struct closed *closed, tw_family **family) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "minute";
+    options.window_ms = TW_MINUTE;
+    options.history_ms = TW_HOUR;
+    options.on_window_closed = on_closed;
+    options.closed_ctx = closed;
+    options.redis_shape = test_shape;
+    assert_status(tw_family_open(engine, &options, family), TW_OK);
+}
+
+/* Goal: the hook of a window that is over has the totals of all processes; so has the window in history, packed. The
+ * next window counts from 0, under a name of its own, and each name has its expiry. */
+static void a_window_that_is_over_shows_all_totals(void **state) {
+    play_shape(state);
+    struct redis_server server;
+    struct closed closed = {.flags = 0};
+    tw_options options;
+    tw_engine *engine, *other;
+    tw_family *family, *its;
+    int64_t view = 0;
+    redis_server_start(&server, NULL);
+    fake_clock_init(&closed.clock, WALL_MS);
+    quick_options(&options, server.url);
+    fake_clock_install(&closed.clock, &options);
+    options.threads = TW_HOST_DRIVEN;
+    assert_status(test_open(&options, &other), TW_OK);
+    options.threads = 0;
+    assert_status(test_open(&options, &engine), TW_OK);
+    closed.engine = engine;
+    open_minute(engine, &closed, &family);
+    its = family_of(other, "minute", TW_WINDOW_ALIGNED, TW_MINUTE);
+    assert_status(tw_add(its, tw_str("s|x"), 7, NULL), TW_OK);
+    assert_status(tw_flush(other, 10000), TW_OK);
+    assert_status(tw_add(family, tw_str("s|x"), 5, NULL), TW_OK);
+    assert_status(tw_add(family, tw_str("s|y"), -3, NULL), TW_OK);
+    for (int i = 0; i < 2000; i++) { /* a small window is not packed */
+        char key[32];
+        snprintf(key, sizeof key, "s%d|n%d", i % 50, i);
+        assert_status(tw_add(family, tw_str(key), i + 1, NULL), TW_OK);
+    }
+    fake_clock_advance_ms(&closed.clock, TW_MINUTE);
+    assert_true(test_wait(was_closed, &closed, 30000));
+    assert_i64_equal(closed.flags, 0);
+    assert_i64_equal(closed.x, 12);
+    assert_i64_equal(closed.y, -3);
+    assert_true(test_wait(is_packed, &closed, 30000));
+    assert_status(tw_get_at(family, tw_str("s|x"), WALL_MS, &view), TW_OK);
+    assert_i64_equal(view, 12);
+    assert_status(tw_get_at(family, tw_str("s49|n1999"), WALL_MS, &view), TW_OK);
+    assert_i64_equal(view, 2000);
+    assert_status(tw_get(family, tw_str("s|x"), &view), TW_OK);
+    assert_i64_equal(view, 0);
+    assert_status(tw_add(family, tw_str("s|x"), 1, NULL), TW_OK);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_i64_equal(atoll(total_of(&server, "minute", ":210001010000", "s", "x")), 12);
+    assert_i64_equal(atoll(total_of(&server, "minute", ":210001010001", "s", "x")), 1);
+    const char *names = redis_server_ask(&server, "EVAL",
+                                         "local n = 0 for _, k in ipairs(redis.call('KEYS', 'minute*')) do "
+                                         "if redis.call('PTTL', k) > 0 then n = n + 1 end end return n",
+                                         "0", NULL);
+    assert_int_equal(atoi(names), test_shape == TW_REDIS_HASH ? 52 : 2);
+    assert_status(tw_close(other, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* ---- Redis goes back --------------------------------------------------------------------------------------------- */
+
+static void add_to_all(tw_family *family, int64_t delta, int64_t *added) {
+    char key[32];
+    for (int i = 0; i < SUBJECTS * FIELDS; i++) {
+        snprintf(key, sizeof key, "s%d|f%d", i / FIELDS, i % FIELDS);
+        assert_status(tw_add(family, tw_str(key), delta + i, NULL), TW_OK);
+        *added += delta + i;
+    }
+}
+
+/* Goal: a Redis that is killed and comes back with an older file gets the batches since then once more, once; one that
+ * comes back without a file gets everything. Method: rounds of counts, each acknowledged; the file is written in the
+ * middle of them. */
+static void a_redis_that_went_back_gets_the_rest_again(void **state) {
+    play_shape(state);
+    struct redis_server server;
+    struct lost lost = {0};
+    int64_t added = 0;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, &lost);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
+    for (int back = 1; back <= 3; back++) {
+        for (int round = 0; round < 12; round++) {
+            add_to_all(family, round, &added);
+            assert_status(tw_flush(engine, 10000), TW_OK);
+            if (round == 5) assert_string_equal(redis_server_ask(&server, "SAVE", NULL), "OK");
+        }
+        assert_i64_equal(sum_of(&server, "f*"), added);
+        redis_server_kill(&server);
+        add_to_all(family, 1, &added);
+        redis_server_restart(&server);
+        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_i64_equal(sum_of(&server, "f*"), added);
+        assert_true(test_stat_of(engine, rollbacks) >= back); /* it had forgotten */
+    }
+    assert_true(test_stat_of(engine, replayed) > 0);
+    assert_i64_equal(test_stat_of(engine, uncertain), 0);
+    assert_i64_equal(lost.calls, 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -283,6 +489,9 @@ int main(void) {
         BOTH_SHAPES(a_total_beyond_its_type_is_refused_and_lands_later),
         BOTH_SHAPES(a_foreign_value_waits_alone_and_lands_once),
         BOTH_SHAPES(the_overflow_counter_is_a_string),
+        BOTH_SHAPES(a_soft_limit_counts_the_calls_of_all),
+        BOTH_SHAPES(a_window_that_is_over_shows_all_totals),
+        BOTH_SHAPES(a_redis_that_went_back_gets_the_rest_again),
     };
     return test_run_side_by_side(tests);
 }
