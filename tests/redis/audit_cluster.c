@@ -349,10 +349,19 @@ static void an_engines_ledgers_are_compared_wherever_they_are(void **state) {
     empty_all();
 }
 
-/* Goal: an engine's audit knows the ledgers of all its stores: it finds nothing, and then the one that was changed. */
+static tw_family *family_shaped(tw_engine *engine, const char *name, uint32_t shape, uint32_t window) {
+    test_shape = shape;
+    tw_family *family = family_of(engine, name, window, window == TW_WINDOW_ALIGNED ? LONG_WINDOW_MS : 0);
+    test_shape = TW_REDIS_STRING;
+    return family;
+}
+
+/* Goal: an engine's audit knows the ledgers of all its stores, and its hashes and sorted sets, which lie at all masters
+ * by the default template: it finds nothing, and then the ledger that was changed. */
 static void an_engine_audits_its_cluster(void **state) {
     (void)state;
-    char ledger[128], key[16];
+    char ledger[128], key[16], content[2048] = "", path[200];
+    size_t used = 0;
     tw_audit_report report;
     struct seen seen = {0};
     tw_audit_options options = asking(NULL);
@@ -363,10 +372,23 @@ static void an_engine_audits_its_cluster(void **state) {
         snprintf(key, sizeof key, "k%d", n);
         assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
     }
+    tw_family *article = family_shaped(engine, "article", TW_REDIS_HASH, TW_WINDOW_FOREVER);
+    tw_family *ranking = family_shaped(engine, "ranking", TW_REDIS_ZSET, TW_WINDOW_ALIGNED);
+    for (int n = 0; n < 90; n++) {
+        snprintf(key, sizeof key, "s%d|f%d", n / 3, n % 3);
+        assert_status(tw_add(article, tw_str(key), n + 1, NULL), TW_OK);
+        assert_status(tw_add(ranking, tw_str(key), n + 1, NULL), TW_OK);
+        used += (size_t)snprintf(content + used, sizeof content - used, "%s\t%d\n", key, n + 1);
+    }
     assert_status(tw_flush(engine, 20000), TW_OK);
+    put_file(redis_cluster_server(&cluster, A), content, path);
+    options.totals_path = path;
+    options.totals_name = "article:{%t}:%k";
+    options.redis_shape = TW_REDIS_HASH;
     assert_status(tw_audit(engine, &options, see, &seen, &report), TW_OK);
     assert_i64_equal(report.findings, 0);
-    assert_i64_equal(report.keys, KEYS);
+    assert_i64_equal(report.lines, 90);
+    assert_i64_equal(report.keys, KEYS + 1); /* the sorted set, too; endless ones need no expiry */
     assert_true(report.ledgers > 20);
     for (size_t i = 0; i < MASTERS; i++) {
         snprintf(ledger, sizeof ledger, "%s", at(i, "KEYS tw:ledger:*"));
