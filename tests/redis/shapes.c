@@ -88,7 +88,7 @@ static void counts_of_several_processes_add_up(void **state) {
 
 static tw_status fetch(tw_family *family, const char *text, int64_t *total) {
     tw_key key = tw_str(text);
-    return tw_fetch(family, &key, 1, 5000, total);
+    return tw_fetch(family, &key, 1, 20000, total);
 }
 
 /* Goal: totals come back: each engine's view has what the other has counted, after a flush, and a key that was never
