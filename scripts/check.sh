@@ -157,10 +157,10 @@ step_install() {
 }
 
 step_noredis() {
-    configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dtests=enabled -Dchecks=2 &&
+    configure noredis -Doptimization=1 -Ddebug=false --werror -Dredis=disabled -Dck=disabled -Dtests=enabled -Dchecks=2 &&
         ninja_tests noredis unit user cli || return
-    if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep hiredis; then
-        echo "a build without Redis is linked with hiredis, or with nothing"
+    if ! needs=$(ldd "$out/noredis/libtallywheel.so.0") || echo "$needs" | grep -E 'hiredis|libck'; then
+        echo "a build without Redis is linked with hiredis or libck, or with nothing"
         return 1
     fi
     # Nor does one without TLS need OpenSSL; what it lacks it says.
@@ -322,7 +322,7 @@ step symbols 'the libraries define what the header declares and nothing else; ca
 step install 'what is installed suffices to compile, link and run'
 step clang 'clang, warnings are errors: unit, model, user code'
 step tidy 'clang-tidy'
-step noredis 'the engine without hiredis, and its tests; all of it without OpenSSL'
+step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
 step arm64 'the engine compiles for arm64'
 step models 'models of the protocols hold, and fail with any ordering weakened'
 step asan 'AddressSanitizer and UBSan, checks=3, race points'

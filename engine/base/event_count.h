@@ -1,4 +1,5 @@
-/* event_count.h -- event counts: a thread sleeps until another thread signals a change. Wraps ck_ec of libck.
+/* event_count.h -- event counts: a thread sleeps until another thread signals a change. event_count.c has them by
+ * ck_ec of libck, event_count_own.c by C11 atomics, for builds without libck (-Dck=disabled, the one file, musl).
  * Raising an event costs no system call unless a thread sleeps. Each turn and each refund raises one. Only calls that
  * may wait (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and the like) sleep here. tw_add(), tw_get() and
  * tw_acquire() do neither.
@@ -7,12 +8,20 @@
 #ifndef TWI_BASE_EVENT_COUNT_H
 #define TWI_BASE_EVENT_COUNT_H
 
-#include <ck_ec.h>
 #include <stdint.h>
+
+#ifdef TWI_OWN_EVENT_COUNT
+struct twi_event_count {
+    _Atomic uint32_t count;
+    _Atomic uint32_t sleepers; /* threads that sleep, or are about to: each raise wakes all of them */
+};
+#else
+#include <ck_ec.h>
 
 struct twi_event_count {
     struct ck_ec32 count;
 };
+#endif
 
 void twi_event_count_make(struct twi_event_count *event);
 uint32_t twi_event_count_value(const struct twi_event_count *event);

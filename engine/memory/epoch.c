@@ -10,11 +10,17 @@
 #include "engine/memory/arena.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#if __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#else /* musl-gcc has no headers of the kernel; these numbers never change */
+#define MEMBARRIER_CMD_QUERY 0
+#define MEMBARRIER_CMD_PRIVATE_EXPEDITED (1 << 3)
+#define MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (1 << 4)
+#endif
 
 #define BLOCK_BYTES 65536u
 

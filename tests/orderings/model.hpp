@@ -34,6 +34,7 @@ enum model_label {
     X(E1) X(E2) \
     X(F1) X(F2) \
     X(H3) X(H4) X(H5) \
+    X(I1) X(I2) X(I3) X(I4) \
     X(J1) X(J2) X(J3) X(J4) X(J5) X(J6) X(J7) X(J8) X(J9) X(J10) X(J11) X(J12) \
     X(K1) X(K2) \
     X(N1) X(N2) X(N3) X(N4) X(N5) \
