@@ -427,8 +427,8 @@ tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
 tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(void *ctx, const char *text, size_t size),
                            void *ctx) {
     twi_check(engine != NULL && write != NULL);
-    struct twi_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
-    if (!twi_page_of(format, &page))
+    struct twi_metrics_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
+    if (!twi_metrics_page_of(format, &page))
         return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);
     tw_stats stats;
     struct twi_family_limit_stats *families;

@@ -71,7 +71,7 @@ static void format_value(const struct metric *metric, enum unit unit, char value
 #define PIECE_BYTES (DESCRIPTION_BYTES + 200 + LABELS_ROOM)
 
 struct output {
-    const struct twi_page *page;
+    const struct twi_metrics_page *page;
     bool ended; /* `write` has returned false */
 };
 
@@ -210,14 +210,14 @@ static void put_engine(struct output *output, const tw_stats *stats) {
     for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !output->ended; i++) put_field(output, &metrics[i]);
 }
 
-bool twi_page_of(uint32_t format, struct twi_page *page) {
+bool twi_metrics_page_of(uint32_t format, struct twi_metrics_page *page) {
     page->is_open = (format & ~(uint32_t)TW_METRICS_NO_EOF) == TW_METRICS_OPENMETRICS;
     page->has_end = format == TW_METRICS_OPENMETRICS;
     return page->is_open || format == TW_METRICS_PROMETHEUS;
 }
 
 tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
-                          const struct twi_page *page) {
+                          const struct twi_metrics_page *page) {
     struct output output = {page, false};
     char version[40];
     (void)snprintf(version, sizeof version, "version=\"%s\"", tw_version());

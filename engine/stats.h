@@ -5,14 +5,14 @@
 #include "engine/limit/limit_stats.h"
 
 /* How a page is written. */
-struct twi_page {
+struct twi_metrics_page {
     bool is_open, has_end; /* OpenMetrics; ending in "# EOF" */
     const char *labels;    /* checked (metric_labels.h); NULL or "": none */
     bool (*write)(void *ctx, const char *text, size_t size);
     void *ctx;
 };
 /* Returns false if there is no such format. */
-bool twi_page_of(uint32_t format, struct twi_page *page);
+bool twi_metrics_page_of(uint32_t format, struct twi_metrics_page *page);
 
 /* Writes every field of TW_STATS as tallywheel_<field>, in base units (seconds, bytes), counters with _total. Then come
  * the limits of each family as tallywheel_family_...{family="NAME"}, then tallywheel_build_info, and "# EOF" if the
@@ -20,6 +20,6 @@ bool twi_page_of(uint32_t format, struct twi_page *page);
  * returns false, nothing more is written. last_error is left out: free text does not belong into labels. Returns TW_OK,
  * or TW_DENIED if `write` returned false. */
 tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
-                          const struct twi_page *page);
+                          const struct twi_metrics_page *page);
 
 #endif

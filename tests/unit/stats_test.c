@@ -34,8 +34,8 @@ static bool text_write(void *ctx, const char *bytes, size_t size) {
 /* As tw_metrics_write() does it. */
 static tw_status write_page(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
                             uint32_t format, const char *labels, struct text *text) {
-    struct twi_page page = {.labels = labels, .write = text_write, .ctx = text};
-    assert_true(twi_page_of(format, &page));
+    struct twi_metrics_page page = {.labels = labels, .write = text_write, .ctx = text};
+    assert_true(twi_metrics_page_of(format, &page));
     return twi_stats_write(stats, families, count, &page);
 }
 
