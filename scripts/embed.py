@@ -20,14 +20,19 @@ def c_line(line: bytes) -> str:
     return '    "%s"' % "".join(out)
 
 
-def main() -> int:
-    name, source, target = sys.argv[1:4]
+def embedded(name: str, source: str) -> str:
     with open(source, "rb") as file:
         lines = file.read().splitlines(keepends=True)
+    head = "/* Made from %s by embed.py: change that, not this. */\n" % source.replace("\\", "/").rsplit("/", 1)[-1]
+    return head + "static const char %s[] =\n%s;\n" % (name, "\n".join(c_line(line) for line in lines) or '    ""')
+
+
+def main() -> int:
+    name, source, target = sys.argv[1:4]
     with open(target, "w", encoding="ascii") as file:
-        file.write("/* Made from %s by embed.py: change that, not this. */\n" % source.replace("\\", "/").rsplit("/", 1)[-1])
-        file.write("static const char %s[] =\n%s;\n" % (name, "\n".join(c_line(line) for line in lines) or '    ""'))
+        file.write(embedded(name, source))
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

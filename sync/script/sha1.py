@@ -5,8 +5,18 @@ EVALSHA names a script by it. Computed at build time, so that the library needs 
 import hashlib
 import sys
 
-name, source, target = sys.argv[1:4]
-with open(source, "rb") as file:
-    digest = hashlib.sha1(file.read()).hexdigest()
-with open(target, "w", encoding="ascii") as file:
-    file.write('static const char %s[] = "%s";\n' % (name, digest))
+
+def sha1(name: str, source: str) -> str:
+    with open(source, "rb") as file:
+        return 'static const char %s[] = "%s";\n' % (name, hashlib.sha1(file.read()).hexdigest())
+
+
+def main() -> int:
+    name, source, target = sys.argv[1:4]
+    with open(target, "w", encoding="ascii") as file:
+        file.write(sha1(name, source))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
