@@ -30,7 +30,7 @@ try() {
     fi
 }
 
-echo 1..10
+echo 1..11
 unset LD_LIBRARY_PATH
 try gcc c c99
 try gcc c c11
@@ -52,6 +52,16 @@ ok() { # STATUS SENTENCE
 }
 ninja -C "$build" -t inputs product >"$work/log" 2>&1 && grep -q '^libtallywheel\.so' "$work/log" && grep -q '^libtallywheel\.a$' "$work/log"
 ok $? 'what ./dev run builds is all that there is to link'
+# The C++ header, by itself and in a program; without exceptions and RTTI, as some projects have it.
+wrapper=$(dirname "$program")/wrapper.cc
+if command -v g++ >/dev/null 2>&1; then
+    eval "g++ -std=c++17 -Wall -Wextra -pedantic -Werror -fno-exceptions -fno-rtti -o '$work/wrapper' '$wrapper'" \
+        "$(pkg-config --cflags --libs tallywheel-uninstalled)" >"$work/log" 2>&1 && "$work/wrapper" >>"$work/log" 2>&1
+    ok $? 'tallywheel.hpp: g++ -std=c++17 compiles, links and runs'
+else
+    number=$((number + 1))
+    echo "ok $number - tallywheel.hpp # SKIP g++ is not installed"
+fi
 # shellcheck disable=SC2046
 eval "gcc -o '$work/static' '$program' $(pkg-config --cflags tallywheel-uninstalled)" \
     "'$build/libtallywheel.a' $(pkg-config --static --libs-only-l tallywheel-uninstalled | sed 's/-ltallywheel//') -pthread" >"$work/log" 2>&1 &&
