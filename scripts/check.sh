@@ -126,11 +126,13 @@ step_tidy() {
 
 step_symbols() {
     [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
-    foreign=$(nm -D --defined-only "$out/gcc/libtallywheel.so.0" | awk '{print $NF}' | grep -v '^tw_')
+    # "A" is the version of the names itself.
+    nm -D --defined-only --without-symbol-versions "$out/gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
+    foreign=$(grep -v '^tw_' "$out/symbols.all")
     internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' | grep -vE '^twi?_')
     promised=$(grep -oE '\btw_[a-z_]+\(' include/tallywheel.h | tr -d '(' | sort -u)
     for name in $(grep -E '^TW_API' include/tallywheel.h | grep -oE '\btw_[a-z_]+\(' | tr -d '(' | sort -u); do
-        nm -D --defined-only "$out/gcc/libtallywheel.so.0" | grep -q " $name$" || echo "declared, but not in the library: $name"
+        grep -qx "$name" "$out/symbols.all" || echo "declared, but not in the library: $name"
     done >"$out/symbols.missing"
     cat "$out/symbols.missing"
     echo "foreign: $foreign"
@@ -139,21 +141,12 @@ step_symbols() {
     [ -n "$promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.missing" ]
 }
 
-# What `meson install` lays down is all a user needs: header, both libraries, pkg-config file, command.
+# Programs of users, by each way that docs/INSTALL.md has: tests/user/consumers.sh.
 step_install() {
     [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
-    target=$out/install
-    rm -rf "$target"
-    DESTDIR=$target meson install -C "$out/gcc" --no-rebuild --quiet || return
-    config=$(find "$target" -name tallywheel.pc)
-    library=$(dirname "$(find "$target" -name libtallywheel.a)")
-    [ -n "$config" ] && [ -x "$target/usr/local/bin/tallywheel" ] && "$target/usr/local/bin/tallywheel" --version || return
-    for static in '' --static; do
-        flags=$(PKG_CONFIG_SYSROOT_DIR=$target PKG_CONFIG_PATH=$(dirname "$config") pkg-config $static --cflags --libs tallywheel)
-        echo "flags${static:+ ($static)}: $flags"
-        eval "gcc -std=c11 -Wall -Wextra -pedantic -Werror -o '$out/install-program' tests/user/program.c $flags" &&
-            LD_LIBRARY_PATH=$library "$out/install-program" || return
-    done
+    rm -rf "$out/install"
+    DESTDIR=$out/install meson install -C "$out/gcc" --no-rebuild --quiet &&
+        sh tests/user/consumers.sh "$root" "$out/install" "$out/consumers"
 }
 
 step_noredis() {
@@ -319,7 +312,7 @@ step scripts 'shell scripts are POSIX and clean (shellcheck)'
 step layers 'layers, one door per dependency, head comments'
 step gcc 'gcc, warnings are errors, checks=3: model, and user code as C99, C11, C++11, C++20'
 step symbols 'the libraries define what the header declares and nothing else; calls keep to the rooms'
-step install 'what is installed suffices to compile, link and run'
+step install 'user programs: installed tree, pkg-config, CMake, subproject, one file, C++'
 step clang 'clang, warnings are errors: unit, model, user code'
 step tidy 'clang-tidy'
 step noredis 'the engine without hiredis and libck, and its tests; all of it without OpenSSL'
