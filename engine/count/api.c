@@ -72,21 +72,20 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
     }
 }
 
-bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
-                 int64_t *view) {
-    tw_engine *engine = family->engine;
-    if (twi_unlikely(family->kind.has_fields) && twi_call_check_key(family, key) != TW_OK) return false;
-    struct twi_call call = {
-        .family = family, .engine = engine, .self = twi_thread_self, .lookup = twi_lookup_key(hash, key)};
-    struct twi_place place = {.generation = generation};
-    uint64_t before;
-    call.now_ms = call.unix_ms = twi_clock_now_ms(&engine->clock);
-    if (!twi_generation_holds(generation, call.now_ms) || twi_place_make(&call, &place) != TW_OK ||
-        twi_cell_add(place.cell, place.meta, delta, &before) != TWI_ADDED)
+bool twi_add_new(const struct twi_insert *insert, int64_t *view) {
+    struct twi_generation *generation = insert->generation;
+    tw_family *family = generation->family;
+    struct twi_cell *cell;
+    uint64_t before = 0; /* the word of a new cell, before its first delta */
+    if (twi_unlikely(family->kind.has_fields) && twi_call_check_key(family, insert->lookup.key) != TW_OK) return false;
+    enum twi_found found = twi_place_insert(insert, &cell);
+    if (found != TWI_INSERTED &&
+        (found != TWI_FOUND || twi_cell_add(cell, twi_cell_publish(cell), insert->first_delta, &before) != TWI_ADDED))
         return false;
-    twi_place_mark(&call, &place, before);
-    *view = twi_word_value(before) + delta;
-    if (family->kind.synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
+    *view = twi_word_value(before) + insert->first_delta;
+    if (!generation->synced) return true;
+    if ((before & TWI_DIRTY) == 0) twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
+    *view = twi_saturated_sum(*view, twi_load_relaxed(&cell->base));
     return true;
 }
 

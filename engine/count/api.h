@@ -5,16 +5,16 @@
 #include "tallywheel.h"
 
 struct twi_call;
-struct twi_generation;
+struct twi_insert;
 
 /* One add of a call that has begun: into the window of the clock, or of its event time. Inside a section. */
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view);
 
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-/* For the fast path: adds to a key that was looked up in this window, in this section, and is not there. False: nothing
- * was counted, and the call begins again. */
-bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
-                 int64_t *view);
+/* For the fast path: counts the first delta of a key that was looked up in this window, in this section, and is not
+ * there. The clock was read after the window was found, which held that moment. False: nothing was counted, and the
+ * call begins again. */
+bool twi_add_new(const struct twi_insert *insert, int64_t *view);
 /* twi_add_slow() of a key whose hash is known; hash 0: not known. */
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 

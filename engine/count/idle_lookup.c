@@ -65,7 +65,8 @@ enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thr
                                 .self = self,
                                 .lookup = lookup,
                                 .end_ms = 0,
-                                .inherited = &inherited};
+                                .inherited = &inherited,
+                                .vacancy = TWI_NO_VACANCY};
     enum twi_found found = twi_table_insert(&insert, still_current, generation, cell);
     if (found == TWI_INSERTED && frozen != NULL) (void)twi_add_relaxed(&before->successors, 1);
     return found;

@@ -55,8 +55,8 @@ static bool still_lives_before(const struct twi_call *call, struct twi_place *pl
 /* ---- first inserts ---- */
 
 struct currency {
-    struct twi_call *call;
     struct twi_generation *generation;
+    bool at; /* the call has an event time */
 };
 
 /* Reads the clock again. True: this call may still count in this window. Called by an insert that met a closed slot,
@@ -64,23 +64,24 @@ struct currency {
  * reads that moment. */
 static bool still_current(void *ctx) {
     struct currency *currency = ctx;
-    struct tw_family *family = currency->call->family;
-    int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
-    if (currency->call->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
+    struct tw_family *family = currency->generation->family;
+    int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
+    if (currency->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
     /* the name of an endless window begins at 1970, but it also holds earlier moments */
     if (family->rule.window == TW_WINDOW_FOREVER) return true;
     return twi_generation_holds(currency->generation, now_ms);
 }
 
 static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_lookup_key *lookup) {
-    struct twi_insert insert = {&call->engine->arena,
-                                place->generation,
-                                call->self,
-                                *lookup,
-                                call->family->kind.from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
-                                                              : 0, /* the word is for stripes */
-                                NULL};
-    struct currency currency = {call, place->generation};
+    struct twi_insert insert = {.arena = &call->engine->arena,
+                                .generation = place->generation,
+                                .self = call->self,
+                                .lookup = *lookup,
+                                .end_ms = call->family->kind.from_first
+                                              ? twi_time_add(call->now_ms, call->family->rule.window_ms)
+                                              : 0, /* the word is for stripes */
+                                .vacancy = TWI_NO_VACANCY};
+    struct currency currency = {place->generation, call->at};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
     case TWI_FOUND:
     case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
@@ -97,7 +98,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
      * late caller may have opened it again after the drop and left it empty (see below). So the clock is read once
      * more. */
     if (place->generation != NULL && !family->kind.from_first) {
-        struct currency found = {call, place->generation};
+        struct currency found = {place->generation, call->at};
         TWI_RACE_POINT(window_found_not_inserted);
         return still_current(&found) ? insert(call, place, &call->lookup) : TWI_AGAIN;
     }
@@ -111,7 +112,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     /* Since the clock was read, the window may have ended, been reported and been dropped. It must not come back to
      * life, not even if another late caller has just opened it again. Or a key may have begun its incarnation in the
      * next window, whose inserter found no window here (trap E22). */
-    struct currency currency = {call, place->generation};
+    struct currency currency = {place->generation, call->at};
     twi_fence_seqcst(); /* N2, pairs with N1: an insert at a later moment sees the window that we opened */
     if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->lookup);
@@ -123,6 +124,12 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
      * it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
+}
+
+enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell) {
+    struct currency currency = {insert->generation, false};
+    if (twi_unlikely(twi_generation_is_packed(insert->generation))) return TWI_GONE_SEALED;
+    return twi_table_insert(insert, still_current, &currency, cell);
 }
 
 int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation) {

@@ -32,6 +32,10 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
  * overflow counter can take the count. TWI_AGAIN: the clock has moved or the window was sealed, so decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
+/* The same for a call by the clock whose look-up did not find its key in a window. The caller has read the clock after
+ * it had found the window, which held that moment. Not for TW_WINDOW_FROM_FIRST families and idle eviction. */
+enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell);
+
 /* True: enough memory and keys are left for reading an unknown key to make a counter (trap E41). */
 bool twi_may_take_interest(const struct twi_call *call);
 

@@ -5,7 +5,8 @@
  * There are three levels:
  *   - The fast function handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h).
  *     It calls nothing on that path.
- *   - slow_lookup handles keys in adjacent groups, keys in the index, and new keys.
+ *   - look_further handles keys in adjacent groups, keys in the index, and new keys. It goes on in the section and with
+ *     the window of its caller, who has read the clock after it found the window. An insert relies on that order.
  *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
  * A striped counter goes to stripe.c, which is as short.
@@ -38,11 +39,12 @@ TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint
     return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
 }
 
-/* The plain cell of the key among the records in `match`; NULL: none. */
-TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint32_t match, bool synced,
+/* The plain cell of the key among the records in `match`, counted from the group's first; NULL: none. */
+TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint64_t match, bool synced,
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
-        struct twi_cell *cell = twi_tag_group_cell(group->chunk, group->first + (uint32_t)__builtin_ctz(match), synced);
+        struct twi_cell *cell =
+            twi_tag_group_cell(group->chunk, group->first + (uint32_t)__builtin_ctzll(match), synced);
         if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
     }
     return NULL;
@@ -50,18 +52,14 @@ TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, 
 
 /* The same, among the primary and the adjacent groups. */
 TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint32_t tag, bool synced, tw_key key) {
-    struct twi_tag_group group = twi_tag_group_adjacent(primary);
-    for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; left != 0; left--, group = twi_tag_group_next(group)) {
-        struct twi_cell *cell =
-            hot_find_matched(&group, twi_tag_group_match(group.tags, twi_tag_group_tag(tag)), synced, key);
-        if (cell != NULL) return cell;
-    }
-    return NULL;
+    struct twi_tag_group line = twi_tag_group_adjacent(primary);
+    return hot_find_matched(&line, twi_tag_line_match(line.tags, twi_tag_group_tag(tag)), synced, key);
 }
 
-/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL. */
+/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL. *vacancy: where
+ * the look-up ended, if it is not NULL and no slot in front of that has the key's tag: then the key is absent. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
-                                              uint32_t tag, tw_key key, bool may_insert) {
+                                              uint32_t tag, tw_key key, bool may_insert, struct twi_vacancy *vacancy) {
     _Atomic uint64_t *where;
     uint32_t bits;
     uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
@@ -74,7 +72,9 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
         if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
             if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
+            vacancy = NULL; /* it may be the key all the same, in a rare state */
         } else if (slot <= TWI_SLOT_CLOSED) {
+            if (vacancy != NULL && slot == TWI_SLOT_EMPTY) vacancy->leaf = leaf, vacancy->at = i;
             return NULL;
         }
         if (++i == slots) i = 0;
@@ -148,49 +148,68 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *famil
     return TW_OK;
 }
 
-/* For a key that the first look does not find. Begins again, with the hash. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
-                                                                    int64_t *view, uint64_t hash) {
+/* For a key that the first look does not find. Inside the caller's section, which it leaves, and in a window that held
+ * the clock's moment, which was read after the window was found. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(tw_family *family, tw_key key, int64_t delta,
+                                                                     int64_t *view, uint64_t hash,
+                                                                     struct twi_generation *generation) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
+    uint32_t tag = (uint32_t)(hash >> 32);
+    struct twi_vacancy vacancy = TWI_NO_VACANCY;
+    struct twi_cell *cell = NULL;
     int64_t seen;
-    bool counted = false;
-    twi_section_enter(self);
-    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&engine->clock))) {
-        uint32_t tag = (uint32_t)(hash >> 32);
-        uint64_t before;
-        struct twi_cell *cell = NULL;
-        if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-            struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
-            uint32_t free = twi_tag_group_match(group.tags, 0);
-            if (free != 0) /* the key may be new: then the waits for this record and for the index overlap */
-                __builtin_prefetch(twi_tag_group_cell(group.chunk,
-                                                      group.first + twi_tag_group_choose(free, twi_tag_group_tag(tag)),
-                                                      TWI_HOT_SYNCED),
-                                   1);
-            cell = hot_find_adjacent(group, tag, TWI_HOT_SYNCED, key);
+    uint64_t before;
+    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
+        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        uint32_t free = twi_tag_group_match(group.tags, 0);
+        if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
+            vacancy.group = group;
+            vacancy.record = twi_tag_group_choose(free, twi_tag_group_tag(tag));
+            __builtin_prefetch(twi_tag_group_cell(group.chunk, group.first + vacancy.record, TWI_HOT_SYNCED), 1);
         }
-        if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts);
-        self->inserts = cell == NULL;
-        if (cell == NULL) {
-            counted = twi_add_new(family, generation, key, hash, delta, &seen);
-        } else if (hot_is_striped(cell)) {
-            return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
-        } else if (twi_cell_count(cell, delta, &before)) {
-            seen = TWI_HOT_OWN(view)(cell, delta, before);
-            if (view == NULL && hot_is_sampled(engine, self, cell))
-                return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
-            if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
-                return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
-            counted = true;
-        }
+        cell = hot_find_adjacent(group, tag, TWI_HOT_SYNCED, key);
     }
-    if (counted) twi_count_increments(engine, self, 1);
+    if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts, &vacancy);
+    self->inserts = cell == NULL;
+    if (cell == NULL) {
+        struct twi_insert insert = {.arena = &engine->arena,
+                                    .generation = generation,
+                                    .self = self,
+                                    .lookup = twi_lookup_key(hash, key),
+                                    .first_delta = delta,
+                                    .vacancy = vacancy};
+        TWI_RACE_POINT(absent_not_inserted);
+        if (!twi_add_new(&insert, &seen)) goto again;
+    } else if (hot_is_striped(cell)) {
+        return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
+    } else {
+        if (!twi_cell_count(cell, delta, &before)) goto again;
+        seen = TWI_HOT_OWN(view)(cell, delta, before);
+        if (view == NULL && hot_is_sampled(engine, self, cell))
+            return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
+        if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0) return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
+    }
+    twi_count_increments(engine, self, 1);
     twi_section_leave(self);
-    if (twi_unlikely(!counted)) return twi_add_hashed(family, key, delta, view, hash);
     if (view != NULL) *view = seen;
     return TW_OK;
+again:
+    twi_section_leave(self);
+    return twi_add_hashed(family, key, delta, view, hash);
+}
+
+/* Where the fast function cannot go on. Begins again, with the hash. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
+                                                                    int64_t *view, uint64_t hash) {
+    struct twi_thread *self = twi_thread_self;
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    TWI_RACE_POINT(window_found_not_inserted);
+    if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock)))
+        return TWI_HOT_OWN(look_further)(family, key, delta, view, hash, generation);
+    twi_section_leave(self);
+    return twi_add_hashed(family, key, delta, view, hash);
 }
 
 /* For keys that are not short. */
@@ -211,19 +230,19 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
         return twi_add_slow(family, key, delta, view);
     uint64_t hash = TWI_HOT_HASH(engine, key), before;
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* TWI_CLOCK_STALE lies in no window */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; TWI_CLOCK_STALE lies in no window */
     if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
-    if (twi_unlikely(generation->tag_groups.directory == 0)) goto slow;
+    if (twi_unlikely(generation->tag_groups.directory == 0)) goto further;
     struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
     uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
-    if (twi_unlikely(match == 0)) goto slow;
+    if (twi_unlikely(match == 0)) goto further;
     struct twi_cell *cell =
         twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
         /* Another key with that tag, or a striped cell. The callee leaves by twi_section_leave(), so the depth must
          * count. */
-        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto slow;
+        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto further;
         self->depth++;
         return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
     }
@@ -241,6 +260,9 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     twi_section_leave_short(self, outermost);
     if (view != NULL) *view = seen;
     return TW_OK;
+further:
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(look_further)(family, key, delta, view, hash, generation);
 slow:
     twi_section_leave_short(self, outermost);
     return TWI_HOT_OWN(slow_lookup)(family, key, delta, view, hash);
@@ -316,7 +338,7 @@ TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_
         cell = hot_find_matched(&staged->group, staged->match, synced, key);
         if (twi_unlikely(cell == NULL)) cell = hot_find_adjacent(staged->group, tag, synced, key);
     }
-    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false);
+    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false, NULL);
 }
 
 #endif

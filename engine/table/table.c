@@ -103,13 +103,27 @@ static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
     if (!twi_tag_groups_give(insert->arena, insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
 }
 
+/* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
+static struct twi_cell *take_seen(const struct twi_insert *insert, uint64_t *meta) {
+    const struct twi_vacancy *vacancy = &insert->vacancy;
+    if (vacancy->record == TWI_TAG_GROUP_SIZE) return NULL;
+    uint8_t tag = twi_tag_group_tag(insert->lookup.tag);
+    if (!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag)) return NULL;
+    uint32_t index = vacancy->group.first + vacancy->record;
+    *meta = twi_tag_group_meta(index, insert->generation->synced);
+    return twi_tag_group_cell(vacancy->group.chunk, index, insert->generation->synced);
+}
+
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
     bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
-    if (in_group && (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
+    if ((cell = take_seen(insert, &meta)) != NULL) {
+        /* most new keys come here */
+    } else if (in_group &&
+               (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
         /* most keys of a window with a forecast come here */
     } else if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {
@@ -120,6 +134,8 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
         if (cell == NULL) return NULL;
     }
     memcpy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
+    /* always: a record that lost a race still has what its inserter wanted to count */
+    twi_store_relaxed(&cell->local, (uint64_t)insert->first_delta << TWI_COUNT_SHIFT);
     twi_store_relaxed(&cell->end_ms, insert->end_ms);
     if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
     twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* visible with the slot, T6 */
@@ -143,6 +159,14 @@ static bool count_key(struct twi_generation *generation) {
     return false;
 }
 
+/* A record for one more key, both counted. NULL: no memory, or the generation has keys_max keys. */
+static struct twi_cell *reserve(const struct twi_insert *insert) {
+    if (!count_key(insert->generation)) return NULL;
+    struct twi_cell *record = prepare_record(insert);
+    if (record == NULL) (void)twi_sub_relaxed(&insert->generation->keys, 1);
+    return record;
+}
+
 /* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
 static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at, struct twi_cell *record) {
     uint64_t slot = (uint64_t)insert->lookup.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
@@ -151,7 +175,17 @@ static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, u
     TWI_RACE_POINT(claimed_not_published);
     (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
     (void)twi_add_relaxed(&leaf->used, 1);
+    if (insert->lookup.key.size > TWI_KEY_INLINE) (void)twi_add_relaxed(&insert->generation->long_keys, 1);
     return true;
+}
+
+/* Inserts where the caller's look-up ended. False: that is not possible. Then *record, unless NULL, is for another
+ * slot. */
+static bool insert_at_vacancy(const struct twi_insert *insert, struct twi_cell **record) {
+    struct twi_leaf *leaf = insert->vacancy.leaf;
+    if (leaf == NULL || twi_unlikely(leaf_is_filled(leaf))) return false;
+    *record = reserve(insert);
+    return twi_likely(*record != NULL) && twi_likely(claim_slot(insert, leaf, insert->vacancy.at, *record));
 }
 
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
@@ -162,6 +196,10 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
     uint32_t tag = insert->lookup.tag;
     bool may_grow = true;
     enum twi_found answer;
+    if (insert_at_vacancy(insert, &record)) {
+        *cell = record;
+        return TWI_INSERTED;
+    }
     for (;;) {
         uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -186,16 +224,10 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
         }
         if (record == NULL) {
             answer = TWI_NO_ROOM;
-            if (!count_key(generation)) break;
-            record = prepare_record(insert);
-            if (record == NULL) {
-                (void)twi_sub_relaxed(&generation->keys, 1);
-                break;
-            }
+            record = reserve(insert);
+            if (record == NULL) break;
         }
         if (claim_slot(insert, leaf, at, record)) {
-            if (twi_kind_for(insert->lookup.key.size, generation->synced) != 0)
-                (void)twi_add_relaxed(&generation->long_keys, 1);
             *cell = record;
             return TWI_INSERTED;
         }

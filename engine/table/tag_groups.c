@@ -37,17 +37,12 @@ static uint32_t directory_lines(uint32_t chunks) {
 
 /* ---- records ---- */
 
-static uint64_t meta_of(const struct twi_generation *generation, uint32_t index) {
-    return (uint64_t)index << TWI_META_INDEX_SHIFT | (generation->synced ? TWI_META_COLD : 0);
-}
-
 /* A free record of the group, with its tag set. TWI_TAG_GROUP_SIZE: none. */
 static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
     uint32_t free = twi_tag_group_match(tags, 0);
     while (free != 0) {
         uint32_t at = twi_tag_group_choose(free, tag);
-        uint8_t found = 0;
-        if (twi_cas_acqrel(&tags[at], &found, tag)) return at; /* H4, pairs with H5: the record is ours, and clean */
+        if (twi_tag_group_claim(tags, at, tag)) return at;
         free &= ~(1u << at);
     }
     return TWI_TAG_GROUP_SIZE;
@@ -95,7 +90,7 @@ struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generat
             return NULL;
         }
     }
-    *meta = meta_of(generation, index);
+    *meta = twi_tag_group_meta(index, generation->synced);
     return twi_tag_group_cell(group.chunk, index, generation->synced);
 }
 

@@ -93,18 +93,36 @@ TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag
 }
 #endif
 
+/* The same for the groups whose tags share a line, which begins at `tags`: bit 16 * i + j for record j of group i. */
+TWI_INLINE uint64_t twi_tag_line_match(const _Atomic uint8_t *tags, uint8_t tag) {
+    uint64_t match = 0;
+    for (uint32_t group = 0; group < TWI_TAG_GROUPS_PER_LINE; group++)
+        match |= (uint64_t)twi_tag_group_match(tags + group * TWI_TAG_GROUP_SIZE, tag) << group * TWI_TAG_GROUP_SIZE;
+    return match;
+}
+
 /* Chooses which free record to try first: the one at the tag's position, or the next one round the group. Always taking
  * the first would leave a sparse table with all its cells in a few sets of the cache. */
 TWI_INLINE uint32_t twi_tag_group_choose(uint32_t free, uint8_t tag) {
-    uint32_t begin = tag % TWI_TAG_GROUP_SIZE, mask = (1u << TWI_TAG_GROUP_SIZE) - 1;
-    uint32_t turned = (free >> begin | free << (TWI_TAG_GROUP_SIZE - begin)) & mask;
-    return ((uint32_t)__builtin_ctz(turned) + begin) % TWI_TAG_GROUP_SIZE;
+    uint32_t begin = tag % TWI_TAG_GROUP_SIZE, twice = free | free << TWI_TAG_GROUP_SIZE;
+    return ((uint32_t)__builtin_ctz(twice >> begin) + begin) % TWI_TAG_GROUP_SIZE;
 }
 
 /* The record at `index` of a chunk of tag groups: all are of the smallest kind. */
 TWI_INLINE struct twi_cell *twi_tag_group_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
     uint32_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
     return (struct twi_cell *)((unsigned char *)(chunk + 1) + (size_t)lines * TWI_LINE_BYTES);
+}
+
+/* The meta of that record, before it has a key. */
+TWI_INLINE uint64_t twi_tag_group_meta(uint32_t index, bool synced) {
+    return (uint64_t)index << TWI_META_INDEX_SHIFT | (synced ? TWI_META_COLD : 0);
+}
+
+/* Takes a record of the group, which was seen free. False: another thread has taken it. */
+TWI_INLINE bool twi_tag_group_claim(_Atomic uint8_t *tags, uint32_t at, uint8_t tag) {
+    uint8_t found = 0;
+    return twi_cas_acqrel(&tags[at], &found, tag); /* H4, pairs with H5: the record is ours, and clean */
 }
 
 /* The first group of those whose tags share a line with this group's. */

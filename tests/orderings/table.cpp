@@ -14,9 +14,13 @@
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 3b2b2febbcdc
 //   engine/table/record.c:twi_record_take d00a849d59c9
-//   engine/table/table.c:prepare_record c88d7a8aee0c
-//   engine/table/table.c:claim_slot 9101381ecc66
-//   engine/table/table.c:twi_table_insert f549fc68dbd5
+//   engine/fast/add_fast.h:hot_find_by_index 3bef1566a9d7
+//   engine/table/table.c:take_seen 36218cbc2849
+//   engine/table/table.c:reserve f3b1d5c0bb67
+//   engine/table/table.c:insert_at_vacancy 4d938b7c3f6c
+//   engine/table/table.c:prepare_record 58277b1d6316
+//   engine/table/table.c:claim_slot 42130363dae0
+//   engine/table/table.c:twi_table_insert 457bdfd4c709
 //   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
@@ -29,8 +33,9 @@
 //   engine/table/index.c:step_over a41a972cca70
 //   engine/table/index.c:twi_index_leaf 83da1d57e549
 //   engine/table/tag_groups.h:twi_tag_groups_find 66e72afdcbea
-//   engine/table/tag_groups.c:claim f7249b64bb65
-//   engine/table/tag_groups.c:twi_tag_groups_take 37e8deab13e0
+//   engine/table/tag_groups.h:twi_tag_group_claim d5ec60551abc
+//   engine/table/tag_groups.c:claim 0ff83304d415
+//   engine/table/tag_groups.c:twi_tag_groups_take a50b4f3a8bad
 //   engine/table/tag_groups.c:twi_tag_groups_give f79b8349a395
 #include "tests/orderings/model.hpp"
 
@@ -62,6 +67,12 @@ static unsigned tag_of(unsigned slot) {
 }
 
 enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, GROUP = 2 };
+
+// What a look-up has seen free: a slot of a leaf, and a record at home.
+struct vacancy {
+    bool has_slot, has_record;
+    unsigned leaf, at, record;
+};
 
 // One generation, and what its threads do to it.
 struct table {
@@ -207,6 +218,19 @@ struct table {
         unsigned cell = home_find(key);
         return cell != 0 ? cell : index_find(key);
     }
+    // As look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
+    unsigned find_fast(unsigned key, vacancy *seen) {
+        *seen = vacancy();
+        for (unsigned i = 0; with_home && i < GROUP; i++)
+            if (twi_load_relaxed(&tags[i]) == 0) seen->has_record = true, seen->record = i;
+        unsigned cell = home_find(key), stop, bits;
+        if (cell != 0) return cell;
+        rl::atomic<unsigned> *where;
+        seen->leaf = number_of(descend(key, &where, &bits));
+        cell = leaf_find(&leaves[seen->leaf], key, &stop, &seen->at);
+        seen->has_slot = cell == 0 && stop == SLOT_EMPTY;
+        return cell;
+    }
     unsigned publish(unsigned cell) { // twi_cell_publish()
         unsigned meta = twi_load_relaxed(&cells[cell - 1].meta);
         if ((meta & PUBLISHED) == 0) meta = twi_or_acqrel(&cells[cell - 1].meta, (unsigned)PUBLISHED, T13) | PUBLISHED;
@@ -215,8 +239,11 @@ struct table {
 
     // ---- records: table.c, tag_groups.c
 
-    unsigned home_take() {
+    unsigned home_take(const vacancy &seen) {
         if (!with_home) return 0;
+        unsigned char free = 0;
+        if (seen.has_record && twi_cas_acqrel(&tags[seen.record], &free, (unsigned char)7, H4)) // take_seen()
+            return VAR(home_first) + seen.record + 1;
         for (unsigned i = 0; i < GROUP; i++) {
             unsigned char found = 0;
             if (twi_load_relaxed(&tags[i]) == 0 && twi_cas_acqrel(&tags[i], &found, (unsigned char)7, H4))
@@ -250,10 +277,11 @@ struct table {
             add_chunk(line);
         }
     }
-    unsigned prepare_record(unsigned key) {
-        unsigned cell = home_take();
+    unsigned prepare_record(unsigned key, const vacancy &seen) { // its first delta is 1
+        unsigned cell = home_take(seen);
         if (cell == 0) cell = take_record();
         VAR(cells[cell - 1].key) = key;
+        twi_store_relaxed(&cells[cell - 1].local, 1u << COUNT_SHIFT);
         twi_store_relaxed(&cells[cell - 1].meta, (unsigned)SIZE);
         return cell;
     }
@@ -309,9 +337,22 @@ struct table {
 
     // ---- inserting: table.c
 
-    found insert(unsigned key, unsigned *cell) {
+    bool claim_slot(unsigned key, leaf *leaf, unsigned at, unsigned record) {
+        unsigned found = SLOT_EMPTY;
+        if (!twi_cas_acqrel(&leaf->slots[at], &found, slot_of(key, record - 1), T6)) return false;
+        if (with_home && rl::rand(4) == 0) // the race point claimed_not_published
+            for (int i = 0; i < 10; i++) rl::yield(1, $);
+        (void)twi_or_acqrel(&cells[record - 1].meta, (unsigned)PUBLISHED, T9);
+        return true;
+    }
+    // INSERTED: 1 is counted. FOUND: it is not.
+    found insert(unsigned key, const vacancy &seen, unsigned *cell) {
         unsigned record = 0;
         found answer = FOUND;
+        if (seen.has_slot) { // insert_at_vacancy()
+            *cell = record = prepare_record(key, seen);
+            if (claim_slot(key, &leaves[seen.leaf], seen.at, record)) return INSERTED;
+        }
         for (;;) {
             unsigned number = number_of(index_leaf(key)), stop, at;
             leaf *leaf = &leaves[number];
@@ -323,12 +364,8 @@ struct table {
                 answer = FOUND;
                 continue;
             }
-            if (record == 0) record = prepare_record(key);
-            unsigned found = SLOT_EMPTY;
-            if (twi_cas_acqrel(&leaf->slots[at], &found, slot_of(key, record - 1), T6)) {
-                if (with_home && rl::rand(4) == 0) // the race point claimed_not_published
-                    for (int i = 0; i < 10; i++) rl::yield(1, $);
-                (void)twi_or_acqrel(&cells[record - 1].meta, (unsigned)PUBLISHED, T9);
+            if (record == 0) record = prepare_record(key, seen);
+            if (claim_slot(key, leaf, at, record)) {
                 *cell = record;
                 return INSERTED;
             }
@@ -343,6 +380,18 @@ struct table {
     bool add(unsigned cell) {
         unsigned word = twi_add_relaxed(&cells[cell - 1].local, 1u << COUNT_SHIFT);
         return (word & FROZEN) == 0;
+    }
+    // One call: the key is found, or inserted with its first delta. False: it has not counted.
+    bool count(unsigned key, unsigned *cell) {
+        vacancy seen;
+        *cell = find_fast(key, &seen);
+        if (*cell != 0)
+            publish(*cell);
+        else {
+            found answer = insert(key, seen, cell);
+            if (answer != FOUND) return answer == INSERTED;
+        }
+        return add(*cell);
     }
     int freeze(unsigned number) {
         cell *cell = &cells[number];
@@ -424,12 +473,8 @@ template <bool splits, bool with_home> struct inserting : rl::test_suite<inserti
         t.begin(splits, with_home, 2);
     }
     void count(unsigned key) {
-        unsigned cell = t.find(key);
-        if (cell != 0)
-            t.publish(cell);
-        else
-            t.insert(key, &cell);
-        RL_ASSERT(cell != 0 && t.add(cell));
+        unsigned cell;
+        RL_ASSERT(t.count(key, &cell) && cell != 0);
         RL_ASSERT(t.find(key) == cell);
     }
     void thread(unsigned index) {
@@ -468,12 +513,8 @@ struct homes : rl::test_suite<homes, 3> {
     void thread(unsigned index) {
         unsigned keys[3][2] = {{1, 2}, {1, 2}, {2, 1}};
         for (unsigned i = 0; i < 2; i++) {
-            unsigned key = keys[index][i], cell = t.find(key);
-            if (cell != 0)
-                t.publish(cell);
-            else
-                t.insert(key, &cell);
-            RL_ASSERT(t.add(cell));
+            unsigned cell;
+            RL_ASSERT(t.count(keys[index][i], &cell));
         }
         unsigned cell = t.home_find(1);
         RL_ASSERT(cell == 0 || cell == t.index_find(1)); // H1
@@ -497,12 +538,8 @@ struct sealing : rl::test_suite<sealing, 4> {
         t.begin(false, false, 2);
     }
     void count(unsigned key) {
-        unsigned cell = t.find(key);
-        if (cell != 0)
-            t.publish(cell);
-        else if (t.insert(key, &cell) == GONE_SEALED)
-            return;
-        if (t.add(cell)) (void)twi_add_relaxed(&added, 1u);
+        unsigned cell;
+        if (t.count(key, &cell)) (void)twi_add_relaxed(&added, 1u);
     }
     void thread(unsigned index) {
         if (index == 0) {
@@ -546,7 +583,7 @@ struct freezing : rl::test_suite<freezing, 4> {
         t.begin(false, false, 2);
         twi_store_relaxed(&added, 0u);
         unsigned cell;
-        t.insert(1, &cell);
+        t.insert(1, vacancy(), &cell);
     }
     void thread(unsigned index) {
         if (index < 2) {
@@ -563,7 +600,7 @@ struct freezing : rl::test_suite<freezing, 4> {
         }
     }
     void after() {
-        RL_ASSERT(final == (int)twi_load_relaxed(&added) && t.local(0) == final);
+        RL_ASSERT(final == 1 + (int)twi_load_relaxed(&added) && t.local(0) == final);
     }
 };
 

@@ -33,6 +33,7 @@ static bool add_count(void *ctx, const tw_count *count) {
 
 static void run_job(struct errand *errand) {
     struct job *job = (struct job *)errand;
+    (void)twi_thread_here(); /* a thread's first call takes a slower path */
     if (job->walks)
         job->status = tw_each(job->family, START_MS, add_count, &job->sum);
     else if (job->resets)
@@ -108,12 +109,12 @@ static void rig_add(struct rig *rig, uint32_t key, int64_t delta) {
 /* Goal: a window whose hook was called and that was dropped is not opened again by a thread that found it before its
  * insert (P7: one hook, final). Method: the thread stops before its insert; the window ends, its hook is called, and it
  * is dropped. */
-static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void **state) {
-    (void)state;
+static void check_stalled_inserter(const char *point) {
     struct rig rig;
     rig_open(&rig, false);
-    rig_add(&rig, 1, 5);
-    struct job job = {.errand.stop_at = "window_found_not_inserted", .family = rig.family, .key = 2, .delta = 7};
+    rig_add(&rig, 1, 2); /* opens the window */
+    rig_add(&rig, 1, 3); /* finds it: from now on the fast path does */
+    struct job job = {.errand.stop_at = point, .family = rig.family, .key = 2, .delta = 7};
     errand_begin(&job.errand, run_job);
     fake_clock_advance_ms(&rig.clock, TW_SECOND);
     rig_turns(&rig, 5);
@@ -128,6 +129,20 @@ static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void 
     assert_i64_equal(rig.hook_calls, 2);
     assert_i64_equal(rig.hook_sum, 12);
     assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void a_dropped_window_is_not_opened_again_by_a_thread_that_found_it(void **state) {
+    (void)state;
+    check_stalled_inserter("window_found_not_inserted");
+}
+/* The clock was read before: it is the closed slot that tells the thread. */
+static void a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since(void **state) {
+    (void)state;
+    check_stalled_inserter("absent_not_inserted");
+}
+/* The first delta, too, is only in a record that nobody sees. */
+static void a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since(void **state) {
+    (void)state;
+    check_stalled_inserter("record_ready_not_claimed");
 }
 
 /* Goal: a reset that has read a count, and stalls until its window is sealed, has taken nothing of that window, and
@@ -415,10 +430,136 @@ static void records_that_lost_a_race_are_used_again(void **state) {
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
+/* Goal: a key whose inserter stands between its slot and PUBLISHED is there for all: it gets no second counter, and
+ * what it has counted is shown. Method: the inserter stops there; another thread adds to the key by each path. */
+static void a_key_that_is_claimed_and_not_published_is_found(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    rig_add(&rig, 1, 2);
+    rig_add(&rig, 1, 3); /* as above */
+    struct job job = {.errand.stop_at = "claimed_not_published", .family = rig.family, .key = 2, .delta = 7};
+    errand_begin(&job.errand, run_job);
+    int64_t view;
+    assert_status(tw_add(rig.family, fake_key(&job.key), 5, &view), TW_OK);
+    assert_i64_equal(view, 12);
+    assert_status(tw_add(rig.family, fake_key(&job.key), 1, &view), TW_OK);
+    assert_i64_equal(view, 13);
+    int64_t sum = 0;
+    assert_status(tw_each(rig.family, START_MS, add_count, &sum), TW_OK);
+    assert_i64_equal(sum, 18);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    assert_status(tw_get(rig.family, fake_key(&job.key), &view), TW_OK);
+    assert_i64_equal(view, 13);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
+/* What happens while a thread knows that its key is absent, and where it would stand. */
+static struct meanwhile {
+    tw_family *family;
+    uint32_t key, others; /* other keys, from `key` + 1 on */
+    bool same_key;        /* and then the thread's own */
+} meanwhile;
+
+static void insert_meanwhile(void) {
+    for (uint32_t i = 1; i <= meanwhile.others; i++) {
+        uint32_t other = meanwhile.key + i;
+        assert_status(tw_add(meanwhile.family, fake_key(&other), 1, NULL), TW_OK);
+    }
+    if (meanwhile.same_key) assert_status(tw_add(meanwhile.family, fake_key(&meanwhile.key), 3, NULL), TW_OK);
+}
+
+static bool count_key_of(void *ctx, const tw_count *count) {
+    (void)count;
+    ++*(int64_t *)ctx;
+    return true;
+}
+
+/* Goal: T1. Free places that a look-up has seen are hints: whatever happens before the insert, the key gets one
+ * counter, and each delta counts once. Method: between look-up and insert other keys come, few or so many that the
+ * leaf grows, and in every second case the same key; with tag groups and without. */
+static void check_stale_vacancies(uint64_t keys_expected) {
+    const uint32_t others[] = {0, 1, 3, 17, 700};
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "crowded";
+    options.keys_expected = keys_expected;
+    tw_family *family;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
+    int64_t sum = 0, wanted = 0, keys = 0, keys_wanted = 0, view;
+    for (uint32_t first = UINT32_MAX; wanted < 2; wanted++) /* opens the window, and finds it for the fast path */
+        assert_status(tw_add(family, fake_key(&first), 1, NULL), TW_OK);
+    keys_wanted = 1;
+    for (uint32_t round = 0; round < 200; round++) {
+        meanwhile = (struct meanwhile){family, round * 1000, others[round / 2 % 5], round % 2 != 0};
+        gate = NULL;
+        call_at = insert_meanwhile;
+        stop_at = "absent_not_inserted";
+        assert_status(tw_add(family, fake_key(&meanwhile.key), 5, &view), TW_OK);
+        assert_null(stop_at);
+        assert_i64_equal(view, meanwhile.same_key ? 8 : 5);
+        wanted += 5 + meanwhile.others + (meanwhile.same_key ? 3 : 0);
+        keys_wanted += 1 + meanwhile.others;
+    }
+    assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
+    assert_status(tw_each(family, TW_NOW, count_key_of, &keys), TW_OK);
+    assert_i64_equal(sum, wanted);
+    assert_i64_equal(keys, keys_wanted);
+    struct twi_generation *generation = atomic_load(&family->current);
+    assert_true(
+        twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void places_that_a_look_up_has_seen_free_are_hints(void **state) {
+    (void)state;
+    check_stale_vacancies(0);
+    check_stale_vacancies(500);   /* tag groups that fill up */
+    check_stale_vacancies(50000); /* and some that do not */
+}
+
+/* Goal: a record that lost a race was given a first delta. Who uses it next counts nothing of that. Method: adds lose
+ * races, then calls of other kinds insert as many keys. */
+static void check_delta_of_lost_records(uint64_t keys_expected) {
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "losing";
+    options.keys_expected = keys_expected;
+    tw_family *family;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
+    for (uint32_t first = UINT32_MAX, i = 0; i < 2; i++) /* as above */
+        assert_status(tw_add(family, fake_key(&first), 1, NULL), TW_OK);
+    for (uint32_t key = 0; key < 1000; key++) {
+        lose_a_race(family, key);
+        uint32_t next = 100000 + key;
+        tw_verdict verdict;
+        assert_status(tw_acquire(family, fake_key(&next), 1, 100, &verdict), TW_OK);
+        assert_i64_equal(verdict.remaining, 99);
+    }
+    int64_t sum = 0;
+    assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
+    assert_i64_equal(sum, 2 + 2000 + 1000);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void a_record_that_lost_a_race_forgets_its_first_delta(void **state) {
+    (void)state;
+    check_delta_of_lost_records(0);
+    check_delta_of_lost_records(1000); /* tag groups, so full that records are used again */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
         cmocka_unit_test(a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it),
+        cmocka_unit_test(a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since),
+        cmocka_unit_test(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since),
+        cmocka_unit_test(a_key_that_is_claimed_and_not_published_is_found),
+        cmocka_unit_test(places_that_a_look_up_has_seen_free_are_hints),
+        cmocka_unit_test(a_record_that_lost_a_race_forgets_its_first_delta),
         cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),

@@ -35,7 +35,7 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
     assert_null(twi_table_close_probe(&rig.engine->arena, generation, &call.lookup));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.lookup, 0, NULL};
+    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.lookup, 0, NULL, 0, TWI_NO_VACANCY};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
     assert_null(twi_table_find(&rig.engine->arena, generation, &call.lookup));
@@ -61,7 +61,7 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
     (void)twi_leaf_grow(arena, generation, twi_index_leaf(arena, generation, call.lookup.tag));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {arena, generation, call.self, call.lookup, 0, NULL};
+    struct twi_insert insert = {arena, generation, call.self, call.lookup, 0, NULL, 0, TWI_NO_VACANCY};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
     assert_null(twi_table_find(arena, generation, &call.lookup));

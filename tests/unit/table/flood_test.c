@@ -155,7 +155,7 @@ static struct cost cost_of(const struct keys *keys, twi_hash_fn *hash, const str
         for (size_t i = 0; i < keys->count; i++) {
             tw_key key = tw_bytes(keys->bytes[i], keys->sizes[i]);
             struct twi_lookup_key wanted = twi_lookup_key(hash(secret, key.data, key.size), key);
-            struct twi_insert insert = {&arena, generation, self, wanted, 0, NULL};
+            struct twi_insert insert = {&arena, generation, self, wanted, 0, NULL, 0, TWI_NO_VACANCY};
             struct twi_cell *cell;
             enum twi_found found = pass == 0 ? twi_table_insert(&insert, always, NULL, &cell) : TWI_INSERTED;
             assert_int_equal(found, TWI_INSERTED); /* all keys are different, and there is room */

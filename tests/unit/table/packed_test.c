@@ -75,7 +75,8 @@ static int64_t base_of(const struct pack *pack, uint32_t number) {
 
 static void put(struct pack *pack, tw_key key, int64_t local, int64_t base) {
     uint64_t before, hash = twi_hash_sip(&pack->secret, key.data, key.size);
-    struct twi_insert insert = {&pack->arena, pack->generation, pack->self, twi_lookup_key(hash, key), 0, NULL};
+    struct twi_insert insert = {&pack->arena,  pack->generation, pack->self, twi_lookup_key(hash, key), 0, NULL, 0,
+                                TWI_NO_VACANCY};
     struct twi_cell *cell;
     assert_int_equal(twi_table_insert(&insert, always, NULL, &cell), TWI_INSERTED);
     assert_int_equal(twi_cell_add_careful(cell, local, &before), TWI_ADDED);

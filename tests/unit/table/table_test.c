@@ -49,7 +49,8 @@ static uint32_t mixed(uint32_t number) {
 }
 
 static enum twi_found put(struct table *table, uint32_t number, uint32_t tag, struct twi_cell **cell) {
-    struct twi_insert insert = {&table->arena, table->generation, table->self, wanted_of(&number, tag), 0, NULL};
+    struct twi_insert insert = {&table->arena, table->generation, table->self, wanted_of(&number, tag), 0, NULL, 0,
+                                TWI_NO_VACANCY};
     return twi_table_insert(&insert, always, NULL, cell);
 }
 static struct twi_cell *look(struct table *table, uint32_t number, uint32_t tag) {
@@ -309,7 +310,8 @@ static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
             assert_int_equal(cell != NULL, i < filled);
         }
         for (uint32_t i = filled; i < filled + 50; i++) {
-            struct twi_insert insert = {&table.arena, table.generation, table.self, wanted_of(&i, mixed(i)), 0, NULL};
+            struct twi_insert insert = {
+                &table.arena, table.generation, table.self, wanted_of(&i, mixed(i)), 0, NULL, 0, TWI_NO_VACANCY};
             enum twi_found found = twi_table_insert(&insert, never, NULL, &cell);
             assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
             found = put(&table, i, mixed(i), &cell); /* even for one whose clock has not moved */
@@ -380,7 +382,7 @@ static void *insert_range(void *ctx) {
     mine.self = twi_thread_here();
     for (uint32_t i = inserter->from; i != inserter->to; i += inserter->step) {
         struct twi_insert insert = {
-            &inserter->table->arena, mine.generation, mine.self, wanted_of(&i, mixed(i)), 0, NULL};
+            &inserter->table->arena, mine.generation, mine.self, wanted_of(&i, mixed(i)), 0, NULL, 0, TWI_NO_VACANCY};
         struct twi_cell *cell = NULL;
         uint64_t before;
         twi_section_enter(mine.self);

@@ -56,7 +56,8 @@ static struct twi_lookup_key wanted_of(const struct field *field, tw_key key) {
 static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t number, struct twi_cell **cell) {
     unsigned char bytes[128];
     tw_key key = key_of(number, bytes);
-    struct twi_insert insert = {&field->arena, field->generation, self, wanted_of(field, key), 0, NULL};
+    struct twi_insert insert = {&field->arena, field->generation, self, wanted_of(field, key), 0, NULL, 0,
+                                TWI_NO_VACANCY};
     return twi_table_insert(&insert, always, NULL, cell);
 }
 

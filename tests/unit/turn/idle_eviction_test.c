@@ -520,7 +520,8 @@ static void a_late_inserter_gives_no_key_two_places(void **state) {
     /* the same had it stalled after its last look at the era, right before its insert */
     struct twi_cell *cell = NULL;
     struct twi_inherited nothing = {0};
-    struct twi_insert insert = {&rig.engine->arena, twi_window_find(family, 0), call.self, call.lookup, 0, &nothing};
+    struct twi_insert insert = {&rig.engine->arena, twi_window_find(family, 0), call.self, call.lookup, 0, &nothing, 0,
+                                TWI_NO_VACANCY};
     assert_non_null(insert.generation);
     enum twi_found found = twi_table_insert(&insert, era_has_moved, NULL, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
