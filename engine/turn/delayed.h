@@ -2,7 +2,8 @@
  *
  *   returned with a wait ─▶ here, once per counter ─▶ the wait is over: owed again (dirty.c)
  * While a counter waits here, it keeps what is counted on it. The collector skips it and leaves its DIRTY set, so
- * adders do not mark it again. So a refused key costs one attempt per wait, however often it is counted on.
+ * adders do not mark it again. So a refused key costs one attempt per wait, however often it is counted on, and the
+ * batches with it that are under way when the refusal comes.
  * Always true: a counter is here at most once, and its generation's `outstanding` counts it until it leaves. */
 #ifndef TWI_TURN_DELAYED_H
 #define TWI_TURN_DELAYED_H

@@ -449,6 +449,7 @@ static bool item_add(struct run *run, const struct model_word *word, struct spot
     if (error) {
         fail(run, 'e');
         see(run->model, MODEL_ITEM_FAILED);
+        if (run->model->on_refusal != NULL) run->model->on_refusal(spot->name);
         say(&run->items, "-%s\r\n", error);
         return false;
     }

@@ -122,6 +122,7 @@ struct redis_model {
     uint64_t applications; /* batches applied, without empty ones */
     /* NULL, or a function that answers some commands first; for all others it returns false and does nothing. */
     bool (*beside)(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
+    void (*on_refusal)(const char *name); /* NULL, or is told of each item that is refused */
 };
 
 void redis_model_init(struct redis_model *model);
