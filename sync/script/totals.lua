@@ -36,12 +36,19 @@ local function refuse(why)
   return say('BAD', string.sub(why, 1, 70))
 end
 
+-- A score as digits. Redis from 7.2 writes 5e+15 for a number whose last digits are zeros, from 2^52 on.
+local function digits_of(score)
+  if not string.find(score, 'e+', 1, true) then return score end
+  return string.format('%.0f', tonumber(score))
+end
+
 -- The text of a list of names and totals; and how many of them it has looked at. Strings are joined once, at the end:
 -- each that Lua makes costs as much as all else.
 local function page_of(list)
   local out, bytes, used, sizes = {}, 0, 0, {}
   for i = 1, #list, 2 do
     local name, total = list[i], list[i + 1]
+    if what == 'top' then total = digits_of(total) end
     if bytes > PAGE_BYTES then return table.concat(out), (i - 1) / 2 end
     local of_name, of_total = #name, #total
     if of_name <= NAME_BYTES and of_total <= TOTAL_BYTES then
@@ -76,4 +83,4 @@ end
 
 local rank, why = ask('ZREVRANK', key, ARGV[5])
 if why then return refuse(why) end
-return say('OK', rank and tostring(rank) or '-1', rank and redis.call('ZSCORE', key, ARGV[5]) or '0')
+return say('OK', rank and tostring(rank) or '-1', rank and digits_of(redis.call('ZSCORE', key, ARGV[5])) or '0')

@@ -147,6 +147,27 @@ static void a_ranking_has_the_order_of_redis(void **state) {
     assert_string_equal(redis_server_ask(&server, "ZCARD", "ranks", NULL), "7");
 }
 
+/* Goal: a ranking is read from Redis 7.2 and later, too, which write some scores as 5e+15. Method: the script, with a
+ * `redis` before it that replies so. */
+static void scores_with_an_exponent_are_read(void **state) {
+    (void)state;
+    static const char later[] =
+        "local real = redis\n"
+        "local redis = {pcall = function(command, ...)\n"
+        "  if command == 'ZREVRANGE' then return {'a', '5e+15', 'b', '12', 'c', '-4.6e+15', 'd', '1e+300'} end\n"
+        "  if command == 'ZREVRANK' then return 0 end\n"
+        "  return real.pcall(command, ...)\n"
+        "end, call = function() return '4.6e+15' end}\n";
+    static char script[sizeof later + 16384];
+    size_t size = sizeof later - 1;
+    memcpy(script, later, size);
+    test_read_source("sync/script/totals.lua", script + size, sizeof script - size);
+    assert_string_equal(redis_server_ask(&server, "EVAL", script, "1", "k", "0", "7", "0", "top", "0", "10", NULL),
+                        "7\nOK\n-1\n1:a16:50000000000000001:b2:121:c17:-4600000000000000");
+    assert_string_equal(redis_server_ask(&server, "EVAL", script, "1", "k", "0", "7", "0", "rank", "a", NULL),
+                        "7\nOK\n0\n4600000000000000");
+}
+
 /* Goal: windows that this process does not hold, and windows to come, can be asked for. */
 static void any_window_can_be_asked_for(void **state) {
     (void)state;
@@ -478,6 +499,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_fields_of_a_subject_are_shown_sorted, begin, end),
         cmocka_unit_test_setup_teardown(what_is_no_count_is_left_out, begin, end),
         cmocka_unit_test_setup_teardown(a_ranking_has_the_order_of_redis, begin, end),
+        cmocka_unit_test_setup_teardown(scores_with_an_exponent_are_read, begin, end),
         cmocka_unit_test_setup_teardown(any_window_can_be_asked_for, begin, end),
         cmocka_unit_test_setup_teardown(each_field_of_a_large_hash_is_shown_once, begin, end),
         cmocka_unit_test_setup_teardown(a_ranking_of_long_members_is_shown_whole, begin, end),
