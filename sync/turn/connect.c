@@ -173,6 +173,8 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
     info_value(info, "master_replid", connection->server.history, sizeof connection->server.history);
     connection->server.has_other_keys = has_other_keys(connection, info);
+    /* A replica has the history of its master. Once it leads it has its own, and may lack what its master had. */
+    if (twi_reply_info_role(info) == TWI_ROLE_REPLICA) connection->server.history[0] = '\0';
     info_value(info, "aof_enabled", value, sizeof value);
     connection->server.has_aof = strcmp(value, "1") == 0;
     /* CONFIG is sent once, and only where it matters: many users may not send it. */
