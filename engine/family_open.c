@@ -224,14 +224,6 @@ static tw_status check_closing(const tw_engine *engine, const tw_family_options 
                               "closed_by: in a Redis Cluster, TW_CLOSED_BY_ONE needs a redis_key with {%%t}");
 }
 
-/* Sketches go to one store (sync/message/distinct.h). */
-static tw_status check_distinct(const tw_engine *engine, const tw_family_options *options) {
-    bool by_slot = engine->life.has_redis && engine->peers.stores != NULL;
-    if (!by_slot || options->kind != TW_KIND_DISTINCT) return TW_OK;
-    return twi_options_refuse(options->error_text, options->error_size,
-                              "kind: distinct counts in a Redis Cluster are not merged yet");
-}
-
 static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
     struct tw_family *family = twi_roster_find(engine, options->name);
     if (family != NULL) {
@@ -252,7 +244,6 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
                                               options->error_text, options->error_size);
     if (status == TW_OK) status = check_collisions(engine, options, &template);
     if (status == TW_OK) status = check_closing(engine, options, &template);
-    if (status == TW_OK) status = check_distinct(engine, options);
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
     if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);

@@ -120,8 +120,9 @@ struct twi_merged {
 };
 /* Redis has the item's registers. False: `bytes` are no registers; the item is settled all the same. */
 bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged);
-/* Redis may lack registers that it had: all keys of distinct counts are sent again. Merging twice does no harm. */
-void twi_port_distinct_again(tw_engine *engine);
+/* That store may lack registers that it had: all its keys of distinct counts are sent again, after the walk that
+ * twi_port_restore_some() makes. Merging twice does no harm. */
+void twi_port_distinct_again(tw_engine *engine, uint32_t store);
 
 /* ---- several stores: where names have hash tags, a store is what lies in one key slot ---- */
 
@@ -137,8 +138,8 @@ bool twi_port_assign(struct twi_item *item, char *name, size_t *size);
 
 /* ---- a store that forgets, or comes back ---- */
 
-/* Redis lost acknowledged writes: totals that fall are expected. */
-void twi_port_forgotten(tw_engine *engine);
+/* That store lost acknowledged writes: totals that fall are expected. */
+void twi_port_forgotten(tw_engine *engine, uint32_t store);
 /* That store has lost everything that it ever acknowledged to this engine. All that its live counters contributed is
  * owed again, once, except what was given up. None of its items may be in a batch. Returns the units that no counter
  * holds any more, though their windows were live in Redis. Then the caller calls twi_port_restore_some() in each turn

@@ -29,6 +29,7 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
     struct twi_cold *cold = twi_generation_cold(item->generation, cell, meta);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     if (item->units != 0) twi_restore_note_returned(item, true);
+    if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&cell->asked, 1);
     item->family->engine->collector.items_out -= item->delta != 0;
     if ((meta & TWI_META_PARKED) != 0) { /* it was counted on, and so collected twice: it stands in the list already */
         item->generation->turn.outstanding--;

@@ -65,7 +65,8 @@ static void list_distinct(void *ctx, struct twi_generation *generation) {
         list_generation(engine, generation);
 }
 
-void twi_port_distinct_again(tw_engine *engine) {
+void twi_port_distinct_again(tw_engine *engine, uint32_t store) {
+    twi_restore_store_at(engine->restore->stores, store)->distinct_again = true;
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next)) {
         if (!family->kind.is_distinct || !family->kind.synced) continue;
@@ -74,9 +75,9 @@ void twi_port_distinct_again(tw_engine *engine) {
     }
 }
 
-void twi_port_forgotten(tw_engine *engine) {
+void twi_port_forgotten(tw_engine *engine, uint32_t store) {
     engine->collector.forgot_mono_ms = engine->turn.mono_ms;
-    twi_port_distinct_again(engine);
+    twi_port_distinct_again(engine, store);
 }
 
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
@@ -88,7 +89,7 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     if (store->begun++ == 0 && !store->was_back) store->away = 0;
     if (store->lacked < store->untold) store->lacked = store->untold;
     store->untold = 0;
-    twi_port_forgotten(engine);
+    twi_port_forgotten(engine, index);
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         if (family->kind.synced) twi_window_visit(family, begin_generation, &begin);
@@ -111,6 +112,9 @@ static enum twi_restore_walk walk_of(tw_engine *engine, uint32_t store) {
  * comes later. */
 static bool owe_again(const struct walk *walk, struct twi_cell *cell, uint64_t meta) {
     if ((meta & TWI_META_OVERFLOW) != 0) return true;
+    uint32_t store = twi_restore_store_of(walk->engine, walk->generation, cell);
+    if (store == TWI_STORE_NONE || !twi_restore_store_at(walk->engine->restore->stores, store)->distinct_again)
+        return true;
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - twi_load_relaxed(&cold->acked));
     twi_store_relaxed(&cold->acked, 0);
@@ -198,8 +202,10 @@ static bool restore_generation(tw_engine *engine, struct twi_generation *generat
 }
 
 static void end_walk(struct twi_restore_stores *stores) {
-    for (uint32_t i = 0; i < twi_restore_store_count(stores); i++)
+    for (uint32_t i = 0; i < twi_restore_store_count(stores); i++) {
         twi_restore_store_at(stores, i)->walk = TWI_WALK_PASSES;
+        twi_restore_store_at(stores, i)->distinct_again = false;
+    }
 }
 
 bool twi_port_restore_some(tw_engine *engine) {
@@ -318,7 +324,7 @@ bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     struct twi_restore_store *store = twi_restore_store_at(restore->stores, index);
     bool was_left = store->begun != 0;
     keep_all_adrift(engine, index);
-    twi_port_distinct_again(engine);
+    twi_port_distinct_again(engine, index);
     *uncertain = store->lacked + (was_left ? store->away + store->twice : 0);
     store->lacked = store->untold; /* by the store that is left now */
     store->was_back = true;

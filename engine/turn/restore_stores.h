@@ -21,7 +21,8 @@ enum twi_restore_walk {
 
 struct twi_restore_store {
     enum twi_restore_walk walk;
-    bool was_back; /* a store that was left has come back before */
+    bool was_back;       /* a store that was left has come back before */
+    bool distinct_again; /* the walk: its counters of distinct elements owe all their registers again */
     /* The next five count from the last time that a known store was left or came back. */
     uint32_t begun;  /* restorations */
     uint64_t untold; /* units of counters that are, or will be, UNTOLD; an upper bound */

@@ -17,6 +17,7 @@
 #define KEYS_MAX 64u          /* in one message: some 3 ms of Redis's one thread */
 #define BYTES_MAX (96u << 10) /* of registers in one message: eight dense keys are more */
 #define REFUSED_MS 1000       /* after a refusal: an earlier retry is pointless */
+#define AGAIN_MS 1000         /* between two walks over all keys: slots may move one after the other */
 
 static struct twi_distinct_sent *free_slot(struct twi_distinct_sender *sender) {
     uint32_t i = 0;
@@ -30,12 +31,12 @@ static const char *wish_of(const struct twi_item *item) {
     return (item->flags & TWI_ITEM_SEALED) != 0 ? "c" : (item->flags & TWI_ITEM_ASKED) != 0 ? "r" : "";
 }
 
-/* Puts the first items that wait. Returns how many. */
-static uint32_t put_items(const struct twi_store *store, const struct twi_waiting *waiting, struct twi_bytes *keys,
-                          struct twi_bytes *arguments) {
+/* Puts the first items that wait, `most` at most. Returns how many. */
+static uint32_t put_items(const struct twi_store *store, const struct twi_waiting *waiting, uint32_t most,
+                          struct twi_bytes *keys, struct twi_bytes *arguments) {
     int64_t offset_ms = store->connection->clock.offset_ms;
     uint32_t count = 0;
-    for (; count < KEYS_MAX && waiting->at + count < waiting->end && arguments->size < BYTES_MAX; count++) {
+    for (; count < most && arguments->size < BYTES_MAX; count++) {
         const struct twi_item *item = &waiting->items[waiting->at + count];
         char name[TWI_OWN_NAME_MAX];
         unsigned char bytes[TWI_DISTINCT_BYTES_MAX];
@@ -50,15 +51,13 @@ static uint32_t put_items(const struct twi_store *store, const struct twi_waitin
 
 static twi_message_done answered;
 
-/* False: nothing was sent: no store takes it, or there is no memory. */
-static bool send_some(struct twi_sync *sync, int64_t now_ms) {
+/* Sends some of the first `most` items, which are the store's. False: no memory. */
+static bool send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
     static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     struct twi_waiting *waiting = &sender->waiting;
-    struct twi_store *store = sync->stores[0];
-    if (!twi_message_may_send(sync, store, TWI_SENDER_DISTINCT)) return false;
     struct twi_bytes keys = {0}, arguments = {0}, words = {0};
-    uint32_t count = put_items(store, waiting, &keys, &arguments);
+    uint32_t count = put_items(store, waiting, most, &keys, &arguments);
     struct twi_item *items = malloc(count * sizeof *items);
     if (items) memcpy(items, waiting->items + waiting->at, count * sizeof *items);
     twi_wire_put_u64(&words, 1 + 2 * (uint64_t)count);
@@ -80,14 +79,41 @@ static bool send_some(struct twi_sync *sync, int64_t now_ms) {
         free(items);
         return false;
     }
-    *slot = (struct twi_distinct_sent){items, count, true};
+    *slot = (struct twi_distinct_sent){store, items, count, true};
     sender->count++;
     waiting->at += count;
     return true;
 }
 
+static bool may_send(const struct twi_distinct_sender *sender) {
+    return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
+}
+
+/* Where there are several stores, items whose store takes no messages now go back. What they owe is parked with their
+ * store when it is collected, so that it holds up no other. */
+static void return_away(struct twi_sync *sync) {
+    struct twi_waiting *waiting = &sync->senders.distinct.waiting;
+    uint32_t end = waiting->end;
+    waiting->end = waiting->at;
+    for (uint32_t i = waiting->at; i < end; i++) {
+        struct twi_item item = waiting->items[i];
+        if (twi_message_store_takes(sync, sync->stores[item.store]))
+            waiting->items[waiting->end++] = item;
+        else
+            twi_waiting_return(sync, waiting, &item, 1, 0);
+    }
+}
+
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
-    while (twi_distinct_waits(&sync->senders.distinct) && send_some(sync, now_ms)) continue;
+    struct twi_distinct_sender *sender = &sync->senders.distinct;
+    sender->waiting.is_held = false;
+    while (may_send(sender)) {
+        struct twi_store *store;
+        uint32_t count = twi_waiting_choose(sync, &sender->waiting, TWI_SENDER_DISTINCT, KEYS_MAX, &store);
+        sender->waiting.is_held = count == 0;
+        if (count != 0 && !send_some(sync, store, count, now_ms)) break; /* the next turn tries again */
+    }
+    if (sync->by_slot) return_away(sync);
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -104,8 +130,8 @@ static void note_late(struct twi_sync *sync, const struct twi_item *item) {
 }
 
 /* The key of a refused item waits by itself. False: the reply is not one of the script's. */
-static bool settle(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node, int64_t now_ms) {
-    struct twi_store *store = sync->stores[0];
+static bool settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                   const struct twi_node *node, int64_t now_ms) {
     struct twi_merged merged = {0};
     bool is_refused = node->type == TWI_NODE_ERROR;
     if (is_refused && item->delta != 0) {
@@ -128,18 +154,22 @@ static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node
 }
 
 /* Another marker: the store was wiped, or is another one. An empty batch becomes due, whose reply shows it. */
-static void look_at_marker(struct twi_sync *sync, const struct twi_node *marker, int64_t now_ms) {
-    struct twi_store *store = sync->stores[0];
+static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const struct twi_node *marker,
+                           int64_t now_ms) {
     if (!store->ledger.marker_known || twi_node_is(marker, store->ledger.marker)) return;
     twi_awake_wake(sync, store);
     store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
 }
 
-static bool take_answer(struct twi_sync *sync, const struct twi_distinct_sent *sent, const struct twi_node *nodes,
-                        int64_t now_ms) {
+static bool take_answer(struct twi_sync *sync, const struct twi_connection *connection,
+                        const struct twi_distinct_sent *sent, const struct twi_node *nodes, int64_t now_ms) {
+    struct twi_store *store = sent->store;
     bool well = true;
-    look_at_marker(sync, &nodes[1], now_ms);
-    for (uint32_t i = 0; i < sent->count; i++) well = settle(sync, &sent->items[i], &nodes[i + 2], now_ms) && well;
+    look_at_marker(sync, store, &nodes[1], now_ms);
+    for (uint32_t i = 0; i < sent->count; i++)
+        well = settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms) && well;
+    store->belief.merged.is_there = true;
+    memcpy(store->belief.merged.history, connection->server.history, sizeof store->belief.merged.history);
     sync->senders.distinct.waiting.answered += sent->count;
     sync->senders.distinct.is_refusal_logged = false;
     return well;
@@ -167,7 +197,7 @@ static bool answered(struct twi_sync *sync, struct twi_connection *connection, v
     sync->senders.distinct.count--;
     bool is_answer = outcome == TWI_MESSAGE_ANSWERED, well = !is_answer || is_whole(&sent, nodes, count);
     if (is_answer && well) {
-        well = take_answer(sync, &sent, nodes, now_ms);
+        well = take_answer(sync, connection, &sent, nodes, now_ms);
     } else {
         bool is_refused = !is_answer && count != 0;
         if (is_refused) take_error(sync, connection, outcome, nodes);
@@ -179,15 +209,41 @@ static bool answered(struct twi_sync *sync, struct twi_connection *connection, v
 
 /* ---- what Redis may have lost ------------------------------------------------------------------------------------ */
 
-/* Another history, or one that is not known: a server that was restarted or promoted, or another one. It may lack what
- * was answered on the connection before. */
-void twi_distinct_greeted(struct twi_sync *sync, const struct twi_connection *connection) {
+/* Another history than that of the server that answered, or one that is not known: a server that was restarted or
+ * promoted, or another one. It may lack what was answered. */
+void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store) {
+    struct twi_store_merged *merged = &store->belief.merged;
+    const char *history = store->connection->server.history;
+    if (!merged->is_there || (history[0] != '\0' && strcmp(history, merged->history) == 0)) return;
+    merged->is_there = false;
+    merged->is_suspect = sync->senders.distinct.has_suspects = true;
+}
+
+static bool may_restate(const struct twi_sync *sync, int64_t now_ms) {
+    return now_ms >= sync->senders.distinct.again_ms || twi_ticket_waits(&sync->tickets);
+}
+
+void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms) {
     struct twi_distinct_sender *sender = &sync->senders.distinct;
-    const char *history = connection->server.history;
-    sender->is_late_logged = false;
-    if (history[0] != '\0' && strcmp(history, sender->history) == 0) return;
-    memcpy(sender->history, history, sizeof sender->history);
-    twi_port_distinct_again(sync->engine);
+    if (!sender->has_suspects || !may_restate(sync, now_ms)) return;
+    for (uint32_t i = 0; i < sync->store_count; i++) {
+        struct twi_store *store = sync->stores[i];
+        if (store->belief.merged.is_suspect) twi_port_distinct_again(sync->engine, store->index);
+        store->belief.merged.is_suspect = false;
+    }
+    sender->has_suspects = false;
+    sender->again_ms = now_ms + AGAIN_MS;
+}
+
+int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms) {
+    const struct twi_distinct_sender *sender = &sync->senders.distinct;
+    if (may_send(sender)) return now_ms;
+    if (!sender->has_suspects) return INT64_MAX;
+    return may_restate(sync, now_ms) ? now_ms : sender->again_ms;
+}
+
+void twi_distinct_greeted(struct twi_sync *sync) {
+    sync->senders.distinct.is_late_logged = false;
 }
 
 void twi_distinct_dropped(struct twi_sync *sync) {
@@ -195,6 +251,6 @@ void twi_distinct_dropped(struct twi_sync *sync) {
 }
 
 void twi_distinct_free(struct twi_distinct_sender *sender) {
-    for (uint32_t i = 0; i < TWI_DISTINCT_MAX; i++) free(sender->sent[i].items);
+    for (uint32_t i = 0; i < TWI_DISTINCT_SENT_MAX; i++) free(sender->sent[i].items);
     free(sender->waiting.items);
 }

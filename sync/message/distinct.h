@@ -4,26 +4,29 @@
  *   collected ─▶ waiting ─▶ in a message under way ─▶ merged
  *                   └──────────────┴── back to their counters (waiting.h), and sent again
  * A merge takes the maximum of each register, so to send a message twice changes nothing. There is no ledger, and no
- * batch. If Redis may have lost a merge that it answered, all keys are sent again: at a greeting by a server with
- * another history, and when batches find that Redis has forgotten something (twi_port_forgotten()).
- * Always true: registers are read when a message is made. Each item is settled or returned, once. There is one store
- * (family_open.c). */
+ * batch. A message has keys of one store, and goes to that. A redirect says that nothing was done: the keys go back,
+ * and their counters are parked until the store takes messages again (collect.c).
+ * If a store may have lost a merge that it answered, all its keys are sent again: when it is met at a server with
+ * another history than the one that answered, and when batches find that it has forgotten something
+ * (twi_port_forgotten()).
+ * Always true: registers are read when a message is made. Each item is settled or returned, once. */
 #ifndef TWI_SYNC_MESSAGE_DISTINCT_H
 #define TWI_SYNC_MESSAGE_DISTINCT_H
 
 #include "sync/message/waiting.h"
 
-struct twi_connection;
+struct twi_store;
 struct twi_sync;
 
-/* True: keys wait, and there is room for a message. */
-static inline bool twi_distinct_waits(const struct twi_distinct_sender *sender) {
-    return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_MAX;
-}
-
+/* When there is something to do for it. INT64_MAX: a reply, or a store, has to come first. */
+int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms);
+/* The store was brought to a connection that is up. */
+void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);
+/* Before counters are collected: keys of stores that may have lost something are owed again. */
+void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms);
-void twi_distinct_greeted(struct twi_sync *sync, const struct twi_connection *connection);
-void twi_distinct_dropped(struct twi_sync *sync); /* the connection has ended: waiting items go back */
+void twi_distinct_greeted(struct twi_sync *sync);
+void twi_distinct_dropped(struct twi_sync *sync); /* a connection has ended: waiting items go back */
 void twi_distinct_free(struct twi_distinct_sender *sender);
 
 #endif

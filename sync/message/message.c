@@ -15,6 +15,11 @@ static bool is_known(const struct twi_sync *sync, const struct twi_store *store)
     return !sync->by_slot || (store->belief.is_open && store->belief.doubt_since_ms == 0);
 }
 
+bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store) {
+    const struct twi_connection *connection = store->connection;
+    return connection && twi_connection_takes(connection) && !store->route.is_waiting && is_known(sync, store);
+}
+
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender) {
     if (!store) store = sync->stores[0];
     static const uint32_t quotas[TWI_SENDERS] = {[TWI_SENDER_LEASES] = TWI_LEASES_MAX,
@@ -22,9 +27,8 @@ bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *s
                                                  [TWI_SENDER_CLOSING] = TWI_CLOSING_SENT_MAX,
                                                  [TWI_SENDER_PRESENCE] = TWI_PRESENCE_MAX,
                                                  [TWI_SENDER_DISTINCT] = TWI_DISTINCT_MAX};
-    const struct twi_connection *connection = store->connection;
-    return connection && twi_connection_takes(connection) && !store->route.is_waiting && is_known(sync, store) &&
-           connection->messages.of[sender] < quotas[sender] && !store->rewind && store->merge == TW_MERGE_SCRIPT;
+    return twi_message_store_takes(sync, store) && store->connection->messages.of[sender] < quotas[sender] &&
+           !store->rewind && store->merge == TW_MERGE_SCRIPT;
 }
 
 /* If memory fails here, the turn ends the connection, and that calls `done`. */

@@ -34,6 +34,9 @@ struct twi_message {
     void *ctx;
 };
 
+/* False: the store takes no message, whoever sends it: its server is away, its slot moves, or it is not known whether
+ * it remembers us. */
+bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
 /* `store` NULL: the first one. */
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);
 /* False: not sent (no connection, no room, no memory, too long), and `done` is not called. */

@@ -9,8 +9,8 @@ struct twi_sync;
 struct twi_connection;
 struct twi_store;
 
-/* The senders, and how many messages each may have under way. A message takes Redis some 20 microseconds, a statement
- * of gauges, or a merge of distinct counts, some 3 ms. */
+/* The senders, and how many messages each may have under way on one connection. A message takes Redis some 20
+ * microseconds, a statement of gauges, or a merge of distinct counts, some 3 ms. */
 enum twi_sender {
     TWI_SENDER_REGISTRY,
     TWI_SENDER_CLOSING,

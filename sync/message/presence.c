@@ -74,46 +74,12 @@ static struct twi_store *store_of(struct twi_sync *sync, const char *name, size_
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
 }
 
-static struct twi_store *store_of_item(struct twi_sync *sync, struct twi_item *item) {
-    char name[TWI_REDIS_KEY_MAX];
-    if (!sync->by_slot) return sync->stores[0];
-    struct twi_store *store = store_of(sync, name, twi_port_render(item, name));
-    if (store) item->store = store->index;
-    return store;
-}
-
-/* Where there are several stores: puts the items of one store that takes a statement first, in their order. Returns how
- * many; 0: none can be sent now. */
-static uint32_t bring_forward(struct twi_sync *sync, struct twi_store **store) {
-    struct twi_waiting *waiting = &sync->senders.presence.waiting;
-    uint32_t count = 0;
-    *store = NULL;
-    for (uint32_t i = waiting->at; i < waiting->end && count < TWI_PRESENCE_KEYS_MAX; i++) {
-        struct twi_item item = waiting->items[i];
-        struct twi_store *of = store_of_item(sync, &item);
-        if (!of || (*store && of != *store) || !twi_message_may_send(sync, of, TWI_SENDER_PRESENCE)) continue;
-        *store = of;
-        waiting->items[i] = waiting->items[waiting->at + count];
-        waiting->items[waiting->at + count++] = item;
-    }
-    return count;
-}
-
-/* How many of the first items that wait are sent in one statement, and to which store. */
-static uint32_t choose(struct twi_sync *sync, struct twi_store **store) {
-    uint32_t count = twi_waiting_count(&sync->senders.presence.waiting);
-    if (sync->by_slot) return bring_forward(sync, store);
-    *store = sync->stores[0];
-    if (!twi_message_may_send(sync, *store, TWI_SENDER_PRESENCE)) return 0;
-    return count > TWI_PRESENCE_KEYS_MAX ? TWI_PRESENCE_KEYS_MAX : count;
-}
-
 static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
     struct twi_presence *presence = &sync->senders.presence;
     char name[TWI_OWN_NAME_MAX];
     struct twi_bytes words = {0};
     struct twi_store *store;
-    uint32_t count = choose(sync, &store);
+    uint32_t count = twi_waiting_choose(sync, &presence->waiting, TWI_SENDER_PRESENCE, TWI_PRESENCE_KEYS_MAX, &store);
     if (count == 0) return false;
     struct twi_item *items = malloc(count * sizeof *items);
     if (!items) return false; /* later */

@@ -8,6 +8,8 @@
 #include "engine/port/messages.h"
 #include "sync/message/message_queue.h"
 
+struct twi_store;
+
 /* A message about leases that is not answered yet. */
 struct twi_lease_pending {
     struct twi_lease_message message;
@@ -56,15 +58,18 @@ struct twi_presence {
 
 /* A message under way that merges counters of distinct elements. */
 struct twi_distinct_sent {
+    struct twi_store *store;
     struct twi_item *items;
     uint32_t count;
     bool is_under_way;
 };
+#define TWI_DISTINCT_SENT_MAX 8u /* on all connections together */
 struct twi_distinct_sender {
     struct twi_waiting waiting;
-    struct twi_distinct_sent sent[TWI_DISTINCT_MAX];
+    struct twi_distinct_sent sent[TWI_DISTINCT_SENT_MAX];
     uint32_t count;                         /* messages under way */
-    char history[41];                       /* master_replid of the server that has what was answered; "": unknown */
+    bool has_suspects;                      /* stores that may lack what they answered (store.h) */
+    int64_t again_ms;                       /* their keys are not sent again before this time, but for a flush */
     bool is_refusal_logged, is_late_logged; /* a line about a refused message, or about windows that are over, is out */
 };
 

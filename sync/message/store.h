@@ -38,6 +38,13 @@ struct twi_store_look {
     uint64_t serial;    /* of the connection over which the store was last looked at */
 };
 
+/* What the store has of distinct counts (distinct.h). */
+struct twi_store_merged {
+    bool is_there;    /* it has answered a merge ... */
+    char history[41]; /* ... over a connection to the server with this master_replid; "": unknown */
+    bool is_suspect;  /* it may lack what it answered: its keys are to be sent again */
+};
+
 /* What the store is believed to know of this engine. */
 struct twi_store_belief {
     bool is_open;             /* it has the ledger of this instance */
@@ -49,6 +56,7 @@ struct twi_store_belief {
     int64_t entered_ms;       /* when the marker's entry of this engine was last written: by its clock ... */
     int64_t entered_redis_ms; /* ... and by Redis's clock */
     struct twi_store_look look;
+    struct twi_store_merged merged;
 };
 
 struct twi_connection;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sync/message/message.h"
 #include "sync/message/state.h"
 
 bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count) {
@@ -24,6 +25,26 @@ bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items,
     waiting->end += (uint32_t)count;
     waiting->taken += count;
     return true;
+}
+
+/* The items keep their order, but for those that change places with them. */
+uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
+                            uint32_t count_max, struct twi_store **store) {
+    uint32_t count = 0, passed = UINT32_MAX; /* the last store that takes nothing */
+    *store = NULL;
+    for (uint32_t i = waiting->at; i < waiting->end && count < count_max; i++) {
+        struct twi_item item = waiting->items[i];
+        struct twi_store *of = sync->stores[item.store];
+        if (*store ? of != *store : item.store == passed) continue;
+        if (!*store && !twi_message_may_send(sync, of, sender)) {
+            passed = item.store;
+            continue;
+        }
+        *store = of;
+        waiting->items[i] = waiting->items[waiting->at + count];
+        waiting->items[waiting->at + count++] = item;
+    }
+    return count;
 }
 
 void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,

@@ -3,7 +3,9 @@
  *
  *   collected ─▶ waiting ─▶ in a message under way ─▶ answered
  *                   └──────────────┴── the message is refused, or the connection is lost: back to their counters
- * Always true: an item that was taken is answered or returned, once; `answered` counts both. */
+ * Where there are several stores, a message has items of one store, and goes to that.
+ * Always true: an item that was taken is answered or returned, once; `answered` counts both. item->store is where its
+ * key lies. */
 #ifndef TWI_SYNC_MESSAGE_WAITING_H
 #define TWI_SYNC_MESSAGE_WAITING_H
 
@@ -11,6 +13,7 @@
 
 #define TWI_WAITING_MAX 4096u
 
+struct twi_store;
 struct twi_sync;
 
 /* True: a flush still waits for items that were taken before it. */
@@ -30,6 +33,10 @@ static inline bool twi_waiting_may_go(const struct twi_waiting *waiting) {
 
 /* False: no memory, and none was taken. */
 bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count);
+/* Chooses a store that takes a message of that sender now, and brings its items to the front, `count_max` at most.
+ * Returns how many there are. 0: no store with items here takes one. */
+uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
+                            uint32_t count_max, struct twi_store **store);
 /* Items that were taken go back to their counters, which have all of it. A flush ends as refused, or, if the items may
  * be sent at once, begins its round again. */
 void twi_waiting_return(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,

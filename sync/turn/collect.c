@@ -8,6 +8,7 @@
 
 #include "engine/port/items.h"
 #include "sync/message/awake.h"
+#include "sync/message/distinct.h"
 #include "sync/message/waiting.h"
 #include "sync/message/replicas.h"
 #include "sync/message/state.h"
@@ -90,10 +91,38 @@ static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item
     return false;
 }
 
-/* Freezes all staged items into batches of their stores. False: no memory; some went back. */
+/* Items with that flag go behind the others. Returns how many others there are. */
+static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
+    size_t others = 0;
+    for (size_t i = 0; i < count; i++) {
+        if ((items[i].flags & flag) != 0) continue;
+        struct twi_item item = items[i];
+        items[i] = items[others];
+        items[others++] = item;
+    }
+    return others;
+}
+
+/* Items go into messages, not into batches. False: no memory; they went back. */
+static bool set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items, size_t count,
+                      int64_t now_ms) {
+    if (count == 0 || twi_waiting_take(waiting, items, count)) return true;
+    for (size_t i = 0; i < count; i++) twi_port_return(&items[i], 0);
+    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    return false;
+}
+
+/* The store takes what it is given: counters in batches, distinct counts in messages of their own. */
+static bool give(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
+    size_t counters = put_behind(items, count, TWI_ITEM_DISTINCT);
+    bool whole = set_aside(sync, &sync->senders.distinct.waiting, items + counters, count - counters, now_ms);
+    return freeze(sync, store, items, counters, now_ms) && whole;
+}
+
+/* Gives all staged items to their stores. False: no memory; some went back. */
 static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     struct twi_item *items = sync->collecting.items;
-    if (!sync->by_slot) return freeze(sync, sync->stores[0], items, count, now_ms);
+    if (!sync->by_slot) return give(sync, sync->stores[0], items, count, now_ms);
     size_t sorted = twi_stores_sort(sync, count);
     bool whole = sorted == count;
     for (size_t at = 0, end; at < sorted; at = end) {
@@ -101,12 +130,40 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
         for (end = at + 1; end < sorted && items[end].store == store->index;) end++;
         bool is_awake = twi_awake_ask(sync, store);
         if (is_awake && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store))
-            whole = freeze(sync, store, items + at, end - at, now_ms) && whole;
+            whole = give(sync, store, items + at, end - at, now_ms) && whole;
         else
             whole = park(sync, store, items + at, end - at, now_ms) && whole;
     }
     if (!whole) sync->collecting.hold_ms = now_ms + sync->interval_ms;
     return whole;
+}
+
+/* Where there are several stores: which one each gauge is for. False: no memory. */
+static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t count) {
+    char name[TWI_REDIS_KEY_MAX];
+    for (size_t i = 0; sync->by_slot && i < count; i++) {
+        uint32_t slot = twi_key_slot_of(name, twi_port_render(&items[i], name));
+        const struct twi_store *store = sync->by_slot->store_of(sync, slot);
+        if (!store) return false;
+        items[i].store = store->index;
+    }
+    return true;
+}
+
+/* Gauges go into presence statements. They have absolute values, and cannot be parked. False: no memory; all items went
+ * back. */
+static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    struct twi_item *staging = sync->collecting.items;
+    size_t kept = put_behind(staging, *count, TWI_ITEM_GAUGE), gauges = *count - kept;
+    bool is_whole = assign_gauges(sync, staging + kept, gauges);
+    if (is_whole) {
+        *count = kept;
+        is_whole = set_aside(sync, &sync->senders.presence.waiting, staging + kept, gauges, now_ms);
+    }
+    if (is_whole) return true;
+    for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
+    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    return false;
 }
 
 /* Counters whose store takes batches again are owed. A flush then collects once more for that store. */
@@ -118,32 +175,6 @@ static void unpark(struct twi_sync *sync) {
         if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush))
             sync->collecting.begin_again = true;
     }
-}
-
-/* Items with that flag go into messages, not into batches. False: no memory; all items went back. */
-static bool set_aside(struct twi_sync *sync, uint16_t flag, struct twi_waiting *waiting, size_t *count,
-                      int64_t now_ms) {
-    struct twi_item *staging = sync->collecting.items, aside;
-    size_t kept = 0;
-    for (size_t i = 0; i < *count; i++) {
-        if ((staging[i].flags & flag) != 0) continue;
-        aside = staging[kept];
-        staging[kept++] = staging[i];
-        staging[i] = aside;
-    }
-    if (kept == *count || twi_waiting_take(waiting, staging + kept, *count - kept)) {
-        *count = kept;
-        return true;
-    }
-    for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
-    sync->collecting.hold_ms = now_ms + sync->interval_ms;
-    return false;
-}
-
-/* Gauges go into presence statements, distinct counts into messages of their own. */
-static bool set_all_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
-    return set_aside(sync, TWI_ITEM_GAUGE, &sync->senders.presence.waiting, count, now_ms) &&
-           set_aside(sync, TWI_ITEM_DISTINCT, &sync->senders.distinct.waiting, count, now_ms);
 }
 
 /* Whether to collect now: for a flush at once, else at the interval. */
@@ -242,6 +273,7 @@ static void refresh(struct twi_sync *sync, int64_t now_ms) {
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     const struct twi_waiting *gauges = &sync->senders.presence.waiting, *sketches = &sync->senders.distinct.waiting;
     for (uint32_t i = 0; i < sync->connection_count; i++) probe(sync, sync->connections[i], now_ms);
+    twi_distinct_restate(sync, now_ms);
     if (!any_takes(sync)) return;
     refresh(sync, now_ms);
     if (twi_port_restore_some(sync->engine)) { /* deltas to be restored go before new ones */
@@ -265,7 +297,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         size_t count = twi_port_collect(sync->engine, sync->collecting.items, room);
         sync->collecting.is_under_way = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
-        if (!set_all_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
+        if (!set_gauges_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
             /* The round lacks what went back. */
             sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
             return;

@@ -263,6 +263,7 @@ void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection
     store->route.serial = ++sync->serials;
     store->rewind = false;
     store->wrote_number = 0;
+    if (twi_connection_is_up(connection)) twi_distinct_attached(sync, store);
     if (!store->belief.is_open) return;
     if (connection->server.history[0] == '\0' || strcmp(connection->server.history, store->belief.history) != 0)
         twi_ledger_look_back(&store->ledger);
@@ -273,7 +274,7 @@ static void greeted(struct twi_sync *sync, struct twi_connection *connection, in
     arrived(sync, &connection->target, now_ms);
     twi_port_count(sync->engine, connects, 1);
     twi_port_presence_resend(sync->engine);
-    twi_distinct_greeted(sync, connection);
+    twi_distinct_greeted(sync);
     /* Expiries may have been lost with whatever happened. */
     sync->collecting.look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
     connection->clock.at_ms = 0;

@@ -111,7 +111,7 @@ static void leave_instance(struct twi_sync *sync, struct twi_store *store, const
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync, store);
     store->formers.has_any = true;
-    twi_port_forgotten(sync->engine);
+    twi_port_forgotten(sync->engine, store->index);
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
     twi_port_last_error(sync->engine, why);
 }
@@ -168,7 +168,7 @@ static void note_forgotten(struct twi_connection *connection, uint64_t lost, con
 /* Redis has nothing of this instance any more, but perhaps something of an earlier one. The batches that are held
  * are sent under another instance. */
 static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
-    twi_port_forgotten(sync->engine);
+    twi_port_forgotten(sync->engine, store->index);
     note_forgotten(store->connection, twi_ledger_beyond_window(&store->ledger), what,
                    "the latest batches are sent again");
 }
@@ -304,7 +304,7 @@ void twi_instance_gone(struct twi_sync *sync, struct twi_store *store, int64_t n
 
 void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint64_t gone, uint64_t lost,
                             int64_t now_ms) {
-    twi_port_forgotten(sync->engine);
+    twi_port_forgotten(sync->engine, store->index);
     store->belief.is_restoring = true;
     twi_ledger_believe(&store->ledger);
     twi_port_count(sync->engine, rollbacks, 1);

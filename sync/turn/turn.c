@@ -175,8 +175,9 @@ static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     const struct twi_store *home = sync->stores[0];
     const struct twi_connection *connection = home->connection;
     if (!connection || !twi_connection_takes(connection) || home->rewind) return INT64_MAX;
-    if (twi_presence_wait(&sync->senders.presence) || twi_distinct_waits(&sync->senders.distinct)) return now_ms;
-    return earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
+    if (twi_presence_wait(&sync->senders.presence)) return now_ms;
+    int64_t due_ms = earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
+    return earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
 }
 
 /* When a store needs a turn; INT64_MAX: a reply has to come first. */

@@ -305,8 +305,8 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     assert_true(--item->family->engine->outstanding >= 0);
 }
 
-void twi_port_forgotten(tw_engine *engine) {
-    (void)engine;
+void twi_port_forgotten(tw_engine *engine, uint32_t store) {
+    (void)engine, (void)store;
 }
 
 /* The item was in flight to a store that is left, and may have arrived there. */
@@ -550,8 +550,8 @@ const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
 
 /* ---- distinct counts, gauges, holds: there are none ---- */
 
-void twi_port_distinct_again(tw_engine *engine) {
-    (void)engine;
+void twi_port_distinct_again(tw_engine *engine, uint32_t store) {
+    (void)engine, (void)store;
 }
 
 size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes) {

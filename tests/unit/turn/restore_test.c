@@ -548,7 +548,7 @@ static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
         hand_acknowledge(2 - i); /* others take away, too */
     }
     assert_i64_equal(test_stat_of(rig.engine, regressions), 2);
-    twi_port_forgotten(rig.engine);
+    twi_port_forgotten(rig.engine, 0);
     rig_add(adds, "1", 1);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(-5);
