@@ -63,7 +63,7 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     tw_options_init(&options);
     tw_family_options_init(&family);
     /* This reserves addresses only. Memory is committed as it is used, and the report has what was used. */
-    options.memory_bytes_max = UINT64_C(1) << 36;
+    options.memory_bytes_max = setup->memory_bytes != 0 ? setup->memory_bytes : UINT64_C(1) << 36;
     options.error_text = family.error_text = error;
     options.error_size = family.error_size = sizeof error;
     options.redis_url = url;

@@ -27,6 +27,7 @@ struct bench_setup {
     uint32_t threads;       /* how many threads will add at once, at most */
     const char *address;    /* unix socket, for peers that are servers */
     int64_t window_ms;      /* 0: an hour; only Tallywheel has windows */
+    uint64_t memory_bytes;  /* of addresses that Tallywheel may reserve; 0: 64 GiB */
 };
 
 struct bench_total {

@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..28
+echo 1..29
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -138,3 +138,9 @@ mkdir -p "$2/bench/rivals" && printf "#!/bin/sh\necho the table: \"\$@\"\n" >"$2
 (root=$work/tree && run 0 bench rivals 9 1)
 [ "$(cat "$work/out")" = 'the table: 9 1' ] && grep -q ' bench/rivals/rivals$' "$work/ninja"
 ok $? 'bench rivals builds and runs the program of the table'
+
+mkdir -p "$work/tree/bench" && printf '%s\n' 'echo "counted: $*"' >"$work/tree/bench/instructions.sh"
+(root=$work/tree && run 0 bench instructions 1000)
+[ "$(cat "$work/out")" = "counted: $work/tree/build/bench-release/bench/instructions 1000" ] &&
+    grep -q ' bench/instructions$' "$work/ninja"
+ok $? 'bench instructions builds the program and counts what it executes'
