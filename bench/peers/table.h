@@ -101,7 +101,6 @@ template <class Table> struct Loops {
         Table &table = *static_cast<Table *>(self);
         int64_t seen = 0;
         for (size_t i = 0; i < count; i++) seen ^= table.add(slots + i * Table::stride);
-        table.rest();
         return seen;
     }
     static int64_t add_dependent(void *self, const unsigned char *slots, size_t count) {
@@ -109,7 +108,6 @@ template <class Table> struct Loops {
         uint64_t view = 0, zero = bench_zero;
         for (size_t i = 0; i < count; i++)
             view = static_cast<uint64_t>(table.add(slots + i * Table::stride + (view & zero)));
-        table.rest();
         return static_cast<int64_t>(view);
     }
     static void add_timed(void *self, const unsigned char *slots, size_t count, bench_histogram *histogram) {
@@ -119,7 +117,6 @@ template <class Table> struct Loops {
             table.add(slots + i * Table::stride);
             bench_record_since(histogram);
         }
-        table.rest();
     }
     static void *make(const bench_setup *setup) {
         return new Table(*setup);
@@ -146,8 +143,6 @@ struct Plain {
     }
     void leave() {
     }
-    void rest() {
-    } /* called after each run of calls: for quiescent states */
 };
 
 template <class Table> const bench_peer *peer(const char *name, const char *form, const char *note) {

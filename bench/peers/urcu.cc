@@ -52,9 +52,6 @@ template <unsigned Stride> struct Table {
     void leave() {
         urcu_qsbr_unregister_thread();
     }
-    void rest() {
-        urcu_qsbr_quiescent_state();
-    }
     int64_t add(const unsigned char *slot) {
         View view = {slot, bench_slot_size(slot, Stride)};
         unsigned long hash = hash_bytes(view.data, view.size);
