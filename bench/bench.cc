@@ -20,11 +20,17 @@ unsigned Bench::threads_most() const {
     return *std::max_element(options.threads.begin(), options.threads.end());
 }
 
+static bool contains_one_of(const std::string &name, const std::vector<std::string> &wanted) {
+    return wanted.empty() || std::any_of(wanted.begin(), wanted.end(),
+                                         [&](const std::string &one) { return name.find(one) != std::string::npos; });
+}
+
 bool Bench::wants(const bench_peer *peer) const {
-    if (options.peers.empty()) return true;
-    for (const std::string &name : options.peers)
-        if (std::string(peer->name).find(name) != std::string::npos) return true;
-    return false;
+    return contains_one_of(peer->name, options.peers);
+}
+
+bool Bench::wants_case(const std::string &name) const {
+    return contains_one_of(name, options.cases);
 }
 
 void Bench::measure(const std::string &command, unsigned key_bytes, int round, const bench_peer *peer,
@@ -101,13 +107,22 @@ void print_left_out() {
 Loaded::Loaded(Child &to, const bench_peer *of, const bench_setup &setup, const Stream &all, unsigned threads)
     : child(to), peer(of) {
     uint64_t before = anonymous_bytes();
-    self = peer->make(&setup);
-    if (self == nullptr) child.fail("could not be made");
+    bench_setup one = setup;
+    for (unsigned i = 0; i < all.families(); i++) {
+        selves.push_back(peer->make(&one));
+        if (selves[i] == nullptr) child.fail("could not be made");
+        one.beside = selves[0];
+    }
+    self = selves[0];
     Plan plan;
     plan.peer = peer;
     plan.self = self;
     plan.stream = &all;
     plan.threads = threads;
+    if (all.families() != 1)
+        plan.calls = [&](size_t at, size_t count, bench_histogram &) {
+            for (size_t i = at; i < at + count; i++) peer->add(selves[all.family(i)], all.at(i), 1);
+        };
     run_threads(plan);
     sum = static_cast<int64_t>(all.count());
     counters = all.count();

@@ -20,6 +20,7 @@ struct Options {
     uint64_t keys = 0;              /* of the large workloads; 0: 10 million, fewer where memory is short */
     std::vector<unsigned> threads;  /* 1, 2, 4 ... cores */
     std::vector<std::string> peers; /* only those whose name contains one of these; empty: all */
+    std::vector<std::string> cases; /* the same of the cases of `alone` */
     std::string csv, folder = ".";
 };
 
@@ -33,6 +34,7 @@ struct Bench {
     uint64_t keys_large() const;
     unsigned threads_most() const;
     bool wants(const bench_peer *peer) const;
+    bool wants_case(const std::string &name) const;
     /* Runs one child. Its figures, or its failure, go into the report. */
     void measure(const std::string &command, unsigned key_bytes, int round, const bench_peer *peer,
                  const std::function<void(Child &)> &work);
@@ -49,11 +51,21 @@ template <class T> void rotate(const std::vector<T> &all, int rounds, const std:
         for (size_t i = 0; i < all.size(); i++) work(round, all[(i + static_cast<size_t>(round)) % all.size()]);
 }
 
-/* A loaded table, with the sum and the number of counters that must come out in the end. */
+/* The time of one operation, in ns. `work` returns how many it did; it is called once before, to warm up. */
+template <class Work> double ns_of(const Work &work) {
+    work();
+    double begin = now_s();
+    uint64_t ops = work();
+    return (now_s() - begin) * 1e9 / static_cast<double>(ops);
+}
+
+/* A loaded table, with the sum and the number of counters that must come out in the end. If the stream deals its keys
+ * out to several families, there is a table for each. */
 struct Loaded {
     Child &child;
     const bench_peer *peer;
-    void *self = nullptr;
+    void *self = nullptr; /* the first of `selves` */
+    std::vector<void *> selves;
     int64_t sum = 0;
     uint64_t counters = 0;
     double bytes = 0; /* per counter: by how much the process grew */
@@ -62,11 +74,12 @@ struct Loaded {
     /* A measured run with this peer or another form of it. It warms up with a tenth of the run, unless keys are new. */
     Outcome run(const bench_peer *form, const char *workload, const char *variant, Plan plan, uint64_t fresh = 0);
     void check() {
-        child.check(peer, self, sum, counters);
+        child.check_all(peer, selves, sum, counters);
     }
 };
 
 void command_add(Bench &bench);
+void command_alone(Bench &bench);
 void command_many(Bench &bench);
 void command_hot(Bench &bench);
 void command_grow(Bench &bench);

@@ -5,13 +5,12 @@
 #include "bench/bench.h"
 
 #include "bench/floor.h"
+#include "bench/lines.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <sys/mman.h>
 #include <thread>
 
 namespace bench {
@@ -21,19 +20,15 @@ namespace {
 /* The floors are reported as forms of a peer that does not exist. They live as long as the process that made them. */
 const bench_peer *floor_row(const char *form) {
     auto *peer = static_cast<bench_peer *>(std::calloc(1, sizeof(bench_peer)));
-    peer->name = "floor";
+    peer->name = floor_name;
     peer->form = form;
     return peer;
 }
 
 std::atomic<uint64_t> sink;
 
-/* Calls `work`, which returns how many operations it did, and puts the ns of one. */
-template <class Work> void put(Child &child, const char *workload, const bench_peer *row, Work work) {
-    work(); /* warm */
-    double begin = now_s();
-    uint64_t ops = work();
-    child.put(row, workload, "plain", 1, "ns", (now_s() - begin) * 1e9 / static_cast<double>(ops));
+template <class Work> void put(Child &child, const char *workload, const bench_peer *row, const Work &work) {
+    child.put(row, workload, "plain", 1, "ns", ns_of(work));
 }
 
 void hashes(Child &child) {
@@ -57,13 +52,6 @@ void hashes(Child &child) {
         put(child, "hash", size.throughput, repeat(bench_floor_hash));
         put(child, "hash", size.latency, repeat(bench_floor_hash_dependent));
     }
-}
-
-/* Adds to `Spread` words in turn, each on a line of its own: consecutive stores do not meet in one word. */
-template <unsigned Spread> uint64_t adds(std::atomic<uint64_t> *words) {
-    constexpr uint64_t count = 20000000;
-    for (uint64_t i = 0; i < count; i++) words[i % Spread * 8].fetch_add(1);
-    return count;
 }
 
 uint64_t exchanges(std::atomic<uint64_t> *word) {
@@ -92,67 +80,43 @@ void clocks(Child &child) {
     });
 }
 
-struct Memory {
-    std::atomic<uint64_t> *lines = nullptr;
-    uint64_t count = 0; /* of 64-byte lines */
-    bool large = false;
-};
-
-Memory map_lines(uint64_t bytes, bool large) {
-    constexpr uint64_t page = 2 * 1024 * 1024;
-    void *map = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED) return {};
-    auto at = (reinterpret_cast<uintptr_t>(map) + page - 1) & ~static_cast<uintptr_t>(page - 1);
-    (void)madvise(reinterpret_cast<void *>(at), bytes, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    std::memset(reinterpret_cast<void *>(at), 0, bytes);
-    Memory memory;
-    memory.lines = reinterpret_cast<std::atomic<uint64_t> *>(at);
-    memory.count = bytes / 64;
-    memory.large = large;
-    return memory;
-}
-
 void in_cache(Child &child, unsigned all_cores) {
-    alignas(64) static std::atomic<uint64_t> words[64 * 8];
-    put(child, "cache", floor_row("xadd one word"), [] { return adds<1>(words); });
-    put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
-    put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
+    constexpr uint64_t count = 20000000;
+    Lines lines = map_lines(64, false);
+    if (lines.words == nullptr) child.fail("no memory");
+    put(child, "cache", floor_row("xadd one word"), [&] { return adds<1>(lines, count); });
+    put(child, "cache", floor_row("xadd 64 words"), [&] { return adds<64>(lines, count); });
+    put(child, "cache", floor_row("cas one word"), [&] { return exchanges(lines.words); });
     if (all_cores < 2) return;
     /* two threads, on one word, and each on a line of its own: that is what stripes can gain */
     for (unsigned apart : {0u, 32u})
-        put(child, "cache", floor_row(apart == 0 ? "xadd, 2 thr." : "own, 2 thr."), [apart] {
-            std::thread other([apart] {
+        put(child, "cache", floor_row(apart == 0 ? "xadd, 2 thr." : "own, 2 thr."), [&] {
+            std::thread other([&] {
                 pin_to(1);
-                adds<1>(words + apart * 8);
+                adds<1>({&lines.first_of(apart), 1}, count);
             });
-            uint64_t count = adds<1>(words);
+            uint64_t done = adds<1>(lines, count);
             other.join();
-            return count;
+            return done;
         });
 }
 
 void in_memory(Child &child, uint64_t bytes, bool large) {
     constexpr uint64_t count = 2000000;
-    Memory memory = map_lines(bytes, large);
-    if (memory.lines == nullptr) child.fail("no memory");
+    Lines lines = map_lines(bytes / 64, large);
+    if (lines.words == nullptr) child.fail("no memory");
     const char *pages = large ? "memory 2M" : "memory 4K";
-    put(child, pages, floor_row("read, dep."), [&] {
-        Random random = {1};
-        uint64_t last = 0;
-        for (uint64_t i = 0; i < count; i++) last = memory.lines[(random.below(memory.count) + last) * 8].load();
-        sink += last;
-        return count;
-    });
+    put(child, pages, floor_row("read, dep."), [&] { return read_dependent(lines, count); });
     put(child, pages, floor_row("read, indep."), [&] {
         Random random = {2};
         uint64_t sum = 0;
-        for (uint64_t i = 0; i < count; i++) sum += memory.lines[random.below(memory.count) * 8].load();
+        for (uint64_t i = 0; i < count; i++) sum += lines.first_of(random.below(lines.count)).load();
         sink += sum;
         return count;
     });
     put(child, pages, floor_row("xadd, indep."), [&] {
         Random random = {3};
-        for (uint64_t i = 0; i < count; i++) memory.lines[random.below(memory.count) * 8].fetch_add(0);
+        for (uint64_t i = 0; i < count; i++) lines.first_of(random.below(lines.count)).fetch_add(0);
         return count;
     });
 }

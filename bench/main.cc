@@ -20,6 +20,7 @@ static const struct Command {
 } commands[] = {
     {"floor", "what the machine allows: hash, atomic add, memory", command_floor},
     {"add", "W0 to W3: one add to a key that is there, or to a new one, beside every peer", command_add},
+    {"alone", "W0 to W3 again: calls that wait for each other, and single calls among other work", command_alone},
     {"many", "batches against single calls", command_many},
     {"hot", "W4: one key, all threads, more threads than cores", command_hot},
     {"acquire", "limits against adds", command_acquire},
@@ -49,6 +50,7 @@ static const struct Command {
         "  --keys N          of the large workloads (10000000, fewer where memory is short), of rollover and redis\n"
         "  --threads N,...   1,2,4 ... cores; more than cores are welcome\n"
         "  --peers NAME,...  only peers whose name holds one of these (Tallywheel is always there)\n"
+        "  --cases NAME,...  only cases of `alone` whose name holds one of these, as \"W1 48\" or \"1000 families\"\n"
         "  --csv FILE        all figures there, instead of COMMAND.csv in the folder\n"
         "  --out FOLDER      for CSV and pictures; default: here\n"
         "  --large-pages     malloc asks for 2 MiB pages (glibc), for everyone\n");
@@ -107,6 +109,8 @@ static Options parse(int argc, char **argv) {
                 options.threads.push_back(static_cast<unsigned>(number(one.c_str(), 1, 1024)));
         else if (name == "--peers")
             options.peers = words(value);
+        else if (name == "--cases")
+            options.cases = words(value);
         else if (name == "--csv")
             options.csv = value;
         else if (name == "--out")

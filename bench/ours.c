@@ -17,6 +17,7 @@ size_t bench_many_count = 128;
 struct ours {
     tw_engine *engine;
     tw_family *family;
+    unsigned families; /* of the engine: counted by the one that opened it */
     uint32_t stride;
     bool is_alone; /* a family with Redis, but no Redis is there */
     bool has_lease;
@@ -73,7 +74,6 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     if (url != NULL) options.redis_prefix = prefix;
     options.merge = merge;
     options.redis_timeout_ms = 2000;
-    family.name = "bench";
     family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
     ours->stride = setup->stride;
@@ -84,7 +84,12 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
         family.on_window_closed = on_closed;
         family.closed_ctx = ours;
     }
-    if (tw_open(&options, &ours->engine) != TW_OK) return fail(ours, "tw_open", error);
+    struct ours *first = setup->beside != NULL ? setup->beside : ours;
+    char name[24];
+    snprintf(name, sizeof name, first == ours ? "bench" : "bench%u", first->families++);
+    family.name = name;
+    ours->engine = first->engine;
+    if (first == ours && tw_open(&options, &ours->engine) != TW_OK) return fail(ours, "tw_open", error);
     if (tw_family_open(ours->engine, &family, &ours->family) != TW_OK) return fail(ours, "tw_family_open", error);
     ours->opened_ms = wall_ms();
     return ours;
@@ -92,6 +97,12 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
 
 static void *make_local(const struct bench_setup *setup) {
     return make_with(setup, NULL, TW_MERGE_SCRIPT, TW_LIMIT_SOFT);
+}
+
+static void *make_untold(const struct bench_setup *setup) {
+    struct bench_setup untold = *setup;
+    untold.keys_expected = 0;
+    return make_local(&untold);
 }
 
 static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
@@ -304,6 +315,16 @@ static const struct bench_peer local = {
     .add_timed = add_timed,
     .total = total,
 };
+static const struct bench_peer untold = {
+    .name = "tallywheel",
+    .form = "untold",
+    .make = make_untold,
+    .note = "without keys_expected",
+    .add = add,
+    .add_dependent = add_dependent,
+    .add_timed = add_timed,
+    .total = total,
+};
 static const struct bench_peer blind = {
     .name = "tallywheel",
     .form = "no view",
@@ -401,6 +422,9 @@ static const struct bench_peer denied = {
 
 const struct bench_peer *bench_ours(void) {
     return &local;
+}
+const struct bench_peer *bench_ours_untold(void) {
+    return &untold;
 }
 const struct bench_peer *bench_ours_blind(void) {
     return &blind;

@@ -28,6 +28,8 @@ struct bench_setup {
     const char *address;    /* unix socket, for peers that are servers */
     int64_t window_ms;      /* 0: an hour; only Tallywheel has windows */
     uint64_t memory_bytes;  /* of addresses that Tallywheel may reserve; 0: 64 GiB */
+    uint32_t families;      /* so many tables will be made, each with keys of its own; 0: one */
+    void *beside;           /* NULL, or the first of them: Tallywheel's families have one engine */
 };
 
 struct bench_total {
@@ -64,8 +66,9 @@ static inline size_t bench_slot_size(const unsigned char *slot, uint32_t stride)
 extern volatile uint64_t bench_zero;
 
 /* ours.c: Tallywheel through its public header. */
-const struct bench_peer *bench_ours(void);       /* views wanted, hourly windows, local */
-const struct bench_peer *bench_ours_blind(void); /* no view wanted */
+const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
+const struct bench_peer *bench_ours_untold(void); /* the same, but it does not know how many keys will come */
+const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
 /* A family with Redis: marks and larger records. Redis is away unless `address` names one. */
 const struct bench_peer *bench_ours_synced(void);
 const struct bench_peer *bench_ours_script(void); /* the same, by each way to merge: what it costs */

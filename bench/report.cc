@@ -16,6 +16,7 @@ namespace bench {
 const char ours_name[] = "tallywheel";
 const char ours_form[] = "view";
 const char noise_name[] = "clock only";
+const char floor_name[] = "floor";
 
 void Report::add(const std::string &command, unsigned key_bytes, int round, const std::vector<Metric> &metrics) {
     for (const Metric &metric : metrics)
@@ -55,6 +56,19 @@ Report::peers_of(const std::string &command, const std::string &workload, unsign
     return peers;
 }
 
+double Report::best(const std::string &command, const std::string &workload, unsigned key_bytes, const Column &column,
+                    const std::vector<std::string> &forms) const {
+    double best = std::nan("");
+    for (auto &[peer, form] : peers_of(command, workload, key_bytes)) {
+        if (peer == ours_name || peer == noise_name || peer == floor_name) continue;
+        if (!forms.empty() && std::find(forms.begin(), forms.end(), form) == forms.end()) continue;
+        double value = median(command, workload, key_bytes, peer, form, column);
+        bool better = column.more_is_better ? value > best : value < best;
+        if (!std::isnan(value) && (std::isnan(best) || better)) best = value;
+    }
+    return best;
+}
+
 static void print_cell(double value, int digits, unsigned width) {
     if (std::isnan(value))
         std::printf(" %*s", width, "-");
@@ -74,9 +88,11 @@ void Report::table(const std::string &title, const std::string &command, const s
         if (column.ratio) std::printf(" %6s", "ratio");
     }
     std::printf("\n");
-    std::vector<double> ours, best(columns.size(), std::nan(""));
-    for (const Column &column : columns)
+    std::vector<double> ours, bests;
+    for (const Column &column : columns) {
         ours.push_back(median(command, workload, key_bytes, ours_name, ours_row, column));
+        bests.push_back(best(command, workload, key_bytes, column));
+    }
     auto print_row = [&](const std::string &peer, const std::string &form, const std::vector<double> &values,
                          bool all) {
         if (std::all_of(values.begin(), values.end(), [](double value) { return std::isnan(value); })) return;
@@ -90,17 +106,11 @@ void Report::table(const std::string &title, const std::string &command, const s
     };
     for (auto &[peer, form] : peers) {
         std::vector<double> values;
-        for (size_t i = 0; i < columns.size(); i++) {
-            double value = median(command, workload, key_bytes, peer, form, columns[i]);
-            values.push_back(value);
-            if (peer == ours_name || peer == noise_name || std::isnan(value)) continue;
-            bool better = columns[i].more_is_better ? value > best[i] : value < best[i];
-            if (std::isnan(best[i]) || better) best[i] = value;
-        }
+        for (const Column &column : columns) values.push_back(median(command, workload, key_bytes, peer, form, column));
         print_row(peer, form, values, true);
     }
     if (std::any_of(columns.begin(), columns.end(), [](const Column &column) { return column.ratio; }))
-        print_row("best peer", "of each", best, false);
+        print_row("best peer", "of each", bests, false);
     std::fflush(stdout);
 }
 

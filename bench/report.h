@@ -13,8 +13,8 @@
 
 namespace bench {
 
-/* The row that ratios are over; and the row that is no peer, but the noise of the machine. */
-extern const char ours_name[], ours_form[], noise_name[];
+/* The row that ratios are over; and the rows that are no peers: the noise of the machine, and what it allows. */
+extern const char ours_name[], ours_form[], noise_name[], floor_name[];
 
 struct Row {
     std::string command, workload, variant;
@@ -49,6 +49,9 @@ class Report {
     /* The median over all rounds; NaN if there is none. */
     double median(const std::string &command, const std::string &workload, unsigned key_bytes, const std::string &peer,
                   const std::string &form, const Column &column) const;
+    /* The best median of all peers in one of these forms; no form: in any. NaN if there is none. */
+    double best(const std::string &command, const std::string &workload, unsigned key_bytes, const Column &column,
+                const std::vector<std::string> &forms = {}) const;
     /* Prints peers down and columns across, with ratios over our row of that form. With ratios, the last row is the
      * best of the other peers. A peer without figures has no row. */
     void table(const std::string &title, const std::string &command, const std::string &workload, unsigned key_bytes,

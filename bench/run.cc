@@ -111,9 +111,12 @@ struct Adder {
     bench_histogram histogram = {};
 };
 
-void step(Adder &adder, const unsigned char *slots, size_t count) {
+void step(Adder &adder, size_t at, size_t count) {
     const Plan &plan = *adder.plan;
-    if (plan.mode == Mode::timed)
+    const unsigned char *slots = plan.stream->at(at);
+    if (plan.calls)
+        plan.calls(at, count, adder.histogram);
+    else if (plan.mode == Mode::timed)
         plan.peer->add_timed(plan.self, slots, count, &adder.histogram);
     else if (plan.mode == Mode::dependent)
         adder.seen ^= plan.peer->add_dependent(plan.self, slots, count);
@@ -123,12 +126,12 @@ void step(Adder &adder, const unsigned char *slots, size_t count) {
 }
 
 /* Makes small runs at even distances. Between them the thread spins, as a busy server would. */
-void step_paced(Adder &adder, const unsigned char *slots, size_t count) {
+void step_paced(Adder &adder, size_t at, size_t count) {
     constexpr size_t some = 16;
     for (size_t done = 0; done < count; done += some) {
         double due = adder.begin + static_cast<double>(adder.ops) / adder.plan->ops_per_s;
         while (now_s() < due) {}
-        step(adder, slots + done * adder.plan->stream->stride(), std::min(some, count - done));
+        step(adder, at + done, std::min(some, count - done));
     }
 }
 
@@ -139,13 +142,13 @@ void add_all(Adder &adder) {
     bool once = plan.ops == 0 && plan.seconds == 0;
     /* Once: each thread runs its own part. Else each goes round and round, from a place of its own. */
     uint64_t most = once ? next - first : plan.seconds != 0 ? UINT64_MAX : plan.ops / plan.threads;
-    size_t at = first;
+    size_t at = (first + plan.first) % count;
     while (adder.ops < most) {
         size_t some = static_cast<size_t>(std::min<uint64_t>({run_keys, count - at, most - adder.ops}));
         if (plan.ops_per_s != 0)
-            step_paced(adder, plan.stream->at(at), some);
+            step_paced(adder, at, some);
         else
-            step(adder, plan.stream->at(at), some);
+            step(adder, at, some);
         if ((at += some) == count) at = 0;
         if (plan.seconds != 0 && now_s() - adder.begin >= plan.seconds) break;
     }
@@ -225,14 +228,19 @@ void Child::put_outcome(const bench_peer *peer, const char *workload, const char
     put(peer, workload, variant, outcome.threads, "mops", outcome.mops());
 }
 
-void Child::put_latency(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
-                        const bench_histogram &histogram) {
+void Child::put_quantiles(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
+                          const bench_histogram &histogram) {
     static const struct {
         const char *name;
         double q;
     } points[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"p99.99", 0.9999}, {"p99.999", 0.99999}};
     for (auto &point : points) put(peer, workload, variant, threads, point.name, quantile_ns(histogram, point.q));
     put(peer, workload, variant, threads, "max", static_cast<double>(histogram.largest) * ns_per_tick());
+}
+
+void Child::put_latency(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
+                        const bench_histogram &histogram) {
+    put_quantiles(peer, workload, variant, threads, histogram);
     /* For the curve: ten points for each further nine (90 %, 99 %, 99.9 % ...), while enough calls are left. */
     char name[16];
     double beyond = 1;
@@ -251,8 +259,17 @@ void Child::fail(const char *format, ...) {
 }
 
 void Child::check(const bench_peer *peer, void *self, int64_t sum, uint64_t counters) {
-    bench_total total;
-    if (!peer->total(self, &total)) fail("the counters could not be read, or calls had wrong answers");
+    check_all(peer, {self}, sum, counters);
+}
+
+void Child::check_all(const bench_peer *peer, const std::vector<void *> &selves, int64_t sum, uint64_t counters) {
+    bench_total total = {};
+    for (void *self : selves) {
+        bench_total part;
+        if (!peer->total(self, &part)) fail("the counters could not be read, or calls had wrong answers");
+        total.sum += part.sum;
+        total.counters += part.counters;
+    }
     if (total.sum != sum || total.counters != counters)
         fail("WRONG SUM: %lld in %llu counters, should be %lld in %llu", static_cast<long long>(total.sum),
              static_cast<unsigned long long>(total.counters), static_cast<long long>(sum),

@@ -26,6 +26,9 @@ struct Plan {
     uint64_t ops = 0;     /* of all threads together; 0: the stream once, each thread a part of it */
     double seconds = 0;   /* if not 0: runs until this time is up, whatever `ops` says */
     double ops_per_s = 0; /* timed calls only: each thread makes at most so many a second */
+    size_t first = 0;     /* the key of the stream with which one thread alone begins */
+    /* Calls of the caller's own, in place of `mode`: for `count` keys of the stream, from key `at` on. */
+    std::function<void(size_t at, size_t count, bench_histogram &)> calls;
 };
 
 struct Outcome {
@@ -66,12 +69,17 @@ class Child {
     void put(const bench_peer *peer, const char *workload, const char *variant, unsigned threads, const char *metric,
              double value);
     void put_outcome(const bench_peer *peer, const char *workload, const char *variant, const Outcome &outcome);
+    void put_quantiles(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
+                       const bench_histogram &histogram);
+    /* The quantiles, and a curve of them. */
     void put_latency(const bench_peer *peer, const char *workload, const char *variant, unsigned threads,
                      const bench_histogram &histogram);
     /* Ends the child. Nothing that it measured counts. */
     [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* Fails unless the peer has so many counters and they add up to `sum`. */
     void check(const bench_peer *peer, void *self, int64_t sum, uint64_t counters);
+    /* The same of all these tables of the peer together. */
+    void check_all(const bench_peer *peer, const std::vector<void *> &selves, int64_t sum, uint64_t counters);
 
     static constexpr size_t metrics_max = 16384;
     struct Shared {

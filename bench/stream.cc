@@ -58,7 +58,8 @@ uint64_t spread(uint64_t index, uint64_t end) {
 
 } // namespace
 
-Stream::Stream(unsigned key_bytes, size_t count) : count_(count), key_bytes_(key_bytes) {
+Stream::Stream(unsigned key_bytes, size_t count, unsigned families)
+    : count_(count), key_bytes_(key_bytes), families_(families), family_(families == 1 ? 0 : count) {
     mapped_bytes_ = count * stride() + 2 * 1024 * 1024;
     void *map = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
@@ -82,6 +83,7 @@ void Stream::set(size_t index, uint64_t number) {
     else
         put_sized(slot, number, key_bytes_);
     slot[stride() - 1] = static_cast<unsigned char>(size);
+    if (families_ != 1) family_[index] = static_cast<uint16_t>(number % families_);
 }
 
 double Stream::mean_bytes() const {
@@ -90,27 +92,27 @@ double Stream::mean_bytes() const {
     return some == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(some);
 }
 
-Stream stream_all(unsigned key_bytes, uint64_t keys) {
-    Stream stream(key_bytes, keys);
+Stream stream_all(unsigned key_bytes, uint64_t keys, unsigned families) {
+    Stream stream(key_bytes, keys, families);
     for (uint64_t i = 0; i < keys; i++) stream.set(i, spread(i, keys));
     return stream;
 }
 
-Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed) {
-    Stream stream(key_bytes, count);
+Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed, unsigned families) {
+    Stream stream(key_bytes, count, families);
     Random random = {seed};
     for (size_t i = 0; i < count; i++) stream.set(i, random.below(keys));
     return stream;
 }
 
 /* Gray et al., "Quickly generating billion-record synthetic databases": the usual approximation. */
-Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed) {
+Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed, unsigned families) {
     constexpr double theta = 0.99;
     double zeta = 0;
     for (uint64_t rank = 1; rank <= keys; rank++) zeta += std::pow(static_cast<double>(rank), -theta);
     double n = static_cast<double>(keys), zeta_two = 1 + std::pow(2.0, -theta), alpha = 1 / (1 - theta);
     double eta = (1 - std::pow(2 / n, 1 - theta)) / (1 - zeta_two / zeta);
-    Stream stream(key_bytes, count);
+    Stream stream(key_bytes, count, families);
     Random random = {seed};
     for (size_t i = 0; i < count; i++) {
         double u = random.unit(), uz = u * zeta;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace bench {
 
@@ -39,7 +40,7 @@ constexpr uint32_t stride_of(unsigned key_bytes) {
 class Stream {
   public:
     Stream() = default;
-    Stream(unsigned key_bytes, size_t count);
+    Stream(unsigned key_bytes, size_t count, unsigned families = 1);
     ~Stream();
     Stream(Stream &&other) noexcept {
         *this = std::move(other);
@@ -49,6 +50,8 @@ class Stream {
         std::swap(count_, other.count_);
         std::swap(key_bytes_, other.key_bytes_);
         std::swap(mapped_bytes_, other.mapped_bytes_);
+        std::swap(families_, other.families_);
+        std::swap(family_, other.family_);
         return *this;
     }
     void set(size_t at, uint64_t number);
@@ -64,6 +67,13 @@ class Stream {
     unsigned key_bytes() const {
         return key_bytes_;
     }
+    /* Keys are dealt out to so many families, each key to one of them. */
+    unsigned families() const {
+        return families_;
+    }
+    unsigned family(size_t index) const {
+        return families_ == 1 ? 0 : family_[index];
+    }
     double mean_bytes() const;
 
   private:
@@ -71,14 +81,16 @@ class Stream {
     size_t count_ = 0;
     unsigned key_bytes_ = natural;
     size_t mapped_bytes_ = 0;
+    unsigned families_ = 1;
+    std::vector<uint16_t> family_; /* empty with one family */
 };
 
 /* Every number below `keys` once, in scrambled order. */
-Stream stream_all(unsigned key_bytes, uint64_t keys);
+Stream stream_all(unsigned key_bytes, uint64_t keys, unsigned families = 1);
 /* `count` draws, each equally likely. */
-Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
+Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed, unsigned families = 1);
 /* `count` draws by Zipf's law with exponent 0.99. Which keys are the frequent ones is scrambled, too. */
-Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
+Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed, unsigned families = 1);
 /* `count` draws. hit_percent of them are below `keys`; the others are new, each once: *next, *next + 1 ... */
 Stream stream_hits(unsigned key_bytes, uint64_t keys, size_t count, unsigned hit_percent, uint64_t seed,
                    uint64_t *next);

@@ -1,4 +1,5 @@
-/* absl.cc -- Abseil's flat_hash_map, in 256 shards with a mutex each: what one writes without a concurrent map. */
+/* absl.cc -- Abseil's flat_hash_map, in 256 shards with a mutex each: what one writes without a concurrent map. Where
+ * there are many tables, all of them together have 256 shards, and each has one at least. */
 #include "bench/peers/peers.h"
 #include "bench/peers/table.h"
 
@@ -12,13 +13,15 @@ using namespace bench;
 
 template <class Form> struct Table : Plain {
     static constexpr unsigned stride = Form::stride;
-    static constexpr unsigned shards = 256;
     struct alignas(64) Shard {
         std::mutex lock;
         absl::flat_hash_map<typename Form::key, int64_t, Hash, Equal> map;
     };
-    std::unique_ptr<Shard[]> shard{new Shard[shards]};
+    unsigned shards = 256;
+    std::unique_ptr<Shard[]> shard;
     explicit Table(const bench_setup &setup) {
+        for (unsigned tables = 1; tables < setup.families && shards > 1; tables *= 2) shards /= 2;
+        shard.reset(new Shard[shards]);
         /* Shards differ by chance: room for four standard deviations more than an even part. */
         double part = static_cast<double>(setup.keys_expected) / shards;
         if (setup.keys_expected != 0)

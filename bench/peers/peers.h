@@ -12,6 +12,8 @@ const bench_peer *bench_urcu(uint32_t stride);
 const bench_peer *bench_ck(uint32_t stride);
 const bench_peer *bench_redis(bool pipelined);
 const bench_peer *bench_memcached(bool pipelined);
+/* Hash, read and atomic add, without a table: what the machine allows. */
+const bench_peer *bench_floor(uint32_t stride);
 /* Only the clock: what the machine itself does to consecutive timed calls. */
 const bench_peer *bench_noise();
 
