@@ -75,8 +75,9 @@ run 2 check tyde && grep -q 'no step tyde; there are: format' "$work/err"
 ok $? 'nor does a step that there is not'
 
 # A tree of its own, with a build that says much: the command is made there.
-mkdir -p "$work/tree/build" "$work/tree/scripts"
+mkdir -p "$work/tree/build" "$work/tree/scripts" "$work/tree/tests/seeds"
 cp "$root/dev" "$work/tree/dev"
+cp "$root/tests/seeds/round" "$work/tree/tests/seeds/"
 cp "$root/scripts/count_tests.py" "$work/tree/scripts/"
 stand_in dpkg-query 'printf installed'
 stand_in meson 'seq -f "meson line %g" 40; mkdir -p "$2"; : >"$2/build.ninja"'
