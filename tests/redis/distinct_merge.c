@@ -98,7 +98,7 @@ static void two_engines_and_redis_have_one_estimate(void **state) {
     tw_family *of_a = visitors(a), *of_b = visitors(b);
     uint64_t most = test_scale(1000000), added = 0;
     memset(&twin, 0, sizeof twin);
-    for (uint64_t upto = 1; upto <= most; upto *= upto < 10000 ? 10 : 100) {
+    for (uint64_t upto = 1; upto <= most; upto *= upto == 10000 ? 100 : 10) {
         uint64_t more = upto - added, half = (more + 1) / 2;
         visit(of_a, "k", added, half, &twin);
         visit(of_b, "k", added + half, more - half, &twin);
