@@ -199,9 +199,9 @@ again:
     return twi_add_hashed(family, key, delta, view, hash);
 }
 
-/* Where the fast function cannot go on. Begins again, with the hash. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
-                                                                    int64_t *view, uint64_t hash) {
+/* Begins again, with the hash. */
+TWI_INLINE tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
+                                              uint64_t hash) {
     struct twi_thread *self = twi_thread_self;
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
@@ -212,19 +212,25 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *f
     return twi_add_hashed(family, key, delta, view, hash);
 }
 
+/* Where the fast function cannot go on. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
+                                                                    int64_t *view, uint64_t hash) {
+    return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+}
+
 /* For keys that are not short. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
                                                                                   int64_t delta, int64_t *view) {
     if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
         delta != (int32_t)delta)
         return twi_add_slow(family, key, delta, view);
-    return TWI_HOT_OWN(slow_lookup)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+    return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
 }
 
 TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    if (twi_unlikely(!hot_key_is_short(key))) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(!hot_key_is_short(key))) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
     if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.data == NULL) ||
         twi_unlikely(delta != (int32_t)delta))
         return twi_add_slow(family, key, delta, view);
