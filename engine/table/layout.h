@@ -150,7 +150,8 @@ struct twi_generation_turn {
         is_adopted;
     bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
-    uint64_t retired;      /* epoch stamp of its unlinking */
+    bool hidden;           /* unlinked for a grace period, and not `current` since */
+    uint64_t retired;      /* epoch stamp of its unlinking; hidden: of its hiding */
     int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
     int64_t sealed_mono_ms;
     /* used by the turn alone; here because the line has room */

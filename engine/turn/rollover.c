@@ -389,6 +389,7 @@ static void retire_dropped(struct rollover *rollover) {
     twi_window_unlink_dropped(family);
     twi_history_forget_dropped(&engine->arena, family);
     uint64_t stamp = twi_epoch_stamp();
+    TWI_RACE_POINT(unlinked_still_current);
     uint32_t *link = &family->turn.generations, unsorted = family->turn.unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
@@ -416,7 +417,7 @@ static void abandon_prepared(struct rollover *rollover) {
     if (generation->tag_groups.directory == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
     family->turn.prepared.generation = NULL;
     enter_phase(generation, TWI_DROPPED);
-    generation->turn.announced = true;
+    generation->turn.announced = generation->turn.hidden = true;
     generation->turn.retired = 0;
     generation->turn.next_all = rollover->engine->unlinked.generations;
     rollover->engine->unlinked.generations = twi_arena_line(&rollover->engine->arena, generation);
@@ -638,13 +639,21 @@ bool twi_rollover_is_sealed(tw_engine *engine) {
 
 /* ---- giving memory back ---- */
 
-/* A thread that looked a window up may have made it `current` after it was unlinked. Then `current` is cleared, and the
- * generation waits for one more grace period. */
+/* The first grace period is over: nobody has the generation from the map any more, so nobody makes it `current` again. A
+ * thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it waits
+ * for a second grace period, always. */
+static void hide(struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, NULL);
+    generation->turn.hidden = true;
+    generation->turn.retired = twi_epoch_stamp();
+}
+
 static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     struct tw_family *family = generation->family;
-    if (twi_load_acquire(&family->current) == generation) {
-        twi_store_release(&family->current, NULL);
-        generation->turn.retired = twi_epoch_stamp();
+    if (!generation->turn.hidden) {
+        hide(generation);
+        engine->turn.reclaimed = true; /* the next turn need not wait to look again */
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;

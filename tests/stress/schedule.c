@@ -20,6 +20,7 @@ struct job {
     tw_family *family;
     uint32_t key;
     int64_t delta;
+    int64_t at_ms; /* not 0: it adds by event time */
     tw_status status;
     bool walks;  /* it walks through the first window instead of adding */
     bool resets; /* it resets the key instead of adding */
@@ -38,6 +39,8 @@ static void run_job(struct errand *errand) {
         job->status = tw_each(job->family, START_MS, add_count, &job->sum);
     else if (job->resets)
         job->status = tw_reset(job->family, fake_key(&job->key), &job->sum);
+    else if (job->at_ms != 0)
+        job->status = tw_add_at(job->family, fake_key(&job->key), job->delta, job->at_ms, NULL);
     else
         job->status = tw_add(job->family, fake_key(&job->key), job->delta, NULL);
 }
@@ -391,6 +394,50 @@ static void a_walk_that_stalls_until_its_window_is_dropped_is_late(void **state)
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
+/* Goal: an adder that takes a window for the current one, after the window was unlinked, still reads its span when
+ * another one is current (P7). Its memory must not be another window's by then: the delta would be counted there.
+ * Method: in the middle of the turn that unlinks the window, the adder stops with the window in hand; then another one
+ * becomes current. */
+static struct rig *unlinking_rig;
+static struct job late_looker;
+
+static void look_and_move_on(void) {
+    uint32_t key = 1;
+    errand_begin(&late_looker.errand, run_job);
+    assert_status(tw_get(unlinking_rig->family, fake_key(&key), NULL), TW_OK);
+    assert_ptr_equal(atomic_load(&unlinking_rig->family->current),
+                     twi_window_find(unlinking_rig->family, START_MS + TW_SECOND));
+}
+
+static void a_window_found_as_current_after_it_was_unlinked_keeps_its_memory(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    unlinking_rig = &rig;
+    uint32_t key = 1;
+    int64_t next_ms = START_MS + TW_SECOND, view;
+    rig_add(&rig, key, 5);
+    assert_status(tw_get(rig.family, fake_key(&key), NULL), TW_OK); /* makes the window current */
+    rig_turns(&rig, 3);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    assert_status(tw_add_at(rig.family, fake_key(&key), 1, next_ms, NULL), TW_OK); /* the first one stays current */
+    late_looker = (struct job){
+        .errand.stop_at = "current_loaded_not_read", .family = rig.family, .key = key, .delta = 7, .at_ms = next_ms};
+    stop_at = "unlinked_still_current";
+    call_at = look_and_move_on;
+    rig_turns(&rig, 20);
+    assert_null(stop_at);
+    assert_i64_equal(rig.hook_calls, 1);
+    assert_i64_equal(rig.family->turn.held, 2);
+    errand_end(&late_looker.errand);
+    assert_status(late_looker.status, TW_OK);
+    assert_status(tw_get_at(rig.family, fake_key(&key), next_ms, &view), TW_OK);
+    assert_i64_equal(view, 8);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.family->turn.held, 1);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
 static tw_family *racing;
 static uint32_t raced_key;
 
@@ -569,6 +616,7 @@ int main(void) {
         cmocka_unit_test(an_opener_that_stalls_delays_no_window),
         cmocka_unit_test(a_walk_that_stalls_in_its_choice_keeps_the_table),
         cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
+        cmocka_unit_test(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
