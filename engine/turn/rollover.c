@@ -639,9 +639,9 @@ bool twi_rollover_is_sealed(tw_engine *engine) {
 
 /* ---- giving memory back ---- */
 
-/* The first grace period is over: nobody has the generation from the map any more, so nobody makes it `current` again. A
- * thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it waits
- * for a second grace period, always. */
+/* The first grace period is over: nobody has the generation from the map any more, so nobody makes it `current` again.
+ * A thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it
+ * waits for a second grace period, always. */
 static void hide(struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, NULL);
