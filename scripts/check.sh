@@ -106,7 +106,7 @@ step_gcc() {
 }
 
 step_clang() {
-    CC=clang configure clang -Doptimization=2 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
+    CC=clang configure clang -Doptimization=1 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
         ninja -C "$out/clang" && run_tests clang --suite unit --suite model --suite user
 }
 
@@ -234,14 +234,15 @@ step_asan() {
         run_tests asan --no-suite long --no-suite stress -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
-# Not those of model/ and sim/: each runs in one thread, which has nobody to race with.
+# Not those of model/ and sim/, nor of unit/ those that meson.build names: each runs in one thread, which has nobody to
+# race with.
 step_tsan() {
     # -Wno-tsan: gcc says that fences are not seen; what rests on libck's fences is excused in scripts/tsan.supp.
     configure tsan -Doptimization=1 -Ddebug=true -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
         -Dchecks=2 -Drace_points=true "-Dc_args=-Wno-tsan -g1" || return
-    ninja_tests tsan unit stress redis || return
+    ninja_tests tsan unit stress redis -calculating -one-thread || return
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
-        run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
+        run_tests tsan --suite unit --suite stress --suite redis --no-suite calculating --no-suite one-thread -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
 step_valgrind() {

