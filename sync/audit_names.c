@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sync/wire/fnv.h"
+
 struct twi_audit_names *twi_audit_names_create(void) {
     return calloc(1, sizeof(struct twi_audit_names));
 }
@@ -52,8 +54,7 @@ void twi_audit_names_keep(struct twi_audit_names *names, bool (*is_kept)(void *c
 
 /* FNV-1a, with its bits mixed. Never 0. */
 static uint64_t hash_of(const unsigned char *name, size_t size) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < size; i++) hash = (hash ^ name[i]) * UINT64_C(0x100000001b3);
+    uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, name, size);
     hash = (hash ^ hash >> 32) * UINT64_C(0x9e3779b97f4a7c15);
     hash ^= hash >> 29;
     return hash ? hash : 1;

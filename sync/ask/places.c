@@ -3,19 +3,14 @@
 
 #include <string.h>
 
-/* FNV-1a. */
-static uint64_t add(uint64_t hash, const void *data, size_t size) {
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-    return hash;
-}
+#include "sync/wire/fnv.h"
 
 uint64_t twi_place_name(const struct twi_endpoint *endpoint) {
     if (!endpoint) return 0;
     const unsigned char rest[] = {endpoint->is_unix, endpoint->is_tls, (unsigned char)(endpoint->port >> 8),
                                   (unsigned char)endpoint->port};
-    uint64_t hash = add(UINT64_C(14695981039346656037), endpoint->host, strlen(endpoint->host) + 1);
-    return add(add(hash, endpoint->verify_name, strlen(endpoint->verify_name) + 1), rest, sizeof rest);
+    uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, endpoint->host, strlen(endpoint->host) + 1);
+    return twi_fnv_add(twi_fnv_add(hash, endpoint->verify_name, strlen(endpoint->verify_name) + 1), rest, sizeof rest);
 }
 
 static struct twi_place *find(struct twi_places *places, uint64_t name) {

@@ -3,10 +3,12 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "engine/port/items.h"
 #include "engine/port/services.h"
 #include "sync/message/state.h"
+#include "sync/wire/fnv.h"
 
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
     size_t used = 0;
@@ -19,8 +21,7 @@ void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, 
 
 /* True: the line was logged in this outage. */
 static bool was_logged(struct twi_outage_log *outage, const char *line) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-    for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
+    uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
     for (size_t i = 0; i < TWI_REFUSALS_LOGGED; i++)
         if (outage->refusals[i] == hash) return true;
     outage->refusals[outage->refusals_next++ % TWI_REFUSALS_LOGGED] = hash;

@@ -5,6 +5,7 @@
 #ifndef TEST_CONTENTS_H
 #define TEST_CONTENTS_H
 
+#include "sync/wire/fnv.h"
 #include "tests/sim/play.h"
 
 #define CONTENTS 8192u
@@ -14,8 +15,8 @@ static struct {
 } contents[CONTENTS];
 
 static uint64_t contents_hash(uint64_t hash, const struct model_word *word) {
-    for (size_t i = 0; i < word->size; i++) hash = (hash ^ (unsigned char)word->data[i]) * UINT64_C(0x100000001b3);
-    return (hash ^ 255) * UINT64_C(0x100000001b3);
+    static const unsigned char end = 255;
+    return twi_fnv_add(twi_fnv_add(hash, word->data, word->size), &end, 1);
 }
 
 /* Looks at each batch that arrives, and answers nothing. */
