@@ -9,11 +9,11 @@ int twi_socket_set_open(void) {
     return epoll_create1(EPOLL_CLOEXEC);
 }
 
+/* A closed socket has left the set by itself. Nothing is done about its number: that may be another's by now, one of
+ * this set or one of the program around it. */
 void twi_socket_set_watch(int set, struct twi_watched *watched, int fd, bool wants_write, bool is_new) {
     if (set < 0 || (fd == watched->fd && wants_write == watched->wants_write && !is_new)) return;
     struct epoll_event event = {.events = EPOLLIN | (wants_write ? EPOLLOUT : 0u)};
-    /* If the socket of before was closed, the set has forgotten it already. */
-    if (watched->fd >= 0 && watched->fd != fd) (void)epoll_ctl(set, EPOLL_CTL_DEL, watched->fd, &event);
     if (fd >= 0 && epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) != 0 && errno == ENOENT)
         (void)epoll_ctl(set, EPOLL_CTL_ADD, fd, &event); /* if that fails, the turns come by their times alone */
     watched->fd = fd;

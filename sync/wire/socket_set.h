@@ -14,7 +14,8 @@ struct twi_watched {
 };
 
 int twi_socket_set_open(void); /* -1: it could not be made */
-/* The connection's socket is `fd` now (-1: none). `is_new`: it may be another socket under the number of before. */
+/* The connection's socket is `fd` now (-1: none). The one of before, if it was another, has been closed. `is_new`: it
+ * may be another socket under the number of before. */
 void twi_socket_set_watch(int set, struct twi_watched *watched, int fd, bool wants_write, bool is_new);
 void twi_socket_set_close(int set); /* -1 is harmless */
 
