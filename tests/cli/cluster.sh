@@ -2,6 +2,9 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # cluster.sh TOOL FOLDER -- `tallywheel count`, `audit` and `reclaim` with a redis+cluster:// URL.
 # Method: three masters of the test's own, which read from nodes.conf who has which slots; later one of them is killed.
+# Always true: the nodes have names that no other cluster of this machine has, and a node counts as up only under its name:
+# another test may get its port first, or use one that a killed node has left. No step needs a fast machine: a node is missed
+# after 15 s, and an audit waits 20 s for a reply.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
@@ -32,6 +35,11 @@ while len(found) < 3:
 print(*found)'
 }
 
+mine=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+id_of() { # NODE
+    printf '%s%08d' "$mine" "$1"
+}
+
 nodes_write() { # FILE NODE PORTS... -- the file of node NODE
     file=$1 self=$2
     shift 2
@@ -39,16 +47,23 @@ nodes_write() { # FILE NODE PORTS... -- the file of node NODE
     for one; do
         node=$((node + 1))
         [ "$node" -eq "$self" ] && flags='myself,master' || flags='master'
-        printf '%040d 127.0.0.1:%d@%d %s - 0 0 %d connected %d-%d\n' $node "$one" $((one + 10000)) "$flags" $node \
+        printf '%s 127.0.0.1:%d@%d %s - 0 0 %d connected %d-%d\n' "$(id_of $node)" "$one" $((one + 10000)) "$flags" $node \
             $(((node - 1) * 5461)) $((node < 3 ? node * 5461 - 1 : 16383))
     done >"$file"
     echo 'vars currentEpoch 3 lastVoteEpoch 0' >>"$file"
 }
 
 is_up() {
+    number_of=0
     for at in $ports; do
-        redis-cli -p "$at" CLUSTER INFO 2>/dev/null | grep -q 'cluster_state:ok' || return 1
+        number_of=$((number_of + 1))
+        [ "$(redis-cli -p "$at" CLUSTER MYID 2>/dev/null)" = "$(id_of $number_of)" ] &&
+            redis-cli -p "$at" CLUSTER INFO | grep -q 'cluster_state:ok' || return 1
     done
+}
+all_live() {
+    # shellcheck disable=SC2086  # three words
+    kill -0 $pids 2>/dev/null
 }
 
 # A port may be taken between its choice and its use: tried anew.
@@ -61,14 +76,18 @@ for _ in 1 2 3 4 5; do
         # shellcheck disable=SC2086  # three words
         nodes_write "$work/$number_of/nodes.conf" $number_of $ports
         redis-server --port "$port" --bind 127.0.0.1 --dir "$work/$number_of" --save '' --cluster-enabled yes \
-            --cluster-node-timeout 2000 --cluster-require-full-coverage no >"$work/$number_of/log" 2>&1 &
+            --cluster-node-timeout 15000 --cluster-require-full-coverage no >"$work/$number_of/log" 2>&1 &
         pids="$pids $!"
         background="$background $!"
     done
-    for _ in $(seq 1 80); do
+    for _ in $(seq 1 300); do
         is_up && break 2
+        all_live || break
         sleep 0.1
     done
+    # shellcheck disable=SC2086
+    kill $pids 2>/dev/null
+    wait
 done
 # shellcheck disable=SC2086
 set -- $ports
@@ -91,12 +110,12 @@ done
 ok $? 'each master has its part of them'
 
 name='count:{%t}:%k:2015051710'
-run 0 audit --redis "$url" --totals "$work/totals" --name "$name" --pattern 'count:*' && [ ! -s "$work/out" ] &&
+run 0 audit --timeout 20s --redis "$url" --totals "$work/totals" --name "$name" --pattern 'count:*' && [ ! -s "$work/out" ] &&
     err_has ' 300 keys, 300 lines' && err_has '; 0 found'
 ok $? 'an audit looks at all of them, and the totals agree'
 
 for port in $ports; do redis-cli -p "$port" PERSIST "$(redis-cli -p "$port" --scan --pattern 'count:*' | head -n 1)" >/dev/null; done
-run 1 audit --redis "$url" --pattern 'count:*' && [ "$(grep -c "^no-expiry$tab" "$work/out")" -eq 3 ]
+run 1 audit --timeout 20s --redis "$url" --pattern 'count:*' && [ "$(grep -c "^no-expiry$tab" "$work/out")" -eq 3 ]
 ok $? 'a difference is found at whichever master it is'
 
 # Leases of a process that never was, at each of the masters, in a template with tags and in one without.
@@ -129,8 +148,9 @@ run 1 reclaim --redis "$url" --redis-key 'stock:%k' sale "$dead" && err_has 'it 
 ok $? 'of a process that one store has just heard of nothing is freed in any'
 ask DEL 'tw:leases:{94}' >/dev/null
 
-kill -9 "$2" && sleep 0.2
-run 1 audit --redis "$url" --totals "$work/totals" --name "$name" --pattern 'count:*' && err_has 'incomplete: 5461 of 16384 slots' &&
+kill -9 "$2"
+wait "$2" 2>/dev/null # its port is closed
+run 1 audit --timeout 20s --redis "$url" --totals "$work/totals" --name "$name" --pattern 'count:*' && err_has 'incomplete: 5461 of 16384 slots' &&
     [ "$(grep -c "^no-expiry$tab" "$work/out")" -eq 2 ] && ! grep -q "^total$tab" "$work/out"
 ok $? 'with a master away the others are looked at, and the exit status says that it was not all'
 run 1 reclaim --redis "$url" --redis-key 'stock:%k' sale "$dead" && err_has 'incomplete: 5461 of 16384 slots' &&

@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #define CALLERS 3
+#define PATIENT_MS \
+    10000 /* a call that Redis is to decide is not given up before, however busy processors and disk are */
 
 static tw_engine *engine;
 
@@ -81,7 +83,7 @@ static void take_at(tw_family *family, const char *key, int64_t limit, tw_status
 
 static void each_call_goes_to_the_master_of_its_slot(void **state) {
     (void)state;
-    engine = open_engine(1000);
+    engine = open_engine(PATIENT_MS);
     static const char *const templates[] = {NULL, "%n:%k", "{%k}:%n"}; /* the last: a tag of the user's own */
     static const char *const names[] = {"a", "b", "c"};
     for (int kind = 0; kind < 3; kind++) {
@@ -114,8 +116,8 @@ static void each_call_goes_to_the_master_of_its_slot(void **state) {
  * opened the family. Slots in use (tw_hold) are bounded over engines, too. */
 static void a_token_says_where_its_reservation_is(void **state) {
     (void)state;
-    engine = open_engine(1000);
-    tw_engine *other = open_engine(1000);
+    engine = open_engine(PATIENT_MS);
+    tw_engine *other = open_engine(PATIENT_MS);
     static const char *const templates[] = {NULL, "%n:%k", "{%k}:%n"};
     static const char *const names[] = {"sale", "plain", "own"};
     for (int kind = 0; kind < 3; kind++) {
@@ -155,7 +157,7 @@ static void a_token_says_where_its_reservation_is(void **state) {
  * know the script. Once the slot has moved, the call goes there. */
 static void a_call_is_asked_for_where_its_keys_are(void **state) {
     (void)state;
-    engine = open_engine(300);
+    engine = open_engine(PATIENT_MS);
     tw_family *family = open_family(engine, "m", TW_LIMIT_STRICT, NULL);
     const char *key = key_of("m", NULL, 0, 0);
     uint32_t slot = slot_of(name_of("m", key));
@@ -184,7 +186,7 @@ static void a_call_is_asked_for_where_its_keys_are(void **state) {
 /* Goal: while only one of a call's two keys has moved, nothing is done, and on_outage decides at the deadline. */
 static void a_call_whose_keys_are_apart_is_decided_by_the_policy(void **state) {
     (void)state;
-    engine = open_engine(300);
+    engine = open_engine(1000);
     tw_family *family = open_family(engine, "p", TW_LIMIT_STRICT, NULL);
     const char *key = key_of("p", NULL, 0, 0);
     char name[96], calls[120], port[16];
@@ -293,16 +295,18 @@ static void *call(void *ctx) {
     return NULL;
 }
 
-/* Goal: a slot that goes to and fro under load costs no grant and doubles none. */
+/* Goal: a slot that goes to and fro under load costs no grant and doubles none, and no call is left to the policy. The
+ * key is in use before: a slot that moves takes no new one before its move is over (TRYAGAIN, docs/SCALE.md). */
 static void grants_are_exact_while_their_slot_moves(void **state) {
     (void)state;
-    engine = open_engine(2000);
+    engine = open_engine(PATIENT_MS);
     tw_family *family = open_family(engine, "g", TW_LIMIT_STRICT, NULL);
     struct caller callers[CALLERS];
     pthread_t threads[CALLERS];
     _Atomic bool stops = false;
     const char *key = key_of("g", NULL, 0, 0);
     uint32_t slot = slot_of(name_of("g", key));
+    take(family, key, 1000000, TW_OK, TW_BY_REDIS);
     for (int i = 0; i < CALLERS; i++) {
         callers[i] = (struct caller){.family = family, .key = key, .stops = &stops};
         assert_int_equal(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
@@ -315,13 +319,13 @@ static void grants_are_exact_while_their_slot_moves(void **state) {
         test_sleep_ms(30);
     }
     atomic_store(&stops, true);
-    int64_t granted = 0;
+    int64_t granted = 1;
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(threads[i], NULL);
         granted += callers[i].granted;
         assert_i64_equal(callers[i].by_outage, 0);
     }
-    assert_true(granted > 0 && test_stat_of(engine, moved) > 0);
+    assert_true(granted > 1 && test_stat_of(engine, moved) > 0);
     assert_i64_equal(in_redis(name_of("g", key)), granted);
     assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
     redis_cluster_move(&cluster, slot, slot, 0);
@@ -334,7 +338,7 @@ static void grants_are_exact_while_their_slot_moves(void **state) {
  * have granted is taken back once it answers. */
 static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
     (void)state;
-    enum { THEIRS = 12, HANGS_MS = 600 }; /* calls to the others have so much time on a busy machine */
+    enum { THEIRS = 12, HANGS_MS = 1000 }; /* calls to the others have so much time on a busy machine */
     engine = open_engine(HANGS_MS);
     tw_family *family = open_family(engine, "h", TW_LIMIT_STRICT, NULL);
     const char *own = key_of("h", NULL, 0, 0), *other = key_of("h", NULL, 2, 0);

@@ -335,6 +335,16 @@ static void what_may_count_twice_is_counted_as_uncertain(void **state) {
     }
 }
 
+struct sending {
+    tw_engine *engine;
+    int64_t batches;
+};
+
+static bool has_sent(void *ctx) {
+    struct sending *sending = ctx;
+    return test_stat_of(sending->engine, batches_sent) > sending->batches;
+}
+
 /* Goal: a close while the server hangs reports each unit once. */
 static void a_close_on_a_hung_server_reports_each_unit_once(void **state) {
     (void)state;
@@ -346,8 +356,9 @@ static void a_close_on_a_hung_server_reports_each_unit_once(void **state) {
         tw_family *family = family_of(engine, "hung", TW_WINDOW_FOREVER, 0);
         add_and_flush(engine, family, "k", 1);
         redis_server_pause(&server);
+        struct sending sending = {engine, test_stat_of(engine, batches_sent)};
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-        test_sleep_ms(200);
+        assert_true(test_wait(has_sent, &sending, 20000));
         assert_status(tw_close(engine, 200), TW_ERR_TIMEOUT);
         assert_i64_equal(lost.by_reason[TW_LOST_UNCERTAIN], 10);
         assert_i64_equal(lost.calls, 1);

@@ -26,7 +26,7 @@ static void one_caller_of_all_engines_is_first(void **state) {
     (void)state;
     struct strict strict;
     tw_engine *other;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
     assert_true(is_first(strict.family, "order"));
     assert_false(is_first(strict.family, "order"));
@@ -46,7 +46,7 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_LOSE_REQUEST, PROXY_RESET};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_TRIES_MS, TW_OUTAGE_FAIL_CLOSED);
     for (size_t i = 0; i < 4; i++) {
         char key[16];
         snprintf(key, sizeof key, "order%zu", i);
@@ -62,7 +62,7 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
 static void a_late_copy_makes_nobody_the_first(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     assert_true(is_first(strict.family, "other"));
     tw_engine *other;
     tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
@@ -87,7 +87,7 @@ static void an_unknown_first_is_taken_back(void **state) {
     (void)state;
     struct strict strict;
     bool first = true;
-    strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
     assert_true(is_first(strict.family, "other"));
     strict_order(&strict, PROXY_LOSE_REPLY, 20);
     assert_status(tw_once(strict.family, tw_str("order"), &first), TW_ERR_TIMEOUT);
@@ -104,7 +104,7 @@ static void soft_families_learn_of_each_others_first_call(void **state) {
     (void)state;
     struct strict strict;
     tw_engine *one, *two;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *here = neighbour(&strict, &one, TW_LIMIT_SOFT), *there = neighbour(&strict, &two, TW_LIMIT_SOFT);
     int64_t totals[1];
     assert_true(is_first(here, "order"));
@@ -130,7 +130,7 @@ static void a_lock_has_one_holder(void **state) {
     struct strict strict;
     char mine[TW_TOKEN_SIZE], theirs[TW_TOKEN_SIZE] = "x";
     uint64_t fence = 0, next = 0;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, mine, &fence), TW_OK);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, theirs, NULL), TW_DENIED);
     assert_string_equal(theirs, "");
@@ -161,7 +161,7 @@ static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     uint64_t fence;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     strict_order(&strict, PROXY_DROP_REPLY, 1);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, &fence), TW_OK);
     assert_i64_equal(strtoll(redis_server_ask(&strict.server, "GET", "tw:fence:s:job", NULL), NULL, 10), fence);
@@ -178,7 +178,7 @@ static void nobody_holds_a_lock_without_knowing(void **state) {
     (void)state;
     struct strict strict;
     char token[TW_TOKEN_SIZE];
-    strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
     assert_status(tw_lock(strict.family, tw_str("warm"), 60000, token, NULL), TW_OK);
     strict_order(&strict, PROXY_LOSE_REPLY, 20);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, NULL), TW_ERR_TIMEOUT);

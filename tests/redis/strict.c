@@ -11,7 +11,7 @@
 static void redis_admits_exactly_the_limit(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_verdict verdict = strict_take(strict.family, "k", 7, 10, TW_OK);
     assert_i64_equal(verdict.used, 7);
     assert_i64_equal(verdict.remaining, 3);
@@ -37,7 +37,7 @@ static void redis_admits_exactly_the_limit(void **state) {
 static void a_key_ends_in_redis_as_others_do(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("day");
     options.window = TW_WINDOW_DAY;
     options.redis_key = "day:%k:%Y%m%d";
@@ -74,7 +74,7 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
 static void some_that_are_taken_are_counted(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options log = strict_options("log"), bucket = strict_options("bucket");
     log.window = bucket.window = TW_WINDOW_ALIGNED;
     log.window_ms = bucket.window_ms = TW_DAY;
@@ -99,7 +99,7 @@ static void some_are_taken_and_some_given_back(void **state) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
-    strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
+    strict_begin(&strict, STRICT_TRIES_MS, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("log");
     options.window = TW_WINDOW_ALIGNED;
     options.limit_shape = TW_SHAPE_SLIDING;
@@ -137,7 +137,7 @@ static void nobody_waits_for_what_is_used_up(void **state) {
     (void)state;
     struct strict strict;
     tw_verdict verdict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options options = strict_options("life");
     options.window = TW_WINDOW_FROM_FIRST;
     options.window_ms = TW_SECOND;
@@ -193,7 +193,7 @@ static void a_lost_reply_is_charged_once(void **state) {
                                               PROXY_RESET,        PROXY_GARBAGE,     PROXY_TWICE,
                                               PROXY_DROP_REQUEST, PROXY_LOSE_REQUEST};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_TRIES_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         struct proxy_order order = {.fault = faults[i], .times = 1, .at = 5, .text = "*2\r\n$1\r\n9\r\n+OK\r\n"};
@@ -212,7 +212,7 @@ static void a_lost_reply_is_charged_once(void **state) {
 static void a_late_copy_charges_nothing(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     strict_order(&strict, PROXY_HOLD, 1);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
@@ -233,7 +233,7 @@ static const char *say_again(struct strict *strict, const struct strict_call *ca
 static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 5, 5, TW_OK);
     strict_order(&strict, PROXY_DROP_REQUEST, 1);
     (void)strict_take(strict.family, "k", 1, 5, TW_DENIED);
@@ -257,7 +257,7 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
         bool closed = policies[i] == TW_OUTAGE_FAIL_CLOSED;
-        strict_begin(&strict, 200, policies[i]);
+        strict_begin(&strict, STRICT_IN_VAIN_MS, policies[i]);
         (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
         strict_order(&strict, PROXY_LOSE_REPLY, 20); /* executed, without a reply until the deadline */
         tw_verdict verdict = strict_take(strict.family, "k", 10, 1000, closed ? TW_DENIED : TW_OK);

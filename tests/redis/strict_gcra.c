@@ -55,7 +55,7 @@ static wide moment_of(struct redis_server *server, int64_t limit) {
 static void a_rate_and_a_burst_are_decided_by_redis(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 10, TW_OUTAGE_LOCAL);
     tw_verdict verdict = strict_take(family, "k", 7, 73, TW_OK);
     assert_i64_equal(verdict.used, 7);
@@ -86,7 +86,7 @@ static void odd_calls_have_an_answer(void **state) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
     assert_i64_equal(strict_take(family, "k", 11, 10, TW_DENIED).retry_after_ms, -1);
     assert_i64_equal(strict_take(family, "k", 1, 0, TW_DENIED).retry_after_ms, -1);
@@ -117,7 +117,7 @@ static void odd_calls_have_an_answer(void **state) {
 static void another_limit_finds_the_same_part_full(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
     (void)strict_take(family, "k", 5, 10, TW_OK);
     assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).used, 10);
@@ -142,7 +142,7 @@ static void some_are_taken_and_the_rest_comes_back(void **state) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 10, TW_OUTAGE_LOCAL);
     assert_status(tw_acquire_some(family, tw_str("k"), 7, 50, &taken, &verdict), TW_OK);
     assert_i64_equal(taken, 7);
@@ -172,7 +172,7 @@ static void shadow_mode_admits_every_call(void **state) {
     (void)state;
     struct strict strict;
     tw_verdict verdict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options options = gcra_options("p", YEAR, TW_OUTAGE_LOCAL);
     options.shadow = true;
     tw_family *family = strict_family(strict.engine, &options);
@@ -302,7 +302,7 @@ static void a_lost_reply_is_charged_once(void **state) {
                                               PROXY_RESET,        PROXY_GARBAGE,      PROXY_TWICE,
                                               PROXY_DROP_REQUEST, PROXY_LOSE_REQUEST, PROXY_HOLD};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_TRIES_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(family, "k", 1, 1000, TW_OK);
     wide first = moment_of(&strict.server, 1000);
@@ -335,7 +335,7 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
         bool closed = policies[i] == TW_OUTAGE_FAIL_CLOSED;
-        strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
+        strict_begin(&strict, STRICT_IN_VAIN_MS, TW_OUTAGE_FAIL_CLOSED);
         tw_family *family = gcra_family(strict.engine, YEAR, 0, policies[i]);
         (void)strict_take(family, "k", 1, 1000, TW_OK);
         strict_order(&strict, PROXY_LOSE_REPLY, 20); /* executed, without a reply until the deadline */
@@ -409,22 +409,12 @@ static void what_was_admitted_is_what_is_charged(void **state) {
 
 /* ---- without Redis ---- */
 
-/* Calls until Redis decides again. */
-static void await_redis(tw_family *family) {
-    tw_verdict verdict = {.decided_by = TW_BY_OUTAGE};
-    for (int64_t end_ms = test_mono_ms() + 15000; verdict.decided_by != TW_BY_REDIS;) {
-        assert_true(test_mono_ms() < end_ms);
-        (void)tw_acquire(family, tw_str("other"), 0, 1000, &verdict);
-        test_sleep_ms(2);
-    }
-}
-
 /* Makes 40 calls of 1 with Redis dead; returns how many were admitted, and checks the verdicts. */
-static int64_t call_without_redis(tw_family *family) {
+static int64_t call_without_redis(tw_family *family, const char *key) {
     int64_t admitted = 0;
     for (int calls = 0; calls < 40; calls++) {
         tw_verdict verdict;
-        tw_status status = tw_acquire(family, tw_str("k"), 1, 10, &verdict);
+        tw_status status = tw_acquire(family, tw_str(key), 1, 10, &verdict);
         assert_true(status == TW_OK || status == TW_DENIED);
         assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
         assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
@@ -450,6 +440,7 @@ static void a_dead_redis_is_an_outage(void **state) {
         tw_options options;
         tw_engine *engine;
         int64_t taken = -1;
+        char key[16];
         redis_server_start(&server, durable);
         quick_options(&options, server.url);
         options.redis_timeout_ms = 300;
@@ -458,24 +449,24 @@ static void a_dead_redis_is_an_outage(void **state) {
         wanted.redis_key = "p:%k:%Y%m%d%H%M%S";
         wanted.outage_grace_ms = graces_ms[i];
         tw_family *family = strict_family(engine, &wanted);
-        (void)strict_take(family, "k", 4, 10, TW_OK);
+        strict_begin_key(family, 4, 10, key);
         redis_server_kill(&server);
-        assert_i64_equal(call_without_redis(family), admitted[i]);
+        assert_i64_equal(call_without_redis(family, key), admitted[i]);
         (void)tw_acquire_some(family, tw_str("new"), 25, 10, &taken, NULL);
         assert_i64_equal(taken, some[i]);
-        tw_verdict verdict = strict_take(family, "k", 11, 10, policies[i] == TW_OUTAGE_FAIL_OPEN ? TW_OK : TW_DENIED);
+        tw_verdict verdict = strict_take(family, key, 11, 10, policies[i] == TW_OUTAGE_FAIL_OPEN ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.retry_after_ms, policies[i] == TW_OUTAGE_FAIL_OPEN ? 0 : -1);
         redis_server_restart(&server);
-        await_redis(family);
-        verdict = strict_take(family, "k", 0, 10, TW_OK);
+        strict_await_redis(family, "other");
+        verdict = strict_take(family, key, 0, 10, TW_OK);
         assert_int_equal(verdict.decided_by, TW_BY_REDIS);
         assert_i64_equal(verdict.used, used[i]);
-        (void)strict_take(family, "k", 7, 10, TW_DENIED);
+        (void)strict_take(family, key, 7, 10, TW_DENIED);
         (void)strict_take(family, "new", 1, 10, some[i] == 0 ? TW_OK : TW_DENIED);
         /* another engine sees it, too */
         tw_engine *other = quick_engine(server.url, NULL);
         tw_family *others = gcra_family(other, YEAR, 0, TW_OUTAGE_LOCAL);
-        assert_i64_equal(strict_take(others, "k", 0, 10, TW_OK).used, used[i]);
+        assert_i64_equal(strict_take(others, key, 0, 10, TW_OK).used, used[i]);
         assert_status(tw_close(other, 5000), TW_OK);
         assert_status(tw_close(engine, 5000), TW_OK);
         redis_server_destroy(&server);
@@ -487,13 +478,13 @@ static void a_dead_redis_is_an_outage(void **state) {
 static void a_bucket_reported_after_an_outage_counts_once(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, TW_HOUR, 0, TW_OUTAGE_LOCAL);
     redis_server_ask(&strict.server, "SET", CALLS, "x", NULL); /* so Redis refuses the request */
     assert_int_equal(strict_take(family, "k", 500, 1000, TW_OK).decided_by, TW_BY_OUTAGE);
     redis_server_ask(&strict.server, "DEL", CALLS, NULL);
     int64_t longest_ms = 0;
-    await_redis(family);
+    strict_await_redis(family, "other");
     assert_int_equal(strict_take(family, "k", 0, 1000, TW_OK).decided_by, TW_BY_REDIS);
     wide first = moment_of(&strict.server, 1000);
     assert_true(first != 0);
@@ -512,7 +503,7 @@ static void a_bucket_reported_after_an_outage_counts_once(void **state) {
 static void a_key_of_another_kind_is_refused_alone(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = gcra_family(strict.engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
     redis_server_ask(&strict.server, "SET", BUCKET, "often", NULL);
     tw_verdict verdict = strict_take(family, "k", 1, 10, TW_DENIED);

@@ -33,6 +33,13 @@ static inline tw_family *strict_family(tw_engine *engine, tw_family_options *opt
     return family;
 }
 
+/* Of a call that is to be decided by Redis, however busy the machine; and of one that waits for replies which never
+ * come: a part of it is for the try that has one. */
+#define STRICT_LONG_MS 5000
+#define STRICT_TRIES_MS 3000
+/* Of a call that gets no reply at all: all of it is waited for. It is long enough for the request to be executed. */
+#define STRICT_IN_VAIN_MS 1000
+
 /* `timeout_ms`: of a call. The family "s" is endless and fixed; on_outage as given. */
 static inline void strict_begin(struct strict *strict, uint32_t timeout_ms, uint32_t on_outage) {
     tw_options options;
@@ -74,6 +81,35 @@ static inline tw_verdict strict_take(tw_family *family, const char *key, int64_t
     assert_status(tw_acquire(family, tw_str(key), n, limit, &verdict), want);
     assert_int_equal(verdict.allowed, want == TW_OK);
     return verdict;
+}
+
+struct strict_key {
+    tw_family *family;
+    const char *key;
+};
+
+static inline bool strict_is_decided_by_redis(void *ctx) {
+    struct strict_key *asked = ctx;
+    tw_verdict verdict = {.decided_by = TW_BY_OUTAGE};
+    (void)tw_acquire(asked->family, tw_str(asked->key), 0, 1000, &verdict);
+    return verdict.decided_by == TW_BY_REDIS;
+}
+
+/* Calls until Redis decides: a connection stands, and the breaker is closed. */
+static inline void strict_await_redis(tw_family *family, const char *key) {
+    assert_true(test_wait(strict_is_decided_by_redis, &(struct strict_key){family, key}, 15000));
+}
+
+/* Takes n units of a key that had none, with Redis's reply, and writes its name. On a busy machine a reply may be
+ * later than a short redis_timeout_ms: then another key is begun. */
+static inline void strict_begin_key(tw_family *family, int64_t n, int64_t limit, char key[16]) {
+    tw_verdict verdict;
+    for (int tries = 0; tries < 50; tries++) {
+        strict_await_redis(family, "other");
+        snprintf(key, 16, "k%d", tries);
+        if (tw_acquire(family, tw_str(key), n, limit, &verdict) == TW_OK && verdict.decided_by == TW_BY_REDIS) return;
+    }
+    fail_msg("Redis decided none of 50 calls");
 }
 
 /* The name of the connection that last sent a request about a counter, and the number of its call, from the key

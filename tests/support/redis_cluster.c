@@ -207,6 +207,38 @@ static bool know_the_epoch(void *ctx) {
     return true;
 }
 
+/* The epoch of the claims of node `of`, as `node` has heard of it; -1: not at all. */
+static long long claim_epoch(struct redis_cluster *cluster, size_t node, size_t of) {
+    static char text[65536];
+    char *rest = text;
+    snprintf(text, sizeof text, "%s", ask(cluster, node, "CLUSTER", "NODES", NULL));
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        long long epoch;
+        if (node_of(cluster, line) == of && sscanf(line, "%*s %*s %*s %*s %*s %*s %lld", &epoch) == 1) return epoch;
+    }
+    return -1;
+}
+
+struct claim {
+    struct redis_cluster *cluster;
+    size_t of;
+};
+
+static bool know_the_claim(void *ctx) {
+    struct claim *claim = ctx;
+    long long epoch = claim_epoch(claim->cluster, claim->of, claim->of);
+    for (size_t i = 0; i < claim->cluster->count; i++)
+        if (has_slots(claim->cluster, i) && claim_epoch(claim->cluster, i, claim->of) != epoch) return false;
+    return true;
+}
+
+/* A node that was told of a move believes the former owner's next message, if that was on its way before the former
+ * owner was told, until it knows that the new owner's claim is of a newer epoch. */
+static void wait_for_claim(struct redis_cluster *cluster, size_t of) {
+    struct claim claim = {cluster, of};
+    wait_for(know_the_claim, &claim, "to know who has a moved slot");
+}
+
 static bool is_well(void *ctx) {
     struct redis_cluster *cluster = ctx;
     for (size_t i = 0; i < cluster->count; i++) {
@@ -274,6 +306,7 @@ void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t
     for (size_t i = 0; i < cluster->count; i++)
         if (i != to && i != from && has_slots(cluster, i)) set_slot(cluster, i, slot, "NODE", cluster->nodes[to].id);
     cluster->owners[slot] = (uint8_t)to;
+    wait_for_claim(cluster, to);
 }
 
 void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, size_t to) {
@@ -342,6 +375,7 @@ void redis_cluster_move(struct redis_cluster *cluster, uint32_t first, uint32_t 
         if (!is_there) slots[count++] = slot;
     }
     if (count != 0) move_round(cluster, slots, count, to);
+    wait_for_claim(cluster, to);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */

@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#define WAIT_STEP_MS_MAX 10 /* of test_wait() */
+#define WAIT_FACTOR_MAX 10
+
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 void test_i64_equal(int64_t got, int64_t want, const char *text, const char *file, int line) {
@@ -319,11 +322,24 @@ void test_sleep_ms(int64_t ms) {
     while (nanosleep(&rest, &rest) != 0) continue;
 }
 
+int64_t test_starved_ms(void) {
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    if (file == NULL) return 0;
+    long long ran_ns, starved_ns = 0;
+    int read = fscanf(file, "%lld %lld", &ran_ns, &starved_ns);
+    fclose(file);
+    return read == 2 ? starved_ns / 1000000 : 0;
+}
+
 bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms) {
-    int64_t deadline = test_mono_ms() + timeout_ms;
-    while (!is_true(ctx)) {
-        if (test_mono_ms() >= deadline) return false;
+    int64_t begun_ms = test_mono_ms(), last_ms = begun_ms, waited_ms = 0;
+    for (;;) {
+        bool is_over = waited_ms >= timeout_ms || last_ms - begun_ms >= WAIT_FACTOR_MAX * timeout_ms;
+        if (is_true(ctx)) return true; /* also after the last nap, however long it was */
+        if (is_over) return false;
         test_sleep_ms(1);
+        int64_t now_ms = test_mono_ms(), step_ms = now_ms - last_ms;
+        waited_ms += step_ms < WAIT_STEP_MS_MAX ? step_ms : WAIT_STEP_MS_MAX;
+        last_ms = now_ms;
     }
-    return true;
 }

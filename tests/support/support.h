@@ -105,7 +105,13 @@ int64_t test_fd_count(void);     /* open file descriptors */
 int64_t test_thread_count(void); /* threads of this process */
 int64_t test_mono_ms(void);      /* the system's monotonic clock, for deadlines of tests */
 void test_sleep_ms(int64_t ms);
-/* Calls `is_true(ctx)` every millisecond until it returns true or the time is over; returns its last value. */
+/* How long this thread was ready to run while no processor was free, since it began. A time limit that a test checks is
+ * about what the code waits for, and not about who else works on the machine: subtract this. 0 where Linux does not
+ * tell. */
+int64_t test_starved_ms(void);
+/* Calls `is_true(ctx)` every millisecond until it returns true or the time is over; returns its last value. A step
+ * counts as 10 ms at most, so the patience is not used up while the process gets no processor; it ends after ten times
+ * timeout_ms in any case. */
 bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms);
 
 /* tw_stats.memory_bytes of an engine: what its counting memory holds now. */

@@ -1,6 +1,7 @@
 /* support_test.c -- the tests' own tools keep their word: seeds repeat a run, the fake clock moves as told. */
 #include "tests/support/support.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -177,6 +178,59 @@ static void what_the_process_holds_is_seen(void **state) {
     assert_true(test_rss_bytes() > 100000);
 }
 
+struct look {
+    int64_t stall_ms;
+    int looks, true_at; /* 0: never */
+};
+
+static bool look(void *ctx) {
+    struct look *looking = ctx;
+    if (++looking->looks == 1) test_sleep_ms(looking->stall_ms);
+    return looking->looks == looking->true_at;
+}
+
+/* Goal: a wait ends by what it waits for, or when its time is over; a stall of the process is not its time. */
+static void a_wait_outlives_a_stall_and_still_ends(void **state) {
+    (void)state;
+    struct look late = {.stall_ms = 150, .true_at = 3}, never = {0};
+    assert_true(test_wait(look, &late, 100));
+    int64_t began_ms = test_mono_ms();
+    assert_false(test_wait(look, &never, 50));
+    assert_true(test_mono_ms() - began_ms >= 50);
+    assert_true(never.looks > 1);
+    never = (struct look){.stall_ms = 300};
+    assert_false(test_wait(look, &never, 20)); /* ten times its time is over */
+    assert_int_equal(never.looks, 2);
+}
+
+/* Goal: the time without a processor is told. Method: two processes that calculate on one processor. */
+static void a_thread_without_a_processor_is_starved(void **state) {
+    (void)state;
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    int number = 0;
+    while (!CPU_ISSET(number, &before)) number++;
+    CPU_ZERO(&one);
+    CPU_SET(number, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    pid_t parent = getpid(), rival = fork();
+    assert_true(rival >= 0);
+    if (rival == 0) {
+        while (getppid() == parent) continue;
+        _exit(0);
+    }
+    int64_t began_ms = test_mono_ms(), began_starved_ms = test_starved_ms();
+    while (test_mono_ms() < began_ms + 1000) continue;
+    int64_t starved_ms = test_starved_ms() - began_starved_ms, passed_ms = test_mono_ms() - began_ms;
+    kill(rival, SIGKILL);
+    waitpid(rival, NULL, 0);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    if (access("/proc/thread-self/schedstat", R_OK) != 0)
+        test_leave_out("the kernel does not tell how long a thread was starved");
+    else
+        assert_true(starved_ms >= 100 && starved_ms <= passed_ms + 10); /* half of it is its fair part */
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "seed") == 0) {
         (void)test_seed(); /* prints it */
@@ -190,6 +244,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_seed_of_a_run_that_dies_is_named),
         cmocka_unit_test(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone),
         cmocka_unit_test(what_the_process_holds_is_seen),
+        cmocka_unit_test(a_wait_outlives_a_stall_and_still_ends),
+        cmocka_unit_test(a_thread_without_a_processor_is_starved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
