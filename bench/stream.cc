@@ -53,7 +53,7 @@ void put_sized(unsigned char *slot, uint64_t number, unsigned size) {
 
 /* Spreads numbers over [0, end), multiplying by a prime that does not divide `end`. */
 uint64_t spread(uint64_t index, uint64_t end) {
-    return static_cast<uint64_t>(static_cast<unsigned __int128>(index) * 2654435761u % end);
+    return static_cast<uint64_t>(static_cast<Wide>(index) * 2654435761u % end);
 }
 
 } // namespace

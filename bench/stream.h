@@ -4,6 +4,8 @@
 #ifndef BENCH_STREAM_H
 #define BENCH_STREAM_H
 
+#include "bench/wide.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -23,7 +25,7 @@ struct Random {
         return z ^ z >> 31;
     }
     uint64_t below(uint64_t end) {
-        return static_cast<uint64_t>(static_cast<unsigned __int128>(next()) * end >> 64);
+        return static_cast<uint64_t>(static_cast<Wide>(next()) * end >> 64);
     }
     double unit() {
         return static_cast<double>(next() >> 11) * 0x1p-53;

@@ -26,7 +26,7 @@ template <unsigned Stride> struct Table : Plain {
         bench_floor_hash_init();
     }
     std::atomic<uint64_t> *record(const unsigned char *slot) {
-        auto product = static_cast<unsigned __int128>(bench_floor_hash(slot, 1, Stride)) * records;
+        auto product = static_cast<Wide>(bench_floor_hash(slot, 1, Stride)) * records;
         return &lines.first_of(static_cast<uint64_t>(product >> 64) * lines_each);
     }
     int64_t add(const unsigned char *slot) {

@@ -9,6 +9,7 @@
 #define BENCH_PEERS_TABLE_H
 
 #include "bench/peer.h"
+#include "bench/wide.h"
 
 #include <cstring>
 #include <string>
@@ -23,7 +24,7 @@ inline uint64_t word(const void *at) {
 }
 
 inline uint64_t fold(uint64_t a, uint64_t b) {
-    auto product = static_cast<unsigned __int128>(a) * b;
+    auto product = static_cast<Wide>(a) * b;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 

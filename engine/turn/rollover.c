@@ -226,14 +226,21 @@ static void drain(struct rollover *rollover, struct twi_generation *generation) 
     look(rollover, DRAIN_LOOK_MS);
 }
 
-static void finish(struct rollover *rollover, struct twi_generation *generation) {
+/* The closing hook has had the window, and its overshoot is known. */
+static bool is_told(struct rollover *rollover, struct twi_generation *generation) {
     if (rollover->family->kind.closes_once) {
-        if (!close_by_one(rollover, generation)) return look(rollover, DRAIN_LOOK_MS);
+        if (!close_by_one(rollover, generation)) return false;
     } else if (!generation->turn.hook_done) {
         generation->turn.hook_done = call_hook_or_give_up(rollover, generation, 0);
     }
-    if (!generation->turn.hook_done) return look(rollover, DRAIN_LOOK_MS);
-    if (!twi_overshoot_measure(rollover->engine, generation, is_ending(rollover))) return look(rollover, DRAIN_LOOK_MS);
+    return generation->turn.hook_done && twi_overshoot_measure(rollover->engine, generation, is_ending(rollover));
+}
+
+static void finish(struct rollover *rollover, struct twi_generation *generation) {
+    if (!is_told(rollover, generation)) {
+        look(rollover, DRAIN_LOOK_MS);
+        return;
+    }
     enter_phase(generation, TWI_HISTORY);
     if (!is_ending(rollover) && rollover->engine->turn.now_ms < drop_at_ms(rollover->family, generation))
         twi_history_enter(rollover->engine, generation);
@@ -466,56 +473,90 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->turn.prepared.groups.ahead = true;
 }
 
+/* How many keys the next window will have, by those of this one and the last and by what the caller expects; 0: nobody
+ * knows yet. */
+static uint64_t forecast_keys(const struct tw_family *family, const struct twi_generation *now, struct twi_span span) {
+    uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
+    if (forecast == 0) return 0;
+    /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
+     * the next. */
+    if (expected == 0 && family->turn.opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return 0;
+    if (family->turn.keys_last > forecast) forecast = family->turn.keys_last;
+    return expected > forecast ? expected : forecast;
+}
+
+enum prepared { PREPARED, TO_GO_ON, NO_ROOM };
+
+/* Builds the next window's index, a piece in each turn. */
+static enum prepared prepare_index(struct rollover *rollover, struct twi_generation *now, struct twi_span span,
+                                   uint64_t forecast) {
+    struct tw_family *family = rollover->family;
+    struct twi_arena *arena = &rollover->engine->arena;
+    if (family->turn.prepared.generation == NULL) {
+        int64_t spare = spare_bytes(family, now, forecast);
+        if (twi_index_bytes(forecast) > spare) return NO_ROOM;
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, keys_in_groups(now, forecast),
+                   spare);
+    }
+    if (family->turn.prepared.root == 0) return NO_ROOM;
+    if (!twi_index_fill(arena, family->turn.prepared.generation, family->turn.prepared.root,
+                        &family->turn.prepared.leaves, &rollover->work))
+        return rollover->work < TWI_SEGMENT_LINES ? TO_GO_ON : NO_ROOM;
+    twi_store_relaxed(&family->turn.prepared.generation->root, family->turn.prepared.root);
+    return PREPARED;
+}
+
+/* Prepares where its records will lie: its tag groups, or memory for a part of the records. */
+static enum prepared prepare_records(struct rollover *rollover, uint64_t forecast) {
+    struct tw_family *family = rollover->family;
+    struct twi_arena *arena = &rollover->engine->arena;
+    if (family->turn.prepared.groups.at.directory != 0)
+        return twi_tag_groups_fill(arena, family->turn.prepared.generation, &family->turn.prepared.groups,
+                                   &rollover->work)
+                   ? PREPARED
+                   : TO_GO_ON;
+    uint64_t records = forecast / 1000 + 1;
+    if (forecast > 1000 &&
+        twi_arena_stock(arena, family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+                        records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
+        rollover->work < TWI_SEGMENT_LINES)
+        return TO_GO_ON;
+    return PREPARED;
+}
+
 /* From the middle of a window on: builds the next window's index, sized by this window and the last, and prepares
  * record memory. So no thread meets an untouched page at the boundary. If nobody counts in a window, no next one is
  * prepared. */
 static void prepare(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
-    tw_engine *engine = rollover->engine;
-    int64_t now_ms = engine->turn.now_ms;
+    int64_t now_ms = rollover->engine->turn.now_ms;
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
     if (family->turn.prepared.generation != NULL && family->turn.prepared.generation->start_ms < span.end_ms)
         abandon_prepared(rollover); /* too late */
-    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
-        return due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
+    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2) {
+        due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
+        return;
+    }
     if (family->turn.prepared.start_ms == span.end_ms) return;
     /* opened early, by event time: the threads that count there build it already */
     if (twi_window_find(family, span.end_ms) != NULL) {
-        abandon_prepared(rollover);
-        family->turn.prepared.start_ms = span.end_ms;
+        give_forecast_up(rollover, span);
         return;
     }
     struct twi_generation *now = twi_window_find(family, span.start_ms);
-    uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
-    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
+    uint64_t forecast = forecast_keys(family, now, span);
     if (forecast == 0) return;
-    /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
-     * the next. */
-    if (expected == 0 && family->turn.opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
-    if (family->turn.keys_last > forecast) forecast = family->turn.keys_last;
-    if (expected > forecast) forecast = expected;
-    if (family->turn.prepared.generation == NULL) {
-        int64_t spare = spare_bytes(family, now, forecast);
-        if (twi_index_bytes(forecast) > spare) return give_forecast_up(rollover, span);
-        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, keys_in_groups(now, forecast),
-                   spare);
+    enum prepared done = prepare_index(rollover, now, span, forecast);
+    if (done == PREPARED) done = prepare_records(rollover, forecast);
+    if (done == TO_GO_ON) {
+        look(rollover, 0);
+        return;
     }
-    if (family->turn.prepared.root == 0) return give_forecast_up(rollover, span);
-    bool filled = twi_index_fill(&engine->arena, family->turn.prepared.generation, family->turn.prepared.root,
-                                 &family->turn.prepared.leaves, &rollover->work);
-    if (!filled && rollover->work < TWI_SEGMENT_LINES) return look(rollover, 0);
-    if (!filled) return give_forecast_up(rollover, span);
-    twi_store_relaxed(&family->turn.prepared.generation->root, family->turn.prepared.root);
-    bool has_groups = family->turn.prepared.groups.at.directory != 0;
-    if (has_groups && !twi_tag_groups_fill(&engine->arena, family->turn.prepared.generation,
-                                           &family->turn.prepared.groups, &rollover->work))
-        return look(rollover, 0);
-    uint64_t records = forecast / 1000 + 1;
-    if (!has_groups && forecast > 1000 &&
-        twi_arena_stock(&engine->arena, family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
-                        records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
-        rollover->work < TWI_SEGMENT_LINES)
-        return look(rollover, 0);
+    if (done == NO_ROOM) {
+        give_forecast_up(rollover, span);
+        return;
+    }
     family->turn.prepared.start_ms = span.end_ms;
     if (twi_window_publish(family, family->turn.prepared.generation))
         family->turn.prepared.generation = NULL;

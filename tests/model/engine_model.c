@@ -84,6 +84,12 @@ static void check_i64_at(int64_t got, int64_t want, const char *text, const char
     fail_here(file, line);
 }
 
+/* Whether it is so; then the call must have answered this. */
+static bool answers(bool is_so, tw_status status, tw_status want) {
+    if (is_so) check_i64(status, want);
+    return is_so;
+}
+
 static uint64_t draw(struct model *model, uint64_t bound) {
     return test_prng_below(&model->prng, bound);
 }
@@ -366,22 +372,22 @@ static bool delta_is_wrong(int64_t delta) {
 
 static void check_add(struct model *model, struct member *member, uint32_t key, int64_t delta, tw_status status,
                       int64_t view) {
-    if (delta_is_wrong(delta)) return check_i64(status, TW_ERR_RANGE);
+    if (answers(delta_is_wrong(delta), status, TW_ERR_RANGE)) return;
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     check_added(model, member, key, delta, model->now_ms, status, view);
 }
 
 static void check_add_at(struct model *model, struct member *member, uint32_t key, int64_t delta, int64_t unix_ms,
                          tw_status status, int64_t view) {
-    if (delta_is_wrong(delta)) return check_i64(status, TW_ERR_RANGE);
-    if (!twin_has_starts(&member->twin)) return check_i64(status, TW_ERR_MODE);
-    if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (answers(delta_is_wrong(delta), status, TW_ERR_RANGE)) return;
+    if (answers(!twin_has_starts(&member->twin), status, TW_ERR_MODE)) return;
+    if (answers(!calendar_knows(unix_ms), status, TW_ERR_RANGE)) return;
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     tw_status may = twin_may_add_at(&member->twin, unix_ms, model->now_ms);
     if (may == TW_ERR_LATE) model->late_increments++;
-    if (may != TW_OK) return check_i64(status, may);
+    if (answers(may != TW_OK, status, may)) return;
     check_added(model, member, key, delta, unix_ms, status, view);
 }
 
@@ -457,7 +463,7 @@ static void do_get(struct model *model) {
     int64_t view = 77;
     tw_status status = tw_get(member->family, key_of(key), &view);
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     check_i64(status, TW_OK);
     check_i64(view, value_now(model, member, key));
     tw_reading reading;
@@ -496,12 +502,12 @@ static void do_get_at(struct model *model) {
     uint32_t key = draw_key(model);
     int64_t view = 77, unix_ms = draw_moment(model, &member->twin);
     tw_status status = tw_get_at(member->family, key_of(key), unix_ms, &view);
-    if (!twin_has_starts(&member->twin)) return check_i64(status, TW_ERR_MODE);
-    if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (answers(!twin_has_starts(&member->twin), status, TW_ERR_MODE)) return;
+    if (answers(!calendar_knows(unix_ms), status, TW_ERR_RANGE)) return;
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     enum readable readable = is_readable(model, &member->twin, unix_ms);
-    if (readable == GONE || (readable == EITHER && status != TW_OK)) return check_i64(status, TW_ERR_LATE);
+    if (answers(readable == GONE || (readable == EITHER && status != TW_OK), status, TW_ERR_LATE)) return;
     check_i64(status, TW_OK);
     int64_t start_ms, end_ms;
     twin_span(&member->twin, unix_ms, &start_ms, &end_ms);
@@ -551,9 +557,9 @@ static void check_fields(struct model *model, struct member *member, int64_t uni
         fields.window = twin_window_at(&member->twin, start_ms);
     }
     tw_status status = tw_each_field(member->family, fields.subject, unix_ms, visit_field, &fields);
-    if (member->twin.options.redis_shape != TW_REDIS_HASH) return check_i64(status, TW_ERR_MODE);
-    if (fields.subject.size > TW_KEY_SIZE_MAX - 2) return check_i64(status, TW_ERR_KEY);
-    if (unix_ms != TW_NOW && !calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (answers(member->twin.options.redis_shape != TW_REDIS_HASH, status, TW_ERR_MODE)) return;
+    if (answers(fields.subject.size > TW_KEY_SIZE_MAX - 2, status, TW_ERR_KEY)) return;
+    if (answers(unix_ms != TW_NOW && !calendar_knows(unix_ms), status, TW_ERR_RANGE)) return;
     check_i64(status, each_status);
     for (uint32_t i = 0; i < TWIN_KEYS && status == TW_OK && fields.window != NULL; i++)
         check_i64(fields.seen[i],
@@ -568,15 +574,16 @@ static void do_each(struct model *model) {
     struct visit visit = {.model = model, .twin = &member->twin};
     tw_status status = tw_each(member->family, unix_ms, visit_one, &visit);
     if (model->shaped) check_fields(model, member, unix_ms, status);
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
-    if (unix_ms != TW_NOW && from_first) return check_i64(status, TW_ERR_MODE);
-    if (unix_ms != TW_NOW && !calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
+    if (answers(unix_ms != TW_NOW && from_first, status, TW_ERR_MODE)) return;
+    if (answers(unix_ms != TW_NOW && !calendar_knows(unix_ms), status, TW_ERR_RANGE)) return;
     int64_t at_ms = unix_ms == TW_NOW ? model->now_ms : unix_ms, start_ms, end_ms;
     if (twin_has_starts(&member->twin)) {
         enum readable readable = is_readable(model, &member->twin, at_ms);
         if (readable == GONE || (readable == EITHER && status != TW_OK)) {
             check_i64((int64_t)visit.counters, 0);
-            return check_i64(status, TW_ERR_LATE);
+            check_i64(status, TW_ERR_LATE);
+            return;
         }
     }
     check_i64(status, TW_OK);
@@ -642,9 +649,9 @@ static void do_acquire(struct model *model) {
     memset(&verdict, 0x55, sizeof verdict);
     tw_status status = tw_acquire(member->family, key_of(key), n, limit, &verdict);
     check_i64(verdict.limit, limit);
-    if (n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX) return check_i64(status, TW_ERR_RANGE);
+    if (answers(n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX, status, TW_ERR_RANGE)) return;
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
     if (window == NULL) {
         (void)check_new_limit(model, member, key, n, limit, status, &verdict);
@@ -667,7 +674,7 @@ static void do_once(struct model *model) {
     bool first = false;
     tw_status status = tw_once(member->family, key_of(key), &first);
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     struct twin *twin = &member->twin;
     struct twin_window *window = twin_window_of_key(twin, key, model->now_ms);
     if (window != NULL) {
@@ -687,8 +694,8 @@ static void do_once(struct model *model) {
     }
     int64_t view = 0;
     bool taken = tw_get(member->family, key_of(key), &view) == TW_OK && view == 1;
-    if (model->tight && !taken)
-        return check_i64(status, twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
+    tw_status when_full = twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL;
+    if (answers(model->tight && !taken, status, when_full)) return;
     check_i64(status, TW_OK);
     check_that(first && taken);
     begin_key(twin, window, key, model->now_ms);
@@ -702,7 +709,7 @@ static void do_reset(struct model *model) {
     int64_t last = 77;
     tw_status status = tw_reset(member->family, key_of(key), &last);
     if (key_is_wrong(&member->twin, key, status)) return;
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     check_i64(status, TW_OK);
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
     check_i64(last, window != NULL ? window->count[key] : 0);
@@ -750,9 +757,9 @@ static void do_close_until(struct model *model) {
     struct twin *twin = &member->twin;
     int64_t unix_ms = draw_moment(model, twin), start_ms, end_ms;
     tw_status status = tw_close_until(member->family, unix_ms);
-    if (!twin_has_starts(twin)) return check_i64(status, TW_ERR_MODE);
-    if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
-    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    if (answers(!twin_has_starts(twin), status, TW_ERR_MODE)) return;
+    if (answers(!calendar_knows(unix_ms), status, TW_ERR_RANGE)) return;
+    if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     twin_span(twin, unix_ms, &start_ms, &end_ms);
     struct twin ahead = *twin;
     ahead.watermark_ms = INT64_MIN;

@@ -77,7 +77,8 @@ static void step_world(void) {
 
 static bool in_turn;           /* only allocations of sync/ fail */
 static uint32_t fail_of_10000; /* the chance of a failure */
-static uint64_t failed_allocations;
+/* With sanitizers nobody asks. */
+__attribute__((unused)) static uint64_t failed_allocations;
 
 /* Sanitizers bring their own allocator: there nothing fails. */
 #if defined(__has_feature) /* how clang tells it */

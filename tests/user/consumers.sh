@@ -113,7 +113,7 @@ END
 }
 
 one_file_by_clang() {
-    clang -Wall -Wextra -Werror -c -o clang.o one/tallywheel.c && clang -o by-clang "$program" clang.o -pthread -Ione && ./by-clang &&
+    clang -Wall -Wextra -pedantic -Werror -c -o clang.o one/tallywheel.c && clang -o by-clang "$program" clang.o -pthread -Ione && ./by-clang &&
         clang -static -o static-clang "$program" clang.o -pthread -Ione && ./static-clang && ! readelf -lW static-clang | grep INTERP
 }
 
@@ -123,7 +123,7 @@ one_file_with_musl() {
 
 # The object with all of it, in a program that counts in Redis.
 one_file_with_redis() {
-    gcc -Wall -Wextra -Werror -DTW_WITH_TLS -c -o tls.o one/tallywheel.c &&
+    gcc -Wall -Wextra -pedantic -Werror -DTW_WITH_TLS -c -o tls.o one/tallywheel.c &&
         gcc -o redis "$root/examples/with_redis.c" tls.o -pthread -Ione -lhiredis -lssl -lcrypto || return
     redis-server --port 0 --unixsocket "$work/redis.sock" --save '' --dir "$work" --daemonize no >redis.log &
     redis=$!

@@ -2,5 +2,5 @@
 #include "tallywheel.h"
 
 /* Names, so that the linker keeps what unloaded.c looks up. */
-extern const void *const plugin_calls[];
-const void *const plugin_calls[] = {(const void *)tw_open, (const void *)tw_close};
+extern void (*const plugin_calls[])(void);
+void (*const plugin_calls[])(void) = {(void (*)(void))tw_open, (void (*)(void))tw_close};

@@ -225,7 +225,10 @@ struct frozen {
 };
 static void note(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct frozen *frozen = ctx;
-    if ((meta & TWI_META_OVERFLOW) != 0) return assert_i64_equal(final, 0);
+    if ((meta & TWI_META_OVERFLOW) != 0) {
+        assert_i64_equal(final, 0);
+        return;
+    }
     frozen->cells++;
     frozen->sum += final;
     assert_i64_equal(twi_cell_local(cell, meta), final);
