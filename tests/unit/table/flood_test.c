@@ -89,10 +89,10 @@ static struct block round_back(struct block x, struct block key) {
 /* A key of 16 bytes whose AES hash under that secret is `hash`; `draw` picks one of 2^64. */
 static struct block key_hashing_to(const struct twi_hash_secret *secret, uint64_t hash, uint64_t draw) {
     struct block a = block_of(secret->words), b = block_of(secret->words + 2);
-    uint64_t end[2] = {draw, draw ^ hash};
-    struct block joined = round_back(round_back(block_of(end), b), a);
-    struct block odd = xor_of(round_on(round_on(b, a), b), size_block(16));
-    return xor_of(round_back(round_back(round_back(joined, odd), a), b), a);
+    uint64_t end[2] = {hash, draw};
+    struct block lane_b = round_on(round_on(round_on(b, a), b), a);
+    struct block lane_a = xor_of(round_back(block_of(end), a), lane_b);
+    return xor_of(round_back(round_back(round_back(lane_a, b), xor_of(a, size_block(16))), b), a);
 }
 
 /* ---- what a set of keys costs ------------------------------------------------------------------------------------ */
