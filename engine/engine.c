@@ -84,7 +84,7 @@ static tw_status start_sync(tw_engine *engine) {
 }
 
 static void empty_family(struct tw_family *family) {
-    twi_store_relaxed(&family->current, NULL);
+    twi_store_relaxed(&family->current, &twi_generation_none);
     twi_store_relaxed(&family->map, 0);
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->quota.bytes, 0);

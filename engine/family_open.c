@@ -153,6 +153,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     if (options->fields != NULL)
         family->entry.bytes += strlen(options->fields) + 1 + sizeof *family->fields + 2 * ALLOCATION_BYTES;
     family->engine = engine;
+    twi_store_relaxed(&family->current, &twi_generation_none);
     /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
      * not sent. */
     family->kind.synced = engine->life.has_redis && options->limit_shape != TW_SHAPE_GCRA;

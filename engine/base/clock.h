@@ -63,11 +63,12 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
 /* Reads the clocks, moves engine time forward, returns it. Never waits. */
 int64_t twi_clock_read(struct twi_clock *clock);
 
-/* Engine time if the word alone gives it; else TWI_CLOCK_STALE. */
-#define TWI_CLOCK_STALE INT64_MIN
+/* Engine time if the word alone gives it, and it is not before 1970. Else a moment in no window that begins in 1970 or
+ * later: with the flag, which becomes the sign, it is negative; without, a moment before 1970 becomes one after all
+ * calendars. */
 TWI_INLINE int64_t twi_clock_peek_ms(const struct twi_clock *clock) {
-    int64_t word = twi_load_relaxed(&clock->word);
-    return twi_likely((word & 1) == 0) ? word >> 1 : TWI_CLOCK_STALE;
+    uint64_t word = (uint64_t)twi_load_relaxed(&clock->word);
+    return (int64_t)(word >> 1 | word << 63);
 }
 
 /* Engine time in Unix milliseconds. Hot. Relaxed: the word publishes nothing but itself, and the coherence of one word

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+struct twi_generation twi_generation_none;
+
 void twi_family_free(struct tw_family *family) {
     free((void *)(uintptr_t)family->options.name);
     free((void *)(uintptr_t)family->options.redis_key);

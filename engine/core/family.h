@@ -194,7 +194,7 @@ struct twi_family_turn {
 struct tw_family {
     /* hot; written at opening and at roll-over */
     tw_engine *engine;
-    _Atomic(struct twi_generation *) current;
+    _Atomic(struct twi_generation *) current; /* never NULL: else twi_generation_none */
     struct twi_family_kind kind;
     _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
     struct twi_window_rule rule;
@@ -288,6 +288,8 @@ TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 
+/* In place of a generation where there is none: it holds no moment. */
+extern struct twi_generation twi_generation_none;
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
 }

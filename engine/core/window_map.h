@@ -14,9 +14,11 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
 TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
     TWI_RACE_POINT(current_loaded_not_read);
-    if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;
+    if (twi_likely(twi_generation_holds(generation, unix_ms))) return generation;
     generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
-    if (generation != NULL && is_now) twi_store_release(&family->current, generation); /* W2 */
+    /* not before 1970: twi_clock_peek_ms() */
+    if (generation != NULL && is_now && generation->start_ms >= 0)
+        twi_store_release(&family->current, generation); /* W2 */
     return generation;
 }
 

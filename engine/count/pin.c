@@ -51,7 +51,7 @@ static void remember(tw_pin *pin, const struct twi_call *call) {
     if (pin->family->kind.from_first || pin->family->kind.evicts_idle || !twi_place_find(call, &place))
         return; /* cells end one by one, by their windows or by idle eviction: look the key up each time */
     pin->generation = place.generation;
-    pin->start_ms = place.generation->start_ms;
+    pin->start_ms = place.generation->start_ms > 0 ? place.generation->start_ms : 0; /* twi_clock_peek_ms() */
     pin->end_ms = place.generation->end_ms;
     pin->process = call->self->process;
     pin->cell = place.cell;
@@ -108,7 +108,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
         return add_anew(pin, delta, view);
     if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* TWI_CLOCK_STALE lies in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* stale: in no window */
     struct twi_cell *cell = pin->cell;
     uint64_t before;
     if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||

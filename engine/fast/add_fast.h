@@ -237,7 +237,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     uint64_t hash = TWI_HOT_HASH(engine, key), before;
     bool outermost = twi_section_enter_short(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; TWI_CLOCK_STALE lies in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
     if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
     if (twi_unlikely(generation->tag_groups.directory == 0)) goto further;
     struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);

@@ -57,9 +57,9 @@ static tw_status check_claim(const tw_claim *claim) {
 /* Decides a claim without counting it as admitted in the statistics. */
 static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
     uint32_t shard = self->shard;
-    self->shard = TWI_SHARD_ASIDE;
+    twi_thread_use_shard(self, TWI_SHARD_ASIDE);
     tw_status status = claim->family->kind.limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
-    self->shard = shard;
+    twi_thread_use_shard(self, shard);
     return status;
 }
 

@@ -24,7 +24,7 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
     tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
-    struct twi_thread *self = twi_thread_self;
+    struct twi_thread *self = twi_thread_here();
     if (self == NULL || n == 0 || status < 0) return status;
     if (counts_here(family, verdict)) count(family, self, status, verdict);
     if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->policy.shadow)) return status;
@@ -35,7 +35,7 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
 tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                                   tw_verdict *verdict) {
     tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
-    struct twi_thread *self = twi_thread_self;
+    struct twi_thread *self = twi_thread_here();
     if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     return status;
 }

@@ -24,7 +24,8 @@
 
 #define BLOCK_BYTES 65536u
 
-_Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
+static struct twi_thread nobody; /* without the mark: the record of threads that are not registered */
+_Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec"))) = &nobody;
 _Atomic uint64_t twi_epoch_current = 1;
 bool twi_epoch_asymmetric;
 
@@ -54,7 +55,7 @@ void twi_epoch_set_on_fork(void (*renew)(void)) {
 
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
-    twi_thread_self = NULL;
+    twi_thread_self = &nobody;
     if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belonged to the parent */
     self->depth = 0;
     twi_store_release(&self->epoch, 0);
@@ -118,7 +119,7 @@ static struct twi_thread *new_record(void) {
     if (self == NULL) return NULL;
     uint32_t number = twi_add_relaxed(&threads_made, 1);
     self->mark = TWI_THREAD_MARK;
-    self->shard = number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED;
+    twi_thread_use_shard(self, number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED);
     self->next = twi_load_relaxed(&threads);
     twi_store_relaxed(&self->taken, true);
     twi_store_release(&threads, self); /* R7, pairs with the acquire in reuse_record() and reached() */

@@ -21,7 +21,9 @@
 
 #include <stdalign.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
@@ -29,13 +31,14 @@
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
     uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint32_t process;   /* twi_epoch_process() at its registration; wiped with the mark */
-    uint32_t depth;     /* nested sections */
-    uint32_t shard;     /* shard of statistics: its own, or TWI_SHARD_SHARED */
-    bool inserts;       /* the last add that needed a slow lookup inserted a key: the next may, too (add_fast.h) */
-    bool in_hook;       /* inside a user's hook: some calls are refused with TW_ERR_MODE */
-    _Atomic bool taken; /* belongs to a live thread */
-    void *sampled;      /* the cell that this thread samples for contention (contention.c), and what it has seen: */
+    uint32_t depth;       /* nested sections; beside the mark, so that one comparison looks at both */
+    uint32_t process;     /* twi_epoch_process() at its registration; wiped with the mark */
+    uint32_t shard;       /* shard of statistics: its own, or TWI_SHARD_SHARED */
+    uint32_t shard_bytes; /* the same in bytes from the first shard */
+    bool inserts;         /* the last add that needed a slow lookup inserted a key: the next may, too (add_fast.h) */
+    bool in_hook;         /* inside a user's hook: some calls are refused with TW_ERR_MODE */
+    _Atomic bool taken;   /* belongs to a live thread */
+    void *sampled;        /* the cell that this thread samples for contention (contention.c), and what it has seen: */
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
     struct twi_thread *next; /* list of all records of this process; set before sharing */
@@ -45,6 +48,7 @@ struct twi_thread {
 #define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of no thread: counts that go there are never read (acquire_all.c) */
 #define TWI_THREAD_MARK 0x7a11e5u
 
+/* Never NULL: before its first call a thread has a record without the mark, which nobody changes. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
 extern _Atomic uint64_t twi_epoch_current;
 extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
@@ -55,9 +59,14 @@ struct twi_thread *twi_thread_register(void);
  * section. */
 void twi_epoch_set_on_fork(void (*renew)(void));
 
+TWI_INLINE void twi_thread_use_shard(struct twi_thread *self, uint32_t shard) {
+    self->shard = shard;
+    self->shard_bytes = shard * TWI_LINE_BYTES;
+}
+
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
     struct twi_thread *self = twi_thread_self;
-    if (twi_likely(self != NULL && self->mark == TWI_THREAD_MARK)) return self;
+    if (twi_likely(self->mark == TWI_THREAD_MARK)) return self;
     return twi_thread_register();
 }
 
@@ -93,27 +102,42 @@ TWI_INLINE void twi_section_leave(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses end before the memory is reused */
 }
 
-/* For a call that calls nothing in between: a section that does not count its depth. Allowed if
- * twi_section_may_be_short(). */
+/* For a call that calls nothing in between: a section that does not count its depth, of a thread that is outside of
+ * any. Allowed if twi_section_may_be_short(). */
 TWI_INLINE bool twi_section_may_be_short(void) {
     return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
 }
+TWI_INLINE void twi_section_enter_first(struct twi_thread *self) {
+    uint64_t epoch = twi_load_acquire(&twi_epoch_current); /* R3 */
+    if (TWI_EPOCH_SEES_FENCES) {
+        twi_store_relaxed(&self->epoch, epoch);
+        twi_fence_compiler(); /* R1 */
+    } else {
+        (void)twi_swap_seqcst(&self->epoch, epoch); /* R1 at full price, for ThreadSanitizer */
+        twi_fence_seqcst();
+    }
+}
+TWI_INLINE void twi_section_leave_first(struct twi_thread *self) {
+    twi_store_release(&self->epoch, 0); /* R5 */
+}
+/* True: the thread is registered in this process, and outside of any section. */
+TWI_INLINE bool twi_thread_is_outside(const struct twi_thread *self) {
+    const uint32_t wanted[2] = {TWI_THREAD_MARK, 0};
+    uint64_t is, should;
+    static_assert(offsetof(struct twi_thread, depth) == offsetof(struct twi_thread, mark) + sizeof self->mark,
+                  "mark and depth are compared as one word");
+    memcpy(&is, (const char *)self + offsetof(struct twi_thread, mark), sizeof is);
+    memcpy(&should, wanted, sizeof should);
+    return is == should;
+}
+/* The same for a thread that may be inside a section already. */
 TWI_INLINE bool twi_section_enter_short(struct twi_thread *self) {
     bool outermost = self->depth == 0;
-    if (twi_likely(outermost)) {
-        uint64_t epoch = twi_load_acquire(&twi_epoch_current); /* R3 */
-        if (TWI_EPOCH_SEES_FENCES) {
-            twi_store_relaxed(&self->epoch, epoch);
-            twi_fence_compiler(); /* R1 */
-        } else {
-            (void)twi_swap_seqcst(&self->epoch, epoch); /* R1 at full price, for ThreadSanitizer */
-            twi_fence_seqcst();
-        }
-    }
+    if (twi_likely(outermost)) twi_section_enter_first(self);
     return outermost;
 }
 TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost) {
-    if (twi_likely(outermost)) twi_store_release(&self->epoch, 0); /* R5 */
+    if (twi_likely(outermost)) twi_section_leave_first(self);
 }
 
 /* ---- for the turn ---- */

@@ -51,7 +51,7 @@ void twi_gauge_turn(tw_engine *engine) {
         int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms(family->engine);
         if (!family->turn.gauge.runs && engine->turn.mono_ms < next_ms) continue;
         struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-        if (generation == NULL) continue;
+        if (generation == &twi_generation_none) continue;
         family->turn.gauge.runs = true;
         send_some(engine, family, generation);
     }

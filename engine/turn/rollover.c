@@ -685,7 +685,7 @@ bool twi_rollover_is_sealed(tw_engine *engine) {
  * waits for a second grace period, always. */
 static void hide(struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, NULL);
+    if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, &twi_generation_none);
     generation->turn.hidden = true;
     generation->turn.retired = twi_epoch_stamp();
 }

@@ -4,9 +4,9 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/memory/epoch.h:twi_section_enter 9c55c90e7871
 //   engine/memory/epoch.h:twi_section_leave 17b7da846e2b
-//   engine/memory/epoch.h:twi_section_enter_short 7da7f9578934
-//   engine/memory/epoch.h:twi_section_leave_short d0b42697e8f1
-//   engine/memory/epoch.c:new_record e9014e0382d4
+//   engine/memory/epoch.h:twi_section_enter_first cf7aa47951c1
+//   engine/memory/epoch.h:twi_section_leave_first 48bd0bb8fc5a
+//   engine/memory/epoch.c:new_record f4442b607f90
 //   engine/memory/epoch.c:twi_epoch_stamp 5f2f66fc81b9
 //   engine/memory/epoch.c:twi_epoch_oldest 40b859d79c04
 //   engine/memory/epoch.c:barrier 0e111cd16a14

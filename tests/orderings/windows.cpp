@@ -14,7 +14,7 @@
 //   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
 //   engine/core/window_map.c:enter 79e6d197b83d
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
-//   engine/core/window_map.h:twi_window_at 0526bb88d9a0
+//   engine/core/window_map.h:twi_window_at 6f72d006eac9
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019

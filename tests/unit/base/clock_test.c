@@ -2,6 +2,7 @@
  * Method: a fake clock tries the rules one step at a time; the cached word and the system's clocks run in real time. */
 #include "tests/support/support.h"
 
+#include "engine/base/calendar.h"
 #include "engine/base/clock.h"
 
 #include <pthread.h>
@@ -317,6 +318,26 @@ static void time_before_1970_is_time(void **state) {
     assert_i64_equal(twi_clock_now_ms(&setting.clock), 500);
 }
 
+/* Goal: a caller that only peeks takes the word for a moment if it may rely on it, and else, or before 1970, for one
+ * that lies in no window from 1970 on.
+ * Method: words with the flag and without, around 1970 and at the ends of the calendar. */
+static void a_peek_is_the_time_or_in_no_window(void **state) {
+    (void)state;
+    static const int64_t times_ms[] = {0, 1, 1500000000000, TWI_CALENDAR_MAX_MS, -1, -1500, TWI_CALENDAR_MIN_MS};
+    struct setting setting;
+    fake_clock_init(&setting.fake, 0);
+    twi_clock_init(&setting.clock, fake_clock_now_ns, &setting.fake, false);
+    for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
+        twi_store_relaxed(&setting.clock.word, times_ms[i] * 2 + 1);
+        assert_true(twi_clock_peek_ms(&setting.clock) < 0);
+        twi_store_relaxed(&setting.clock.word, times_ms[i] * 2);
+        if (times_ms[i] >= 0)
+            assert_i64_equal(twi_clock_peek_ms(&setting.clock), times_ms[i]);
+        else
+            assert_true(twi_clock_peek_ms(&setting.clock) > TWI_CALENDAR_MAX_MS + 31 * TW_DAY);
+    }
+}
+
 /* ---- who reads --------------------------------------------------------------------------------------------------- */
 
 static int hook_calls[2];
@@ -474,6 +495,7 @@ int main(void) {
         cmocka_unit_test(random_steps_never_take_time_back),
         cmocka_unit_test(a_hook_that_answers_nonsense_does_no_harm),
         cmocka_unit_test(time_before_1970_is_time),
+        cmocka_unit_test(a_peek_is_the_time_or_in_no_window),
         cmocka_unit_test(every_call_asks_the_hook_for_both_clocks),
         cmocka_unit_test(a_cached_clock_moves_by_refreshes_only),
         cmocka_unit_test(a_direct_clock_needs_no_refresh_and_has_no_lag),

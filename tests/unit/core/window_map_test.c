@@ -108,12 +108,23 @@ static void the_window_of_now_is_kept_at_hand(void **state) {
     assert_null(twi_window_at(family, now_ms, true));
     struct twi_generation *now = open_window(0), *next = open_window(1);
     assert_ptr_equal(twi_window_at(family, now_ms + TW_MINUTE, false), next);
-    assert_null(twi_load_relaxed(&family->current)); /* event times leave it alone */
+    assert_ptr_equal(twi_load_relaxed(&family->current), &twi_generation_none); /* event times leave it alone */
     assert_ptr_equal(twi_window_at(family, now_ms, true), now);
     assert_ptr_equal(twi_load_relaxed(&family->current), now);
     assert_ptr_equal(twi_window_at(family, now_ms + TW_MINUTE - 1, true), now);
     assert_ptr_equal(twi_window_at(family, now_ms + TW_MINUTE, true), next);
     assert_ptr_equal(twi_load_relaxed(&family->current), next);
+}
+
+/* Goal: callers that only peek at the clock find no window that begins before 1970 (clock.h). */
+static void a_window_before_1970_is_not_kept_at_hand(void **state) {
+    (void)state;
+    struct twi_span before = {-TW_MINUTE, 0}, after = {0, TW_MINUTE};
+    struct twi_generation *last = twi_window_open(family, before, 0), *first = twi_window_open(family, after, 0);
+    assert_ptr_equal(twi_window_at(family, -1, true), last);
+    assert_ptr_equal(twi_load_relaxed(&family->current), &twi_generation_none);
+    assert_ptr_equal(twi_window_at(family, 0, true), first);
+    assert_ptr_equal(twi_load_relaxed(&family->current), first);
 }
 
 struct opener {
@@ -163,6 +174,7 @@ int main(void) {
         TEST(dropped_windows_are_unlinked_and_the_others_found),
         TEST(a_map_without_memory_refuses_and_stays_whole),
         TEST(the_window_of_now_is_kept_at_hand),
+        TEST(a_window_before_1970_is_not_kept_at_hand),
         TEST(threads_that_open_the_same_windows_agree),
     };
     return cmocka_run_group_tests_name("window", tests, NULL, NULL);
