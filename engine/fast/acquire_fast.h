@@ -24,7 +24,7 @@ hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64
     struct twi_cell *cell = NULL;
     uint32_t tag = (uint32_t)(hash >> 32);
     if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
         cell = hot_find_adjacent(group, tag, synced, key);
     }
     return cell != NULL ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false, NULL);
@@ -34,11 +34,11 @@ hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
     if (twi_likely(generation->tag_groups.directory != 0) && twi_likely(hot_key_is_short(key))) {
-        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
         uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
         if (twi_likely(match != 0)) {
             uint32_t index = group.first + (uint32_t)__builtin_ctz(match);
-            struct twi_cell *cell = twi_tag_group_cell(group.chunk, index, synced);
+            struct twi_cell *cell = twi_tag_group_cell(group.records, index, synced);
             if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
             if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
         }

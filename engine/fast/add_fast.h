@@ -44,7 +44,7 @@ TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, 
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
         struct twi_cell *cell =
-            twi_tag_group_cell(group->chunk, group->first + (uint32_t)__builtin_ctzll(match), synced);
+            twi_tag_group_cell(group->records, group->first + (uint32_t)__builtin_ctzll(match), synced);
         if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
     }
     return NULL;
@@ -161,12 +161,12 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(tw_family *
     int64_t seen;
     uint64_t before;
     if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
         uint32_t free = twi_tag_group_match(group.tags, 0);
         if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
             vacancy.group = group;
             vacancy.record = twi_tag_group_choose(free, twi_tag_group_tag(tag));
-            __builtin_prefetch(twi_tag_group_cell(group.chunk, group.first + vacancy.record, TWI_HOT_SYNCED), 1);
+            __builtin_prefetch(twi_tag_group_cell(group.records, group.first + vacancy.record, TWI_HOT_SYNCED), 1);
         }
         cell = hot_find_adjacent(group, tag, TWI_HOT_SYNCED, key);
     }
@@ -240,11 +240,11 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
     if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
     if (twi_unlikely(generation->tag_groups.directory == 0)) goto further;
-    struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
     uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
     if (twi_unlikely(match == 0)) goto further;
     struct twi_cell *cell =
-        twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+        twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
         /* Another key with that tag, or a striped cell. The callee leaves by twi_section_leave(), so the depth must
          * count. */
@@ -315,10 +315,10 @@ TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *
         hot_stage_slot(&engine->arena, generation, staged);
         return;
     }
-    __builtin_prefetch(twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
+    __builtin_prefetch(twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
     if (twi_unlikely((match & (match - 1)) != 0)) {
         uint32_t last = group.first + 31 - (uint32_t)__builtin_clz(match);
-        __builtin_prefetch(twi_tag_group_cell(group.chunk, last, synced), 1);
+        __builtin_prefetch(twi_tag_group_cell(group.records, last, synced), 1);
     }
 }
 
@@ -355,7 +355,7 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
     staged->hash = TWI_HOT_HASH(engine, key);
     staged->slot = NULL;
     if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        staged->group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)staged->hash);
+        staged->group = twi_tag_group_of(generation, (uint32_t)staged->hash);
         __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
     } else {
         staged->group.tags = NULL;

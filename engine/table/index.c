@@ -54,7 +54,9 @@ static bool take_copy(struct twi_arena *arena, struct twi_generation *generation
     uint32_t log2 = twi_leaf_log2(leaf), depth = leaf->depth, room = twi_leaf_room(leaf);
     *copy = (struct copy){.split_bit = depth};
     if (log2 < TWI_LEAF_LOG2_MAX) {
-        copy->leaves[0] = twi_leaf_make(arena, generation, log2 + 3, depth, room);
+        uint32_t larger = log2 + TWI_LEAF_LOG2_STEP;
+        copy->leaves[0] =
+            twi_leaf_make(arena, generation, larger < TWI_LEAF_LOG2_MAX ? larger : TWI_LEAF_LOG2_MAX, depth, room);
         return copy->leaves[0] != 0;
     }
     if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* 2^24 leaves; only chance fills a leaf further */
@@ -207,8 +209,16 @@ static uint32_t forecast_bits(uint64_t keys_expected) {
     return bits;
 }
 
+/* The size of an only leaf: the smallest that so many keys fill to 72 % at most. */
+static uint32_t forecast_leaf_log2(uint64_t keys_expected) {
+    uint32_t log2 = TWI_LEAF_LOG2_MIN;
+    while (log2 < TWI_LEAF_LOG2_MAX && keys_expected * 25 > twi_leaf_slots(log2) * UINT64_C(18)) log2++;
+    return log2;
+}
+
 int64_t twi_index_bytes(uint64_t keys_expected) {
     uint32_t bits = forecast_bits(keys_expected);
+    if (bits == 0) return INT64_C(8) << forecast_leaf_log2(keys_expected);
     int64_t words = INT64_C(1) << bits;
     return words * (TWI_LINE_BYTES / 8) + (words << TWI_LEAF_LOG2_MAX) * 8;
 }
@@ -217,10 +227,7 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
     uint32_t bits = forecast_bits(keys_expected);
     uint64_t root;
     if (bits == 0) {
-        uint32_t log2 = keys_expected <= 4    ? TWI_LEAF_LOG2_MIN
-                        : keys_expected <= 44 ? TWI_LEAF_LOG2_MIN + 3
-                                              : TWI_LEAF_LOG2_MAX;
-        root = twi_leaf_make(arena, generation, log2, 0, 0);
+        root = twi_leaf_make(arena, generation, forecast_leaf_log2(keys_expected), 0, 0);
     } else {
         root = TWI_ENTRY(TWI_ENTRY_NODE, bits, 0);
         uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(root));

@@ -4,7 +4,7 @@
  *
  *   entry | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
  *   slot  | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
- *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8, 64 or 512 words
+ *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
  *
  * This file has the types, and how to read one of them. What happens to them, and what is always true of them: table.h,
@@ -27,8 +27,9 @@ enum { TWI_ENTRY_NONE = 0, TWI_ENTRY_LEAF = 1, TWI_ENTRY_NODE = 2, TWI_ENTRY_SEA
 #define TWI_ENTRY_LOG2(entry) ((uint32_t)((entry) >> 48) & 0xff)
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
 
-#define TWI_LEAF_LOG2_MIN 3u /* 8 words: one line, six slots. A window with a handful of keys pays no more */
-#define TWI_LEAF_LOG2_MAX 9u /* 512 words: a page, 510 slots */
+#define TWI_LEAF_LOG2_MIN 3u  /* 8 words: one line, six slots. A window with a handful of keys pays no more */
+#define TWI_LEAF_LOG2_STEP 2u /* a leaf grows to four times its size */
+#define TWI_LEAF_LOG2_MAX 9u  /* 512 words: a page, 510 slots */
 #define TWI_NODE_LOG2 8u
 #define TWI_LEAF_HEAD_WORDS 2u
 #define TWI_TAG_BITS 32u
@@ -85,10 +86,17 @@ struct twi_quota {
     _Atomic bool overflows;    /* what finds no room is counted in the overflow counter */
 };
 
-/* Where a generation's tag groups are. `directory`: bytes from the arena's base; 0: it has none. */
+/* Where the records and the tags of a chunk of tag groups are, in bytes from the generation: a look-up holds its
+ * address anyway. */
+struct twi_tag_groups_entry {
+    int64_t records, tags;
+};
+/* Where a generation's tag groups are. `directory`: bytes from the generation to an entry for each chunk; 0: it has
+ * none. The entry of a window of one chunk is `only`, so it is in the line that a look-up has read already. */
 struct twi_tag_groups_at {
-    uint64_t directory;
-    uint32_t chunks, groups; /* groups in each chunk */
+    int64_t directory;
+    uint32_t chunks, groups; /* 0 chunks: no directory; groups in each chunk */
+    struct twi_tag_groups_entry only;
 };
 
 /* What a counter may have besides stripes (leases, lease.h): pieces of one size. Their generation owns them and gives
@@ -174,18 +182,19 @@ struct twi_generation_readers {
 };
 
 struct twi_generation {
-    _Atomic uint64_t reserved;
+    /* the first line: all that a call for a key that is there reads of it */
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
-    int64_t expiry_ms; /* expiry in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
     struct twi_tag_groups_at tag_groups; /* the fast way to its cells (tag_groups.h); set before sharing */
+
     struct twi_quota *quota;
-    _Atomic uint32_t phase;
+    _Atomic uint8_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
     _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
     struct twi_generation_aside aside;
+    _Atomic uint32_t packed;     /* line of its packed form, which has replaced the table (history.c); 0: none */
     _Atomic uint64_t pieces;     /* entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: keys that went on in the next generation */
 
@@ -197,13 +206,14 @@ struct twi_generation {
     _Atomic uint64_t keys;      /* published keys */
     _Atomic uint64_t long_keys; /* published keys that are too long for tag groups (tag_groups.h) */
     _Atomic int64_t bytes;      /* bytes of the pieces that this generation owns */
+    int64_t expiry_ms;          /* expiry in Redis: max(end, opening) + retention; 0: never */
     struct twi_generation_marks marks;
     _Atomic uint32_t next_arrival; /* next generation that the turn has not yet seen */
-    _Atomic uint32_t packed;       /* line of its packed form, which has replaced the table (history.c); 0: none */
     struct twi_generation_readers readers;
     struct twi_generation_turn turn;
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
+static_assert(offsetof(struct twi_generation, quota) == TWI_LINE_BYTES, "a hit reads one line of its window");
 
 /* A key as the table looks it up. In TW_WINDOW_FROM_FIRST families one generation may hold a key twice, if Redis has
  * ended its first incarnation early. The second has INCARNATION set, and its own tag. */
@@ -241,11 +251,13 @@ TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
 TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
     return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */
 }
-TWI_INLINE struct twi_cell *twi_chunk_cell(struct twi_chunk *chunk, uint32_t index, bool cold) {
+TWI_INLINE struct twi_cell *twi_chunk_cell_of(struct twi_chunk *chunk, uint32_t kind, uint32_t index, bool cold) {
     unsigned char *at = (unsigned char *)(chunk + 1);
-    if (chunk->kind == 0 && cold)
-        return (struct twi_cell *)(at + (size_t)((index >> 1) * 3 + (index & 1) * 2) * TWI_LINE_BYTES);
-    return (struct twi_cell *)(at + (size_t)index * twi_kinds[chunk->kind].lines * TWI_LINE_BYTES);
+    if (kind != 0) return (struct twi_cell *)(at + (size_t)index * twi_kinds[kind].lines * TWI_LINE_BYTES);
+    return (struct twi_cell *)(at + (size_t)(cold ? (index >> 1) * 3 + (index & 1) * 2 : index) * TWI_LINE_BYTES);
+}
+TWI_INLINE struct twi_cell *twi_chunk_cell(struct twi_chunk *chunk, uint32_t index, bool cold) {
+    return twi_chunk_cell_of(chunk, chunk->kind, index, cold);
 }
 TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta) {
     uint32_t kind = twi_cell_kind(meta), index = twi_cell_index(meta);

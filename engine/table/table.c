@@ -100,7 +100,7 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
 }
 
 static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
-    if (!twi_tag_groups_give(insert->arena, insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
+    if (!twi_tag_groups_give(insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
 }
 
 /* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
@@ -111,7 +111,7 @@ static struct twi_cell *take_seen(const struct twi_insert *insert, uint64_t *met
     if (!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag)) return NULL;
     uint32_t index = vacancy->group.first + vacancy->record;
     *meta = twi_tag_group_meta(index, insert->generation->synced);
-    return twi_tag_group_cell(vacancy->group.chunk, index, insert->generation->synced);
+    return twi_tag_group_cell(vacancy->group.records, index, insert->generation->synced);
 }
 
 /* A complete record for the key, not yet published. NULL: no memory. */
@@ -123,7 +123,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     if ((cell = take_seen(insert, &meta)) != NULL) {
         /* most new keys come here */
     } else if (in_group &&
-               (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
+               (cell = twi_tag_groups_take(insert->generation, &insert->lookup, &meta)) != NULL) {
         /* most keys of a window with a forecast come here */
     } else if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {

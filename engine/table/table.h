@@ -32,7 +32,7 @@ enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEAL
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     if (generation->tag_groups.directory != 0 && lookup->key.size <= TWI_KEY_INLINE) {
-        struct twi_cell *cell = twi_tag_groups_find(arena, generation, lookup);
+        struct twi_cell *cell = twi_tag_groups_find(generation, lookup);
         if (twi_likely(cell != NULL)) return cell;
     }
     return twi_index_find(arena, generation, lookup);

@@ -7,17 +7,22 @@
  * finds room in its group. In larger windows memory counts: they get 1 record in 400 more. */
 #define ROOMY_KEYS 262144u
 
-static uint64_t bytes_of(uint32_t line) {
-    return (uint64_t)line * TWI_LINE_BYTES;
+/* The distance of a line from the generation, and the line at a distance. */
+static int64_t bytes_of(const struct twi_arena *arena, const struct twi_generation *generation, uint32_t line) {
+    return ((int64_t)line - (int64_t)twi_arena_line(arena, generation)) * TWI_LINE_BYTES;
 }
-static uint32_t line_of(uint64_t bytes) {
-    return (uint32_t)(bytes / TWI_LINE_BYTES);
+static uint32_t line_of(const struct twi_arena *arena, const struct twi_generation *generation, int64_t bytes) {
+    return (uint32_t)((int64_t)twi_arena_line(arena, generation) + bytes / TWI_LINE_BYTES);
 }
-static uint32_t group_lines(bool synced) {
-    return synced ? TWI_TAG_GROUP_SIZE / 2 * 3 : TWI_TAG_GROUP_SIZE;
+static uint32_t record_lines(bool synced, uint64_t records) {
+    return (uint32_t)(synced ? (records + 1) / 2 * 3 : records);
 }
 static uint32_t chunk_lines_max(bool synced) {
     return synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
+}
+/* How many records a chunk of so many lines holds. */
+static uint32_t chunk_records(bool synced, uint32_t lines) {
+    return synced ? (lines - 1) / 3 * 2 : lines - 1;
 }
 static uint32_t tag_lines(uint32_t groups) {
     return (groups * TWI_TAG_GROUP_SIZE + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
@@ -25,14 +30,27 @@ static uint32_t tag_lines(uint32_t groups) {
 static uint32_t chunks_in_tags_piece(uint32_t groups) {
     return TWI_SEGMENT_LINES / tag_lines(groups);
 }
-static uint32_t tags_piece_lines(const struct twi_tag_groups *directory, uint32_t groups) {
+static uint32_t tags_piece_lines(uint32_t planned, uint32_t groups) {
     uint32_t chunks = chunks_in_tags_piece(groups);
-    return (directory->planned < chunks ? directory->planned : chunks) * tag_lines(groups);
+    return (planned < chunks ? planned : chunks) * tag_lines(groups);
 }
 static uint32_t directory_lines(uint32_t chunks) {
     return (uint32_t)((sizeof(struct twi_tag_groups) + (size_t)chunks * sizeof(struct twi_tag_groups_entry) +
                        TWI_LINE_BYTES - 1) /
                       TWI_LINE_BYTES);
+}
+static bool is_only(struct twi_tag_groups_at at) {
+    return at.directory == TWI_TAG_GROUPS_ONLY;
+}
+/* The directory of a window of several chunks. */
+static struct twi_tag_groups *directory_of(const struct twi_generation *generation, struct twi_tag_groups_at at) {
+    unsigned char *entries = (unsigned char *)twi_tag_groups_entries(generation, at);
+    return (struct twi_tag_groups *)(entries - offsetof(struct twi_tag_groups, entries));
+}
+static void give_directory(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_at at) {
+    if (is_only(at)) return;
+    struct twi_tag_groups *directory = directory_of(generation, at);
+    twi_piece_give(arena, generation, twi_arena_line(arena, directory), directory_lines(directory->planned));
 }
 
 /* ---- records ---- */
@@ -62,7 +80,7 @@ static uint32_t claim_adjacent(struct twi_tag_group primary, uint8_t tag) {
 
 /* Takes a record behind the last group, else a free one of another group, searching from the key's own group on. */
 static uint32_t claim_overflow(const struct twi_tag_group *group, uint32_t groups) {
-    struct twi_chunk *chunk = group->chunk;
+    struct twi_chunk *chunk = twi_tag_group_chunk(group);
     if (twi_load_relaxed(&chunk->used) < chunk->capacity) {
         uint32_t index = twi_add_relaxed(&chunk->used, 1);
         if (index < chunk->capacity) return index;
@@ -77,30 +95,32 @@ static uint32_t claim_overflow(const struct twi_tag_group *group, uint32_t group
     return UINT32_MAX;
 }
 
-struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generation *generation,
-                                     const struct twi_lookup_key *lookup, uint64_t *meta) {
+struct twi_cell *twi_tag_groups_take(struct twi_generation *generation, const struct twi_lookup_key *lookup,
+                                     uint64_t *meta) {
     if (generation->tag_groups.directory == 0 || lookup->key.size > TWI_KEY_INLINE) return NULL;
-    struct twi_tag_group group = twi_tag_group_of(arena, generation->tag_groups, lookup->place);
+    struct twi_tag_group group = twi_tag_group_of(generation, lookup->place);
     uint32_t index = claim_adjacent(group, twi_tag_group_tag(lookup->tag));
     if (index == UINT32_MAX) {
-        if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
+        if ((twi_load_relaxed(&twi_tag_group_chunk(&group)->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
         index = claim_overflow(&group, generation->tag_groups.groups);
         if (index == UINT32_MAX) {
-            (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* no thread searches this chunk again */
+            (void)twi_or_relaxed(&twi_tag_group_chunk(&group)->used,
+                                 TWI_CHUNK_CROWDED); /* no thread searches this chunk again */
             return NULL;
         }
     }
     *meta = twi_tag_group_meta(index, generation->synced);
-    return twi_tag_group_cell(group.chunk, index, generation->synced);
+    return twi_tag_group_cell(group.records, index, generation->synced);
 }
 
-bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generation,
-                         const struct twi_lookup_key *lookup, struct twi_cell *cell) {
+bool twi_tag_groups_give(struct twi_generation *generation, const struct twi_lookup_key *lookup,
+                         struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     uint32_t index = twi_cell_index(meta);
     if (generation->tag_groups.directory == 0 || twi_cell_kind(meta) != 0) return false;
-    struct twi_tag_group group = twi_tag_group_of(arena, generation->tag_groups, lookup->place);
-    if (twi_cell_chunk(cell, meta) != group.chunk || index >= generation->tag_groups.groups * TWI_TAG_GROUP_SIZE)
+    struct twi_tag_group group = twi_tag_group_of(generation, lookup->place);
+    if (twi_cell_chunk(cell, meta) != twi_tag_group_chunk(&group) ||
+        index >= generation->tag_groups.groups * TWI_TAG_GROUP_SIZE)
         return false;
     twi_store_relaxed(&cell->meta, 0);
     twi_store_release(&group.tags[(int64_t)index - group.first], 0); /* H5 */
@@ -109,51 +129,76 @@ bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generat
 
 /* ---- building ---- */
 
+/* How many chunks for so many records, how many lines each has, and how many groups. */
+struct shape {
+    uint64_t chunks;
+    uint32_t lines, groups;
+};
+
+/* Several chunks have whole groups, and what is left of their lines serves the overflow of all groups. The last group
+ * of an only chunk may lack some records, half of them at most: small pieces come in few sizes, so whole groups would
+ * waste up to half of a small chunk. */
+static struct shape shape_of(bool synced, uint64_t records) {
+    uint64_t per_chunk = chunk_records(synced, chunk_lines_max(synced)) / TWI_TAG_GROUP_SIZE * TWI_TAG_GROUP_SIZE;
+    uint64_t chunks = (records + per_chunk - 1) / per_chunk, each = (records + chunks - 1) / chunks;
+    if (chunks > 1) each = (each + TWI_TAG_GROUP_SIZE - 1) / TWI_TAG_GROUP_SIZE * TWI_TAG_GROUP_SIZE;
+    uint32_t lines = twi_arena_round(1 + record_lines(synced, each));
+    uint32_t more = chunks > 1 ? 0 : TWI_TAG_GROUP_SIZE / 2;
+    return (struct shape){chunks, lines, (chunk_records(synced, lines) + more) / TWI_TAG_GROUP_SIZE};
+}
+
 bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
                           int64_t spare, struct twi_tag_groups_plan *plan) {
-    bool synced = generation->synced;
     *plan = (struct twi_tag_groups_plan){0};
     if (keys_expected < TWI_TAG_GROUPS_KEYS_MIN) return false;
     uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 400);
-    uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_TAG_GROUP_SIZE;
-    uint64_t chunks = (cells + per_chunk - 1) / per_chunk, records = (cells + chunks - 1) / chunks;
-    uint32_t lines = 1 + (uint32_t)(records + TWI_TAG_GROUP_SIZE - 1) / TWI_TAG_GROUP_SIZE * group_lines(synced);
-    lines = twi_arena_round(lines);
-    uint32_t groups = (lines - 1) / group_lines(synced);
+    struct shape shape = shape_of(generation->synced, cells);
     /* A forecast may be wrong: at least as much memory must remain for other windows and for the index. */
-    int64_t bytes = (int64_t)(chunks * lines * TWI_LINE_BYTES);
-    if (chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
-    uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
-    if (line == 0) return false;
-    struct twi_tag_groups *directory = twi_arena_at(arena, line);
-    directory->planned = (uint32_t)chunks;
-    plan->at = (struct twi_tag_groups_at){bytes_of(line), (uint32_t)chunks, groups};
+    int64_t bytes = (int64_t)(shape.chunks * shape.lines * TWI_LINE_BYTES);
+    if (shape.chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
+    int64_t directory_at = TWI_TAG_GROUPS_ONLY;
+    if (shape.chunks > 1) {
+        uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)shape.chunks));
+        if (line == 0) return false;
+        struct twi_tag_groups *directory = twi_arena_at(arena, line);
+        directory->planned = (uint32_t)shape.chunks;
+        directory_at = bytes_of(arena, generation, line) + (int64_t)offsetof(struct twi_tag_groups, entries);
+    }
+    plan->at = (struct twi_tag_groups_at){directory_at, (uint32_t)shape.chunks, shape.groups, {0, 0}};
+    plan->lines = shape.lines;
     return true;
 }
 
+/* Where the entries are while they are made. */
+static struct twi_tag_groups_entry *planned_entries(const struct twi_generation *generation,
+                                                    struct twi_tag_groups_plan *plan) {
+    return is_only(plan->at) ? &plan->at.only : twi_tag_groups_entries(generation, plan->at);
+}
+
 static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan) {
-    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, plan->at);
+    struct twi_tag_groups_entry *entries = planned_entries(generation, plan);
     uint32_t groups = plan->at.groups, number = plan->next % chunks_in_tags_piece(groups);
-    uint32_t lines = twi_arena_round(1 + groups * group_lines(generation->synced)), tags;
-    uint32_t line = twi_piece_take(arena, generation, lines);
+    uint32_t line = twi_piece_take(arena, generation, plan->lines), tags;
     if (line == 0) return false;
     if (number == 0)
-        tags = twi_piece_take(arena, generation, tags_piece_lines(directory, groups));
+        tags = twi_piece_take(arena, generation, tags_piece_lines(plan->at.chunks, groups));
     else
-        tags = line_of(directory->entries[plan->next - 1].tags) + tag_lines(groups);
+        tags = line_of(arena, generation, entries[plan->next - 1].tags) + tag_lines(groups);
     if (tags == 0) {
-        twi_piece_give(arena, generation, line, lines);
+        twi_piece_give(arena, generation, line, plan->lines);
         return false;
     }
-    if (plan->ahead) twi_arena_touch(arena, line, lines);
+    if (plan->ahead) twi_arena_touch(arena, line, plan->lines);
     if (plan->ahead) twi_arena_touch(arena, tags, tag_lines(groups));
     struct twi_chunk *chunk = twi_arena_at(arena, line);
-    twi_chunk_begin(arena, generation, chunk, 0, lines);
+    twi_chunk_begin(arena, generation, chunk, 0, plan->lines);
     /* records of groups are taken by their tags, not by `used` */
-    twi_store_relaxed(&chunk->used, groups * TWI_TAG_GROUP_SIZE);
-    directory->entries[plan->next++] = (struct twi_tag_groups_entry){bytes_of(line), bytes_of(tags)};
+    uint32_t grouped = groups * TWI_TAG_GROUP_SIZE < chunk->capacity ? groups * TWI_TAG_GROUP_SIZE : chunk->capacity;
+    twi_store_relaxed(&chunk->used, grouped);
+    entries[plan->next++] =
+        (struct twi_tag_groups_entry){bytes_of(arena, generation, line + 1), bytes_of(arena, generation, tags)};
     _Atomic uint8_t *tag = twi_arena_at(arena, tags);
-    for (uint32_t at = groups * TWI_TAG_GROUP_SIZE; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
+    for (uint32_t at = grouped; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
         twi_store_relaxed(&tag[at], TWI_TAG_OVERFLOW); /* no records there; visible with the generation */
     uint32_t older = twi_load_relaxed(&generation->chunks[0]);
     do {
@@ -165,17 +210,15 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
 bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan,
                          uint32_t *work) {
     if (plan->at.directory == 0) return true;
-    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, plan->at);
-    uint32_t lines = 1 + plan->at.groups * group_lines(generation->synced);
-    while (plan->next < directory->planned) {
-        if (*work < lines) return false;
-        *work -= lines;
+    while (plan->next < plan->at.chunks) {
+        if (*work < plan->lines) return false;
+        *work -= plan->lines;
         if (!add_chunk(arena, generation, plan)) break;
     }
     /* If memory ended, fewer chunks serve all keys: no thread has looked up a primary group yet. */
     plan->at.chunks = plan->next;
     if (plan->next == 0) {
-        twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(directory->planned));
+        give_directory(arena, generation, plan->at);
         plan->at.directory = 0;
     }
     generation->tag_groups = plan->at;
@@ -188,16 +231,19 @@ void twi_tag_groups_abandon(struct twi_generation *generation, const struct twi_
 }
 
 bool twi_tag_groups_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (generation->tag_groups.directory == 0) return true;
-    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, generation->tag_groups);
-    uint32_t groups = generation->tag_groups.groups, lines = tags_piece_lines(directory, groups);
-    while (directory->given < generation->tag_groups.chunks) {
+    struct twi_tag_groups_at at = generation->tag_groups;
+    if (at.directory == 0) return true;
+    uint32_t one = 0, *given = is_only(at) ? &one : &directory_of(generation, at)->given;
+    uint32_t planned = is_only(at) ? 1 : directory_of(generation, at)->planned;
+    uint32_t lines = tags_piece_lines(planned, at.groups);
+    while (*given < at.chunks) {
         if (*work < lines) return false;
         *work -= lines;
-        twi_piece_give(arena, generation, line_of(directory->entries[directory->given].tags), lines);
-        directory->given += chunks_in_tags_piece(groups);
+        int64_t tags = twi_tag_groups_entries(generation, at)[*given].tags;
+        twi_piece_give(arena, generation, line_of(arena, generation, tags), lines);
+        *given += chunks_in_tags_piece(at.groups);
     }
-    twi_piece_give(arena, generation, line_of(generation->tag_groups.directory), directory_lines(directory->planned));
+    give_directory(arena, generation, at);
     generation->tag_groups.directory = 0;
     return true;
 }

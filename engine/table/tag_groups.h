@@ -2,10 +2,11 @@
  *
  *   directory ─▶ | chunk, tags | chunk, tags | ...      a chunk: head line, then its records, 16 to a group
  *                  key ─▶ chunk ─▶ group of 16 ─▶ 16 tags of one byte ─▶ a record in the group
+ *   in a window of one chunk the directory is one entry, and that stands in the generation's first line
  *
  * A window with a forecast gets its records in advance. Its chunks are cut into groups of 16 records, and a key's hash
- * decides its primary group. Each record has a tag of one byte: 0 free, 1 to 254 by the key's hash, 255 taken by a key
- * of another group (overflow placement). The tags lie together, few enough to stay in the cache.
+ * decides its primary group. Each record has a tag of one byte: 0 free, 1 taken by a key of another group
+ * (overflow placement), 2 to 255 by the key's hash. The tags lie together, few enough to stay in the cache.
  * An inserter takes a free record of the primary group by one swap of its tag. If that group is full, it takes one of
  * the adjacent groups, whose tags share a line with it. If these are full, it takes any record of the chunk. At load
  * factor 1, 87 % of the keys are in their primary group, 8 % in an adjacent group, and 5 % are found only by the index.
@@ -27,42 +28,48 @@
 
 #define TWI_TAG_GROUP_SIZE 16u
 #define TWI_TAG_GROUPS_PER_LINE (TWI_LINE_BYTES / TWI_TAG_GROUP_SIZE) /* adjacent groups: their tags share a line */
-#define TWI_TAG_OVERFLOW 255u
-#define TWI_TAG_GROUPS_KEYS_MIN 128u /* below this, everything is in the first-level cache anyway */
+#define TWI_TAG_OVERFLOW 1u
+#define TWI_TAG_LOWEST 2u           /* of a key in its own group */
+#define TWI_TAG_GROUPS_KEYS_MIN 20u /* for fewer, groups take more memory than records as they come */
 
-struct twi_tag_groups_entry {
-    uint64_t chunk, tags; /* bytes from the arena's base */
-};
+/* The piece of a directory, where a window has more than one chunk. */
 struct twi_tag_groups {
     uint32_t planned; /* chunks for which the directory has room */
     uint32_t given;   /* chunks whose tags were given back */
     struct twi_tag_groups_entry entries[];
 };
+/* `directory` of a window of one chunk: its entry is in the generation. */
+#define TWI_TAG_GROUPS_ONLY \
+    (int64_t)(offsetof(struct twi_generation, tag_groups) + offsetof(struct twi_tag_groups_at, only))
 
 /* The primary group of a key. */
 struct twi_tag_group {
-    _Atomic uint8_t *tags; /* tags of the group */
-    struct twi_chunk *chunk;
-    uint32_t first; /* index of the group's first record in the chunk */
+    _Atomic uint8_t *tags;  /* tags of the group */
+    unsigned char *records; /* of the chunk */
+    uint32_t first;         /* index of the group's first record in the chunk */
 };
 
-/* 1 to 254. The other half of the hash decides the primary group. */
+/* TWI_TAG_LOWEST to 255: the hash's uppermost byte, but not what means something else. The other half of the hash
+ * decides the primary group. */
 TWI_INLINE uint8_t twi_tag_group_tag(uint32_t tag) {
-    return (uint8_t)(1 + ((uint64_t)tag * (TWI_TAG_OVERFLOW - 1) >> 32));
+    uint32_t top = tag >> 24;
+    return (uint8_t)(top > TWI_TAG_LOWEST ? top : TWI_TAG_LOWEST);
 }
 
-TWI_INLINE struct twi_tag_groups *twi_tag_groups_directory(const struct twi_arena *arena, struct twi_tag_groups_at at) {
-    return (struct twi_tag_groups *)(arena->base + at.directory);
+/* The entries of a directory: one for each chunk. */
+TWI_INLINE struct twi_tag_groups_entry *twi_tag_groups_entries(const struct twi_generation *generation,
+                                                               struct twi_tag_groups_at at) {
+    return (struct twi_tag_groups_entry *)((unsigned char *)(uintptr_t)generation + at.directory);
 }
 
-TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_arena *arena, struct twi_tag_groups_at at,
-                                                 uint32_t place) {
+TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_generation *generation, uint32_t place) {
+    unsigned char *from = (unsigned char *)(uintptr_t)generation;
+    struct twi_tag_groups_at at = generation->tag_groups;
     uint64_t position = (uint64_t)place * at.chunks;
-    struct twi_tag_groups_entry entry = twi_tag_groups_directory(arena, at)->entries[position >> 32];
-    uint64_t group = (uint64_t)(uint32_t)position * at.groups >> 32;
-    return (struct twi_tag_group){(_Atomic uint8_t *)(arena->base + entry.tags) + group * TWI_TAG_GROUP_SIZE,
-                                  (struct twi_chunk *)(arena->base + entry.chunk),
-                                  (uint32_t)group * TWI_TAG_GROUP_SIZE};
+    const struct twi_tag_groups_entry *entry = &twi_tag_groups_entries(generation, at)[position >> 32];
+    uint64_t first = ((uint64_t)(uint32_t)position * at.groups >> 32) * TWI_TAG_GROUP_SIZE;
+    return (struct twi_tag_group){(_Atomic uint8_t *)(from + entry->tags) + first, from + entry->records,
+                                  (uint32_t)first};
 }
 
 /* The records of a group whose tag is `tag`, one bit each. Reads hints: a tag that changes meanwhile may be seen or
@@ -108,10 +115,13 @@ TWI_INLINE uint32_t twi_tag_group_choose(uint32_t free, uint8_t tag) {
     return ((uint32_t)__builtin_ctz(twice >> begin) + begin) % TWI_TAG_GROUP_SIZE;
 }
 
+TWI_INLINE struct twi_chunk *twi_tag_group_chunk(const struct twi_tag_group *group) {
+    return (struct twi_chunk *)group->records - 1;
+}
 /* The record at `index` of a chunk of tag groups: all are of the smallest kind. */
-TWI_INLINE struct twi_cell *twi_tag_group_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
-    uint32_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
-    return (struct twi_cell *)((unsigned char *)(chunk + 1) + (size_t)lines * TWI_LINE_BYTES);
+TWI_INLINE struct twi_cell *twi_tag_group_cell(unsigned char *records, size_t index, bool synced) {
+    size_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
+    return (struct twi_cell *)(records + lines * TWI_LINE_BYTES);
 }
 
 /* The meta of that record, before it has a key. */
@@ -140,15 +150,15 @@ TWI_INLINE struct twi_tag_group twi_tag_group_next(struct twi_tag_group group) {
 }
 
 /* The key's PUBLISHED cell if its primary or an adjacent group has it, else NULL: then the caller asks the index. */
-TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_arena *arena, const struct twi_generation *generation,
+TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_generation *generation,
                                                 const struct twi_lookup_key *lookup) {
     const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED);
     uint8_t tag = twi_tag_group_tag(lookup->tag);
-    struct twi_tag_group primary = twi_tag_group_of(arena, generation->tag_groups, lookup->place), group = primary;
+    struct twi_tag_group primary = twi_tag_group_of(generation, lookup->place), group = primary;
     for (uint32_t left = TWI_TAG_GROUPS_PER_LINE + 1; left != 0; left--) {
         for (uint32_t match = twi_tag_group_match(group.tags, tag); match != 0; match &= match - 1) {
             struct twi_cell *cell =
-                twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), generation->synced);
+                twi_tag_group_cell(group.records, group.first + (size_t)__builtin_ctz(match), generation->synced);
             uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3, pairs with T9: the record is complete */
             if (twi_likely((meta & mask) == (lookup->meta | TWI_META_PUBLISHED)) &&
                 twi_likely(twi_key_equal(cell->key, lookup->key.data, lookup->key.size)))
@@ -160,15 +170,15 @@ TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_arena *arena, c
 }
 
 /* Takes a free record for a key, in its primary group or near it. NULL: the chunk is full. *meta: its index. */
-struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generation *generation,
-                                     const struct twi_lookup_key *lookup, uint64_t *meta);
+struct twi_cell *twi_tag_groups_take(struct twi_generation *generation, const struct twi_lookup_key *lookup,
+                                     uint64_t *meta);
 /* Gives back a record that was never published. False: it does not belong to this group. */
-bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generation,
-                         const struct twi_lookup_key *lookup, struct twi_cell *cell);
+bool twi_tag_groups_give(struct twi_generation *generation, const struct twi_lookup_key *lookup, struct twi_cell *cell);
 
 /* The tag groups for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
 struct twi_tag_groups_plan {
     struct twi_tag_groups_at at; /* no directory: no tag groups */
+    uint32_t lines;              /* of a chunk */
     uint32_t next;               /* chunks that exist */
     bool ahead;                  /* for a future window: its pages are faulted in */
 };

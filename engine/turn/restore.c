@@ -32,7 +32,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->turn.outstanding++;
     generation->turn.sealed_mono_ms = engine->turn.mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
-        twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* no reader distinguishes these phases */
+        twi_store_release(&generation->phase, (uint8_t)TWI_SEALED); /* no reader distinguishes these phases */
     /* The roll-over notices when it owes nothing any more. */
     generation->family->turn.look_mono_ms = engine->turn.mono_ms;
     twi_agenda_notify(generation->family);

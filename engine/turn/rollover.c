@@ -54,7 +54,7 @@ static void look(struct rollover *rollover, int64_t after_ms) {
     if (at_ms < rollover->look_ms) rollover->look_ms = at_ms;
 }
 static void enter_phase(struct twi_generation *generation, enum twi_phase phase) {
-    twi_store_release(&generation->phase, (uint32_t)phase);
+    twi_store_release(&generation->phase, (uint8_t)phase);
 }
 
 static bool is_ending(const struct rollover *rollover) {

@@ -67,18 +67,32 @@ static void look(struct field *field, uint32_t number, struct twi_cell **home, s
     tw_key key = key_of(number, bytes);
     struct twi_lookup_key wanted = wanted_of(field, key);
     bool has_groups = field->generation->tag_groups.directory != 0 && key.size <= TWI_KEY_INLINE;
-    *home = has_groups ? twi_tag_groups_find(&field->arena, field->generation, &wanted) : NULL;
+    *home = has_groups ? twi_tag_groups_find(field->generation, &wanted) : NULL;
     *index = twi_index_find(&field->arena, field->generation, &wanted);
+}
+
+/* The chunk of an entry, its tags, and how many of its records are in groups: the last group of an only chunk may lack
+ * some. */
+static struct twi_chunk *chunk_of(struct field *field, uint32_t number) {
+    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, field->generation->tag_groups);
+    return (struct twi_chunk *)((unsigned char *)field->generation + entries[number].records) - 1;
+}
+static _Atomic uint8_t *tags_of(struct field *field, uint32_t number) {
+    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, field->generation->tag_groups);
+    return (_Atomic uint8_t *)((unsigned char *)field->generation + entries[number].tags);
+}
+static uint32_t grouped_of(struct field *field, uint32_t number) {
+    uint32_t places = field->generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
+    uint32_t records = chunk_of(field, number)->capacity;
+    return places < records ? places : records;
 }
 
 /* Tags that are neither free nor a filler: records of groups that are taken. */
 static uint64_t tags_taken(struct field *field) {
-    struct twi_tag_groups_at at = field->generation->tag_groups;
-    struct twi_tag_groups *home = twi_tag_groups_directory(&field->arena, at);
     uint64_t taken = 0;
-    for (uint32_t c = 0; c < at.chunks; c++) {
-        _Atomic uint8_t *tags = (_Atomic uint8_t *)(field->arena.base + home->entries[c].tags);
-        for (uint32_t i = 0; i < at.groups * TWI_TAG_GROUP_SIZE; i++) taken += twi_load_relaxed(&tags[i]) != 0;
+    for (uint32_t c = 0; c < field->generation->tag_groups.chunks; c++) {
+        _Atomic uint8_t *tags = tags_of(field, c);
+        for (uint32_t i = 0; i < grouped_of(field, c); i++) taken += twi_load_relaxed(&tags[i]) != 0;
     }
     return taken;
 }
@@ -91,11 +105,9 @@ struct tally {
 static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct tally *tally = ctx;
     tally->cells++;
-    struct twi_tag_groups_at at = tally->field->generation->tag_groups;
-    struct twi_tag_groups *home = twi_tag_groups_directory(&tally->field->arena, at);
-    uint64_t chunk = (uint64_t)((unsigned char *)twi_cell_chunk(cell, meta) - tally->field->arena.base);
-    for (uint32_t c = 0; c < at.chunks; c++)
-        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_TAG_GROUP_SIZE)
+    for (uint32_t c = 0; c < tally->field->generation->tag_groups.chunks; c++)
+        if (chunk_of(tally->field, c) == twi_cell_chunk(cell, meta) &&
+            twi_cell_index(meta) < grouped_of(tally->field, c))
             tally->in_groups++;
     return true;
 }
@@ -113,7 +125,7 @@ static struct tally tally_of(struct field *field) {
  * and so are keys that were never inserted. */
 static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
     (void)state;
-    const uint32_t forecasts[] = {128, 200, 1000, 1024, 4000, 20000};
+    const uint32_t forecasts[] = {20, 24, 32, 44, 66, 90, 128, 200, 1000, 1024, 4000, 20000};
     struct twi_thread *self = twi_thread_here();
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int synced = 0; synced < 2; synced++) {
@@ -234,7 +246,7 @@ static void a_match_leaves_no_record_out(void **state) {
     }
     for (uint32_t tag = 0; tag < UINT32_C(1) << 16; tag++) {
         uint8_t value = twi_tag_group_tag(tag << 16);
-        assert_true(value >= 1 && value < TWI_TAG_OVERFLOW);
+        assert_true(value >= TWI_TAG_LOWEST && value != 0 && value != TWI_TAG_OVERFLOW);
     }
 }
 
@@ -267,6 +279,63 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     assert_false(twi_tag_groups_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
     field.quota.bytes_max = 0;
     field_end(&field);
+}
+
+/* Goal: a hit in a small window reads no line of a directory, and no record of a small chunk is left without a tag.
+ * Method: forecasts of all sizes about the bounds: a window of one chunk has its entry in itself, one of several has
+ * not. A tag is free for each record of the groups, and for nothing else; the last group lacks half of its records at
+ * most. What is built is given back. */
+static void an_only_chunk_stands_in_its_window(void **state) {
+    (void)state;
+    for (int synced = 0; synced < 2; synced++) {
+        uint32_t most = synced != 0 ? 224 : 1008; /* records in the groups of one chunk */
+        for (uint32_t expected = TWI_TAG_GROUPS_KEYS_MIN; expected < 1200; expected++) {
+            struct field field;
+            field_begin(&field, UINT64_C(16) << 20, expected, synced != 0);
+            struct twi_tag_groups_at at = field.generation->tag_groups;
+            assert_int_equal(at.chunks == 1, expected + expected / 4 <= most);
+            assert_int_equal(at.directory == TWI_TAG_GROUPS_ONLY, at.chunks == 1);
+            uint32_t grouped = 0;
+            for (uint32_t c = 0; c < at.chunks; c++) {
+                grouped += grouped_of(&field, c);
+                assert_true(at.groups * TWI_TAG_GROUP_SIZE - grouped_of(&field, c) <= TWI_TAG_GROUP_SIZE / 2);
+                for (uint32_t i = 0; i < (at.groups + 3) / 4 * TWI_LINE_BYTES; i++) {
+                    bool free = twi_load_relaxed(&tags_of(&field, c)[i]) == 0;
+                    assert_int_equal(free, i < grouped_of(&field, c));
+                }
+                assert_true(twi_load_relaxed(&chunk_of(&field, c)->used) == grouped_of(&field, c));
+            }
+            assert_true(grouped >= expected + expected / 8);
+            field_end(&field);
+        }
+    }
+}
+
+/* Goal: a small family is small: a window of 65 keys takes 120 bytes a key, of which 64 are the record.
+ * Method: told and untold, and fewer keys; what the generation has taken, by its own account. */
+static void a_small_window_takes_little(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t keys;
+        int64_t bytes_max[2];
+    } cases[] = {{4, {1152, 1152}}, {32, {4736, 4032}}, {65, {7808, 7680}}, {128, {18048, 14912}}};
+    struct twi_thread *self = twi_thread_here();
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        for (int told = 0; told < 2; told++) {
+            struct field field;
+            field_begin(&field, UINT64_C(16) << 20, told != 0 ? cases[c].keys : 0, false);
+            twi_section_enter(self);
+            for (uint32_t i = 0; i < cases[c].keys; i++) {
+                struct twi_cell *cell;
+                assert_int_equal(put(&field, self, i + i / 15 + 1, &cell), TWI_INSERTED); /* none divisible by 16 */
+            }
+            twi_section_leave(self);
+            int64_t bytes = twi_load_relaxed(&field.generation->bytes);
+            if (bytes > cases[c].bytes_max[told])
+                fail_msg("%u keys, told %d: %lld bytes", cases[c].keys, told, (long long)bytes);
+            field_end(&field);
+        }
+    }
 }
 
 /* Goal: the whole engine with tag groups: a family with keys_expected, and one whose windows learn their size. Views,
@@ -364,6 +433,8 @@ int main(void) {
         cmocka_unit_test(who_loses_a_race_gives_its_record_back),
         cmocka_unit_test(a_match_leaves_no_record_out),
         cmocka_unit_test(a_home_is_built_in_steps_or_not_at_all),
+        cmocka_unit_test(an_only_chunk_stands_in_its_window),
+        cmocka_unit_test(a_small_window_takes_little),
         cmocka_unit_test(windows_with_homes_count_as_windows_do),
         cmocka_unit_test(a_forecast_gives_homes_to_short_keys_alone),
     };
