@@ -37,10 +37,13 @@ twi_hash_fn *twi_hash_choose(void);
 #define TWI_AES_CODE __attribute__((target("aes,sse4.1")))
 typedef __m128i lane;
 #define lane_load(bytes) _mm_loadu_si128((const __m128i *)(const void *)(bytes))
+#define lane_load_aligned(bytes) _mm_load_si128((const __m128i *)(const void *)(bytes))
 #define lane_of(low, high) _mm_set_epi64x((long long)(high), (long long)(low))
 #define lane_xor(x, y) _mm_xor_si128((x), (y))
 #define lane_round(x, key) _mm_aesenc_si128((x), (key)) /* substitute, shift, mix, then ^ key */
 #define lane_low(x) ((uint64_t)_mm_cvtsi128_si64(x))
+#define lane_or(x, y) _mm_or_si128((x), (y))
+#define lane_is_zero(x) (_mm_testz_si128((x), (x)) != 0)
 #define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
 #define TWI_WITH_AES 1
 #elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -50,11 +53,14 @@ typedef __m128i lane;
 #define TWI_AES_CODE
 typedef uint8x16_t lane;
 #define lane_load(bytes) vld1q_u8(bytes)
+#define lane_load_aligned(bytes) vld1q_u8(bytes)
 #define lane_of(low, high) vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(low), vcreate_u64(high)))
 #define lane_xor(x, y) veorq_u8((x), (y))
 /* the key is added last, as on x86 */
 #define lane_round(x, key) veorq_u8(vaesmcq_u8(vaeseq_u8((x), vdupq_n_u8(0))), (key))
 #define lane_low(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 0)
+#define lane_or(x, y) vorrq_u8((x), (y))
+#define lane_is_zero(x) (vmaxvq_u8(x) == 0)
 #define TWI_PROCESSOR_HAS_AES() true
 #define TWI_WITH_AES 1
 #else
@@ -103,6 +109,56 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_se
         b = lane_xor(b, lane_load(end - 16));
     }
     return twi_hash_aes_end(a, b, key_a, key_b, size);
+}
+
+/* The same for keys of more than 32 bytes. */
+TWI_AES_CODE static inline uint64_t twi_hash_aes_long(const struct twi_hash_secret *secret, const void *data,
+                                                      size_t size) {
+    const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
+    const unsigned char *bytes = data, *last = bytes + size - 32;
+    lane a = key_a, b = key_b;
+    do {
+        a = lane_round(lane_round(lane_xor(a, lane_load(bytes)), key_b), key_a);
+        b = lane_round(lane_round(lane_xor(b, lane_load(bytes + 16)), key_a), key_b);
+        bytes += 32;
+    } while (bytes < last);
+    return twi_hash_aes_end(lane_xor(a, lane_load(last)), lane_xor(b, lane_load(last + 16)), key_a, key_b, size);
+}
+/* True: two keys of more than 32 bytes are equal. The second is that of a record: its bytes are aligned. */
+TWI_AES_CODE static inline lane twi_differ_32(const unsigned char *a, const unsigned char *b) {
+    return lane_or(lane_xor(lane_load(a), lane_load(b)), lane_xor(lane_load(a + 16), lane_load(b + 16)));
+}
+TWI_AES_CODE static inline bool twi_long_key_is(const unsigned char *key, const unsigned char *of_record, size_t size) {
+    lane differ = lane_or(lane_xor(lane_load(key), lane_load_aligned(of_record)),
+                          lane_xor(lane_load(key + 16), lane_load_aligned(of_record + 16)));
+    size_t last = size - 32;
+    for (size_t at = 32; at < last; at += 32) differ = lane_or(differ, twi_differ_32(key + at, of_record + at));
+    return lane_is_zero(lane_or(differ, twi_differ_32(key + last, of_record + last)));
+}
+
+/* A key of 4 to 32 bytes in registers, as the hash takes it: read once, for the hash and for the comparison. Two keys
+ * of one size are equal if their blocks are. */
+struct twi_short_key {
+    lane first, last; /* up to 16 bytes: one block, and 0 */
+};
+TWI_AES_CODE static inline struct twi_short_key twi_short_key(const unsigned char *bytes, size_t size) {
+    if (twi_likely(size > 16)) return (struct twi_short_key){lane_load(bytes), lane_load(bytes + size - 16)};
+    return (struct twi_short_key){twi_block_small(bytes, size), lane_of(0, 0)};
+}
+/* The hash of such a key: that of twi_hash_aes_inline(). */
+TWI_AES_CODE static inline uint64_t twi_hash_aes_short(const struct twi_hash_secret *secret, struct twi_short_key key,
+                                                       size_t size) {
+    const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
+    return twi_hash_aes_end(lane_xor(key_a, key.first), lane_xor(key_b, key.last), key_a, key_b, size);
+}
+/* True: the `size` bytes at `bytes` are that key, which has as many. */
+TWI_AES_CODE static inline bool twi_short_key_is(struct twi_short_key key, const unsigned char *bytes, size_t size) {
+    lane differ;
+    if (twi_likely(size > 16))
+        differ = lane_or(lane_xor(key.first, lane_load(bytes)), lane_xor(key.last, lane_load(bytes + size - 16)));
+    else
+        differ = lane_xor(key.first, twi_block_small(bytes, size));
+    return lane_is_zero(differ);
 }
 #endif
 

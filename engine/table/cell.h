@@ -247,8 +247,58 @@ TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char 
     return ((x ^ y) | (z ^ w)) == 0;
 }
 
+/* The bits in which the 32 bytes at `a` and at `b` differ, as one word or vector of words. */
+#if defined(__SSE2__)
+typedef __m128i twi_key_difference;
+TWI_INLINE twi_key_difference twi_key_differ_32(const unsigned char *a, const unsigned char *b) {
+    const __m128i *x = (const __m128i *)(const void *)a, *y = (const __m128i *)(const void *)b;
+    __m128i first = _mm_xor_si128(_mm_loadu_si128(x), _mm_loadu_si128(y));
+    return _mm_or_si128(first, _mm_xor_si128(_mm_loadu_si128(x + 1), _mm_loadu_si128(y + 1)));
+}
+#define twi_key_differ_or(x, y) _mm_or_si128((x), (y))
+#define twi_key_differ_none(x) (_mm_movemask_epi8(_mm_cmpeq_epi8((x), _mm_setzero_si128())) == 0xffff)
+#else
+typedef uint64_t twi_key_difference;
+TWI_INLINE twi_key_difference twi_key_differ_32(const unsigned char *a, const unsigned char *b) {
+    uint64_t x[4], y[4];
+    memcpy(x, a, 32);
+    memcpy(y, b, 32);
+    return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]);
+}
+#define twi_key_differ_or(x, y) ((x) | (y))
+#define twi_key_differ_none(x) ((x) == 0)
+#endif
+
+/* Equality of keys of more than 32 bytes, without a call: by blocks of 32 bytes, of which the last may overlap the one
+ * before it. All blocks are compared, since keys that come here mostly are equal. */
+TWI_INLINE bool twi_key_equal_long(const unsigned char *a, const unsigned char *b, size_t size) {
+    size_t last = size - 32; /* 1 and more */
+    twi_key_difference differ = twi_key_differ_or(twi_key_differ_32(a, b), twi_key_differ_32(a + last, b + last));
+    for (size_t at = 32; at < last; at += 32) differ = twi_key_differ_or(differ, twi_key_differ_32(a + at, b + at));
+    return twi_key_differ_none(differ);
+}
+
 TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, size_t size) {
-    return size - 4 <= TWI_KEY_INLINE - 4 ? twi_key_equal_short(a, b, size) : memcmp(a, b, size) == 0;
+    if (twi_likely(size - 4 <= TWI_KEY_INLINE - 4)) return twi_key_equal_short(a, b, size);
+    return size > TWI_KEY_INLINE ? twi_key_equal_long(a, b, size) : memcmp(a, b, size) == 0;
+}
+
+/* Copies a key into its record, without a call: by loads and stores which may overlap. */
+TWI_INLINE void twi_key_copy(unsigned char *to, const unsigned char *from, size_t size) {
+    if (twi_likely(size > 16)) {
+        for (size_t at = 0; at + 32 < size; at += 32) memcpy(to + at, from + at, 32);
+        size_t last = size > 32 ? size - 32 : 0;
+        memcpy(to + last, from + last, 16);
+        memcpy(to + size - 16, from + size - 16, 16);
+    } else if (size >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else if (size >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + size - 4, from + size - 4, 4);
+    } else {
+        for (size_t at = 0; at < size; at++) to[at] = from[at];
+    }
 }
 
 #endif

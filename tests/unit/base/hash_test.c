@@ -5,6 +5,7 @@
 #include "tests/support/support.h"
 
 #include "engine/base/hash_aes.h"
+#include "engine/table/cell.h"
 #include "engine/base/random.h"
 
 #include <sys/mman.h>
@@ -146,6 +147,50 @@ static void the_aes_hash_equals_its_plain_twin(void **state) {
         assert_true(aes(&secret, bytes, size) == plain_hash((const unsigned char *)secret.words, bytes, size));
     }
 }
+
+#if TWI_WITH_AES
+TWI_AES_CODE static void assert_fast_forms_agree(const struct twi_hash_secret *secret, const unsigned char *bytes,
+                                                 size_t size, uint64_t hash) {
+    _Alignas(16) unsigned char copy[SIZE_MAX_TESTED]; /* as in a record */
+    memcpy(copy, bytes, size);
+    if (size >= 4 && size <= 32) {
+        struct twi_short_key key = twi_short_key(bytes, size);
+        assert_true(twi_hash_aes_short(secret, key, size) == hash);
+        assert_true(twi_short_key_is(key, copy, size));
+    } else if (size > 32) {
+        assert_true(twi_hash_aes_long(secret, bytes, size) == hash);
+        assert_true(twi_long_key_is(bytes, copy, size));
+        assert_true(twi_key_equal_long(bytes, copy, size));
+    }
+    for (size_t at = 0; at < size; at++) {
+        copy[at] ^= (unsigned char)(1u << at % 8);
+        if (size >= 4 && size <= 32) assert_false(twi_short_key_is(twi_short_key(bytes, size), copy, size));
+        if (size > 32) assert_false(twi_long_key_is(bytes, copy, size));
+        if (size > 32) assert_false(twi_key_equal_long(bytes, copy, size));
+        copy[at] = bytes[at];
+    }
+}
+
+/* Goal: the forms that the fast paths use hash as the function does, and tell keys apart by every single bit's byte.
+ * Method: every size; each byte in turn differs in one bit. */
+static void the_aes_hash_has_fast_forms_for_short_and_long_keys(void **state) {
+    (void)state;
+    twi_hash_fn *aes = twi_hash_aes();
+    if (aes == NULL) {
+        test_leave_out("no AES rounds on this processor");
+        return;
+    }
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    unsigned char bytes[SIZE_MAX_TESTED];
+    for (size_t size = 0; size <= SIZE_MAX_TESTED; size++) {
+        struct twi_hash_secret secret;
+        secret_draw(&secret, &prng);
+        bytes_draw(bytes, size, &prng);
+        assert_fast_forms_agree(&secret, bytes, size, aes(&secret, bytes, size));
+    }
+}
+#endif
 
 static void the_choice_is_the_same_every_time(void **state) {
     (void)state;
@@ -393,6 +438,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(siphash_gives_its_published_answers),
         cmocka_unit_test(the_aes_hash_equals_its_plain_twin),
+#if TWI_WITH_AES
+        cmocka_unit_test(the_aes_hash_has_fast_forms_for_short_and_long_keys),
+#endif
         cmocka_unit_test(the_choice_is_the_same_every_time),
         cmocka_unit_test(no_byte_outside_the_key_is_read),
         cmocka_unit_test(every_bit_of_the_key_and_its_size_change_the_hash),

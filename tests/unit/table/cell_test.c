@@ -126,6 +126,23 @@ static void keys_are_equal_when_all_their_bytes_are(void **state) {
     }
 }
 
+/* Goal: a record has all bytes of its key, and none beside them is read or written.
+ * Method: every size, from memory of just that size. */
+static void a_key_is_copied_with_all_its_bytes_and_no_others(void **state) {
+    (void)state;
+    for (size_t size = 1; size <= TW_KEY_SIZE_MAX; size++) {
+        unsigned char *from = malloc(size), to[1 + TW_KEY_SIZE_MAX + 1];
+        assert_non_null(from);
+        for (size_t at = 0; at < size; at++) from[at] = (unsigned char)(at * 37 + size);
+        memset(to, 0xee, sizeof to);
+        twi_key_copy(to + 1, from, size);
+        assert_memory_equal(to + 1, from, size);
+        assert_int_equal(to[0], 0xee);
+        for (size_t at = 1 + size; at < sizeof to; at++) assert_int_equal(to[at], 0xee);
+        free(from);
+    }
+}
+
 static void sums_saturate(void **state) {
     (void)state;
     assert_i64_equal(twi_saturated_sum(INT64_MAX, 1), INT64_MAX);
@@ -179,6 +196,7 @@ int main(void) {
         cmocka_unit_test(the_cold_part_stands_apart_from_cells_and_keys),
         cmocka_unit_test(every_key_size_has_a_kind_that_holds_it),
         cmocka_unit_test(keys_are_equal_when_all_their_bytes_are),
+        cmocka_unit_test(a_key_is_copied_with_all_its_bytes_and_no_others),
         cmocka_unit_test(sums_saturate),
         cmocka_unit_test(trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice),
     };
