@@ -128,7 +128,9 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
 
 enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell) {
     struct currency currency = {insert->generation, false};
-    if (twi_unlikely(twi_generation_is_packed(insert->generation))) return TWI_GONE_SEALED;
+    /* a record that was made in this section goes back into its table, which stands as long as the section */
+    if (insert->vacancy.made == NULL && twi_unlikely(twi_generation_is_packed(insert->generation)))
+        return TWI_GONE_SEALED;
     return twi_table_insert(insert, still_current, &currency, cell);
 }
 

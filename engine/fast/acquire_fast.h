@@ -27,7 +27,7 @@ hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64
         struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
         cell = hot_find_adjacent(group, tag, synced, key);
     }
-    return cell != NULL ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false, NULL);
+    return cell != NULL ? cell : hot_find_anywhere(engine, generation, hash, key);
 }
 
 /* The cell of the key, plain or striped; or NULL. */

@@ -1,20 +1,25 @@
 /* add_fast.h -- tw_add of an existing key in an open window: the whole path in one function, with all state in
- * registers; and the same for a group of keys at once (add_many.c). A template: fast_aes.c and fast_portable.c include
- * it for families with Redis and without, with their hash.
+ * registers. A template: fast_aes.c and fast_portable.c include it for families with Redis and without, with their
+ * hash.
  *
- * There are three levels:
- *   - The fast function handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h).
- *     It calls nothing on that path.
- *   - look_further handles keys in adjacent groups, keys in the index, and new keys. It goes on in the section and with
- *     the window of its caller, who has read the clock after it found the window. An insert relies on that order.
+ * There are four levels:
+ *   - add_short handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h), and
+ *     add_long, by the first look at the index, longer ones. So does walk_short for short keys in windows without tag
+ *     groups. They call nothing on these paths.
+ *   - look_further handles keys in adjacent groups, and look_in_index every key by the index, also striped ones. They
+ *     go on in the section and with the window of their caller, who has read the clock after it found the window.
+ *   - insert makes a new key's record where one of these look-ups ended. It relies on that order.
  *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
- * A striped counter goes to stripe.c, which is as short.
+ * The first level is there twice: for threads that are outside of any section, and for those inside of one, which have
+ * less to do. A striped counter goes to stripe.c, which is as short.
  * Always true: this path does nothing that twi_add_slow() does not do, in the same order and under the same labels. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
 #include "engine/count/lookup.h"
 #include "engine/count/dirty.h"
+#include "engine/fast/fast.h"
+#include "engine/table/insert.h"
 #include "engine/table/stripe.h"
 
 #ifndef TWI_HOT_NAME
@@ -32,11 +37,20 @@ TWI_INLINE bool hot_key_is_short(tw_key key) {
 /* True: a published cell of that key, in no rare state. `rare` decides whether it may be striped. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
-TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint64_t rare) {
+TWI_INLINE bool hot_may_be(struct twi_cell *cell, size_t key_size, uint64_t rare) {
     const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
     uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3 */
-    if (twi_unlikely((meta & plain) != ((uint32_t)key.size | (uint32_t)TWI_META_PUBLISHED))) return false;
+    return twi_likely(((meta ^ (uint32_t)key_size) & plain) == (uint32_t)TWI_META_PUBLISHED);
+}
+TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint64_t rare) {
+    if (!hot_may_be(cell, key.size, rare)) return false;
     return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
+}
+
+/* The record that the key chose if that was free. */
+TWI_INLINE struct twi_cell *hot_first_choice(const struct twi_tag_group *group, uint64_t hash, bool synced) {
+    uint32_t choice = (uint32_t)(hash >> 56) % TWI_TAG_GROUP_SIZE; /* twi_tag_group_choose() of its tag */
+    return twi_tag_group_cell(group->records, group->first + choice, synced);
 }
 
 /* The plain cell of the key among the records in `match`, counted from the group's first; NULL: none. */
@@ -56,30 +70,82 @@ TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint
     return hot_find_matched(&line, twi_tag_line_match(line.tags, twi_tag_group_tag(tag)), synced, key);
 }
 
-/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL. *vacancy: where
- * the look-up ended, if it is not NULL and no slot in front of that has the key's tag: then the key is absent. */
-TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
-                                              uint32_t tag, tw_key key, bool may_insert, struct twi_vacancy *vacancy) {
+/* A walk along the slots of a leaf. */
+struct hot_walk {
+    struct twi_leaf *leaf;
+    size_t slots, begin, at;
+};
+
+/* Where the walk of a key begins. False: there is no leaf. *inserts: the caller's last key was new; it becomes false.
+ * NULL: no inserts. */
+TWI_INLINE bool hot_walk_begin(struct hot_walk *walk, const struct twi_arena *arena, struct twi_generation *generation,
+                               uint64_t hash, bool *inserts) {
     _Atomic uint64_t *where;
     uint32_t bits;
-    uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
-    if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
-    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_start(tag, slots);
-    if (may_insert) __builtin_prefetch(leaf, 1); /* an insert also reads the head: the two waits overlap */
-    for (uint32_t left = slots; left != 0; left--) {
-        uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
-        if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
-            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
-            if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
-            vacancy = NULL; /* it may be the key all the same, in a rare state */
-        } else if (slot <= TWI_SLOT_CLOSED) {
-            if (vacancy != NULL && slot == TWI_SLOT_EMPTY) vacancy->leaf = leaf, vacancy->at = i;
+    uint64_t entry = twi_index_follow(arena, &generation->root, hash, &where, &bits);
+    if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return false;
+    walk->leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    if (inserts != NULL && twi_unlikely(*inserts)) {
+        __builtin_prefetch(walk->leaf, 1); /* an insert also reads the head: the two waits overlap */
+        *inserts = false;
+    }
+    walk->slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+    walk->at = walk->begin = twi_leaf_start((uint32_t)(hash >> 32), (uint32_t)walk->slots);
+    return true;
+}
+
+/* The next slot that has the key's tag or is not taken, from walk->at on. TWI_SLOT_CLOSED also if there is none. */
+TWI_INLINE uint64_t hot_walk_on(struct hot_walk *walk, uint64_t hash) {
+    do {
+        uint64_t slot = twi_load_acquire(&walk->leaf->slots[walk->at]); /* T5 */
+        if (twi_likely((slot ^ hash) >> 32 == 0) || slot <= TWI_SLOT_CLOSED) return slot;
+        if (++walk->at == walk->slots) walk->at = 0;
+    } while (walk->at != walk->begin);
+    return TWI_SLOT_CLOSED;
+}
+
+/* Where a walk has ended, if no slot in front of that has the key's tag: then the key is absent. */
+struct hot_end {
+    struct twi_leaf *leaf; /* NULL: it is not known to be absent */
+    uint32_t at;
+};
+TWI_INLINE struct hot_end hot_walk_end(struct hot_walk walk, uint64_t slot) {
+    return (struct hot_end){slot == TWI_SLOT_EMPTY ? walk.leaf : NULL, (uint32_t)walk.at};
+}
+
+/* The record that a slot names. Both lines of a record for a long key are asked for at once. */
+TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t slot, bool is_long) {
+    struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
+    if (is_long) __builtin_prefetch(cell + 1);
+    return cell;
+}
+
+/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL, and *end. */
+TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
+                                              uint64_t hash, tw_key key, bool *inserts, struct hot_end *end) {
+    struct hot_walk walk;
+    bool absent = true;
+    *end = (struct hot_end){0};
+    if (twi_unlikely(!hot_walk_begin(&walk, arena, generation, hash, inserts))) return NULL;
+    for (;;) {
+        uint64_t slot = hot_walk_on(&walk, hash);
+        if (slot <= TWI_SLOT_CLOSED) {
+            if (absent) *end = hot_walk_end(walk, slot);
             return NULL;
         }
-        if (++i == slots) i = 0;
+        struct twi_cell *cell = hot_cell_at(arena, slot, key.size > TWI_KEY_INLINE);
+        if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
+        absent = false; /* it may be the key all the same, in a rare state */
+        if (++walk.at == walk.slots) walk.at = 0;
+        if (walk.at == walk.begin) return NULL;
     }
-    return NULL;
+}
+
+/* The same for callers that do not insert. */
+TWI_INLINE struct twi_cell *hot_find_anywhere(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
+                                              tw_key key) {
+    struct hot_end end;
+    return hot_find_by_index(&engine->arena, generation, hash, key, NULL, &end);
 }
 
 TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
@@ -94,8 +160,23 @@ TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread 
 
 /* True: the thread is registered in this process, and the engine goes on. */
 TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
-    return twi_likely(self != NULL) && twi_likely(self->mark == TWI_THREAD_MARK) &&
-           twi_likely(!twi_load_relaxed(&engine->life.gate));
+    return twi_likely(self->mark == TWI_THREAD_MARK) && twi_likely(!twi_load_relaxed(&engine->life.gate));
+}
+
+/* In which section a fast function works. */
+enum hot_section {
+    HOT_OUTSIDE, /* the thread is outside of any: this function opens a short one */
+    HOT_INSIDE   /* the thread is between tw_enter() and tw_leave(), or in a visitor */
+};
+TWI_INLINE bool hot_may_go_on(const struct twi_thread *self, const tw_engine *engine, enum hot_section section) {
+    if (section == HOT_INSIDE) return hot_may_begin(self, engine);
+    return twi_likely(twi_thread_is_outside(self)) && twi_likely(!twi_load_relaxed(&engine->life.gate));
+}
+TWI_INLINE void hot_enter(struct twi_thread *self, enum hot_section section) {
+    if (section == HOT_OUTSIDE) twi_section_enter_first(self);
+}
+TWI_INLINE void hot_leave(struct twi_thread *self, enum hot_section section) {
+    if (section == HOT_OUTSIDE) twi_section_leave_first(self);
 }
 
 #endif
@@ -106,11 +187,11 @@ TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint6
 }
 
 /* The first add since the last collection: marks the counter. Inside the caller's section, which it leaves. */
-static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t seen, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
-    twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
-    twi_count_increments(family->engine, self, 1);
+    twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
+    twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
     return TW_OK;
@@ -118,22 +199,22 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_genera
 
 /* An add without a view has counted: samples whether other threads have added since. Inside the caller's section, which
  * it leaves. */
-static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_family *family, struct twi_generation *generation,
+static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_generation *generation,
                                               struct twi_cell *cell, int64_t delta, uint64_t before) {
     struct twi_thread *self = twi_thread_self;
-    twi_contention_detect_add(family->engine, generation, cell, twi_word_value(before), delta, self);
+    twi_contention_detect_add(engine, generation, cell, twi_word_value(before), delta, self);
     if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
-        twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
-    twi_count_increments(family->engine, self, 1);
+        twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
+    twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     return TW_OK;
 }
 
 /* Adds to a striped cell. Inside the caller's section, which it leaves. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *family, tw_key key, int64_t delta,
-                                                                int64_t *view, uint64_t hash,
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int64_t delta, int64_t *view, uint64_t hash,
                                                                 struct twi_generation *generation,
                                                                 struct twi_cell *cell) {
+    tw_family *family = generation->family;
     struct twi_thread *self = twi_thread_self;
     struct twi_counted counted;
     if (twi_unlikely(twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) != TWI_ADDED)) {
@@ -148,265 +229,319 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *famil
     return TW_OK;
 }
 
-/* For a key that the first look does not find. Inside the caller's section, which it leaves, and in a window that held
- * the clock's moment, which was read after the window was found. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(tw_family *family, tw_key key, int64_t delta,
-                                                                     int64_t *view, uint64_t hash,
-                                                                     struct twi_generation *generation) {
-    tw_engine *engine = family->engine;
-    struct twi_thread *self = twi_thread_self;
-    uint32_t tag = (uint32_t)(hash >> 32);
-    struct twi_vacancy vacancy = TWI_NO_VACANCY;
-    struct twi_cell *cell = NULL;
-    int64_t seen;
+/* Adds to a cell of any kind. Inside the caller's section, which it leaves. */
+TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *self, struct twi_generation *generation,
+                                        struct twi_cell *cell, tw_key key, int64_t delta, int64_t *view,
+                                        uint64_t hash) {
+    tw_family *family = generation->family;
     uint64_t before;
-    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
-        uint32_t free = twi_tag_group_match(group.tags, 0);
-        if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
-            vacancy.group = group;
-            vacancy.record = twi_tag_group_choose(free, twi_tag_group_tag(tag));
-            __builtin_prefetch(twi_tag_group_cell(group.records, group.first + vacancy.record, TWI_HOT_SYNCED), 1);
-        }
-        cell = hot_find_adjacent(group, tag, TWI_HOT_SYNCED, key);
+    if (hot_is_striped(cell)) return TWI_HOT_OWN(striped)(key, delta, view, hash, generation, cell);
+    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) {
+        twi_section_leave(self);
+        return twi_add_hashed(family, key, delta, view, hash);
     }
-    if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts, &vacancy);
-    self->inserts = cell == NULL;
-    if (cell == NULL) {
-        struct twi_insert insert = {.arena = &engine->arena,
-                                    .generation = generation,
-                                    .self = self,
-                                    .lookup = twi_lookup_key(hash, key),
-                                    .first_delta = delta,
-                                    .vacancy = vacancy};
-        TWI_RACE_POINT(absent_not_inserted);
-        if (!twi_add_new(&insert, &seen)) goto again;
-    } else if (hot_is_striped(cell)) {
-        return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
-    } else {
-        if (!twi_cell_count(cell, delta, &before)) goto again;
-        seen = TWI_HOT_OWN(view)(cell, delta, before);
-        if (view == NULL && hot_is_sampled(engine, self, cell))
-            return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
-        if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0) return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
-    }
+    int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
+    if (view == NULL && hot_is_sampled(engine, self, cell))
+        return TWI_HOT_OWN(sample)(engine, generation, cell, delta, before);
+    if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
+        return TWI_HOT_OWN(mark)(engine, generation, cell, seen, view);
     twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
     return TW_OK;
-again:
+}
+
+/* Inserts a key that is not in this window, wherever it must go. Inside the caller's section, which it leaves. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const struct twi_insert *insert, int64_t *view,
+                                                                        uint64_t hash) {
+    tw_family *family = insert->generation->family;
+    struct twi_thread *self = insert->self;
+    int64_t seen;
+    if (twi_unlikely(!twi_add_new(insert, &seen))) {
+        twi_section_leave(self);
+        return twi_add_hashed(family, insert->lookup.key, insert->first_delta, view, hash);
+    }
+    twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
-    return twi_add_hashed(family, key, delta, view, hash);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+}
+
+/* Inserts a key that is not in this window: where its look-up ended, if that is possible. Inside the caller's section,
+ * which it leaves. */
+TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view, uint64_t hash) {
+    struct twi_generation *generation = insert.generation;
+    tw_family *family = generation->family;
+    struct twi_cell *cell = NULL;
+    TWI_RACE_POINT(absent_not_inserted);
+    if (twi_likely(!family->kind.has_fields) && twi_likely(!twi_generation_is_packed(generation)))
+        cell = twi_insert_at_vacancy(&insert, TWI_HOT_SYNCED);
+    if (twi_unlikely(cell == NULL)) {
+        struct twi_insert elsewhere = insert;
+        return TWI_HOT_OWN(insert_anywhere)(&elsewhere, view, hash);
+    }
+    if (TWI_HOT_SYNCED) twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
+    int64_t seen = TWI_HOT_OWN(view)(cell, insert.first_delta, 0);
+    twi_count_increments(family->engine, insert.self, 1);
+    twi_section_leave(insert.self);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+}
+
+TWI_INLINE struct twi_insert TWI_HOT_OWN(insert_of)(struct twi_generation *generation, tw_key key, int64_t delta,
+                                                    uint64_t hash, struct hot_end end) {
+    return (struct twi_insert){.arena = &generation->family->engine->arena,
+                               .generation = generation,
+                               .self = twi_thread_self,
+                               .lookup = twi_lookup_key(hash, key),
+                               .first_delta = delta,
+                               .vacancy = {.leaf = end.leaf, .at = end.at, .record = TWI_TAG_GROUP_SIZE}};
+}
+
+/* For a key that the tags do not show. Inside the caller's section, which it leaves, and in a window that held the
+ * clock's moment, which was read after the window was found. `insert` has the key, and perhaps a vacant record. */
+TWI_INLINE tw_status TWI_HOT_OWN(add_by_index)(struct twi_insert insert, int64_t *view, uint64_t hash) {
+    struct twi_generation *generation = insert.generation;
+    struct twi_thread *self = insert.self;
+    tw_key key = insert.lookup.key;
+    struct hot_end end;
+    struct twi_cell *cell = hot_find_by_index(insert.arena, generation, hash, key, &self->inserts, &end);
+    if (cell != NULL)
+        return TWI_HOT_OWN(count)(generation->family->engine, self, generation, cell, key, insert.first_delta, view,
+                                  hash);
+    self->inserts = true;
+    insert.vacancy.leaf = end.leaf, insert.vacancy.at = end.at;
+    return TWI_HOT_OWN(insert)(insert, view, hash);
+}
+
+/* For a key of a window with tag groups that the first look does not find. Inside the caller's section, as
+ * add_by_index. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(struct twi_generation *generation, tw_key key,
+                                                                     int64_t delta, int64_t *view, uint64_t hash) {
+    tw_engine *engine = generation->family->engine;
+    struct twi_thread *self = twi_thread_self;
+    uint8_t tag = twi_tag_group_tag((uint32_t)(hash >> 32));
+    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+    uint32_t free = twi_tag_group_match(group.tags, 0), record = TWI_TAG_GROUP_SIZE;
+    if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
+        record = twi_tag_group_choose(free, tag);
+        __builtin_prefetch(twi_tag_group_cell(group.records, group.first + record, TWI_HOT_SYNCED), 1);
+    }
+    struct twi_cell *cell = hot_find_adjacent(group, (uint32_t)(hash >> 32), TWI_HOT_SYNCED, key);
+    if (cell != NULL) {
+        self->inserts = false;
+        return TWI_HOT_OWN(count)(engine, self, generation, cell, key, delta, view, hash);
+    }
+    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, (struct hot_end){0});
+    insert.vacancy.record = record, insert.vacancy.group = group;
+    return TWI_HOT_OWN(add_by_index)(insert, view, hash);
+}
+
+/* The same for a key that only the index can have. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi_generation *generation, tw_key key,
+                                                                      int64_t delta, int64_t *view, uint64_t hash) {
+    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, (struct hot_end){0});
+    return TWI_HOT_OWN(add_by_index)(insert, view, hash);
+}
+
+/* For a key that walk() has not found. Inside the caller's section, which it leaves. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(not_walked_to)(struct twi_generation *generation, tw_key key,
+                                                                      int64_t delta, int64_t *view, uint64_t hash,
+                                                                      struct hot_end end) {
+    if (end.leaf == NULL) return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+    twi_thread_self->inserts = true;
+    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, end);
+    return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
 /* Begins again, with the hash. */
-TWI_INLINE tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
-                                              uint64_t hash) {
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
+                                                                    int64_t *view, uint64_t hash) {
     struct twi_thread *self = twi_thread_self;
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_found_not_inserted);
-    if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock)))
-        return TWI_HOT_OWN(look_further)(family, key, delta, view, hash, generation);
+    if (twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock))) {
+        if (generation->tag_groups.directory != 0 && hot_key_is_short(key))
+            return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
+        return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+    }
     twi_section_leave(self);
     return twi_add_hashed(family, key, delta, view, hash);
 }
 
-/* Where the fast function cannot go on. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
-                                                                    int64_t *view, uint64_t hash) {
-    return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
-}
+TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
+                                                     enum hot_section section);
 
-/* For keys that are not short. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
-                                                                                  int64_t delta, int64_t *view) {
-    if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
-        delta != (int32_t)delta)
-        return twi_add_slow(family, key, delta, view);
-    return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
-}
-
-TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
-    if (twi_unlikely(!hot_key_is_short(key))) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
-    tw_engine *engine = family->engine;
-    struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.data == NULL) ||
-        twi_unlikely(delta != (int32_t)delta))
-        return twi_add_slow(family, key, delta, view);
-    uint64_t hash = TWI_HOT_HASH(engine, key), before;
-    bool outermost = twi_section_enter_short(self);
-    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
-    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
-    if (twi_unlikely(generation->tag_groups.directory == 0)) goto further;
-    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
-    uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
-    if (twi_unlikely(match == 0)) goto further;
-    struct twi_cell *cell =
-        twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
-    if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
-        /* Another key with that tag, or a striped cell. The callee leaves by twi_section_leave(), so the depth must
-         * count. */
-        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto further;
-        self->depth++;
-        return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
+/* Counts in a plain cell. Inside the caller's section, which it leaves. */
+TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
+                                              struct twi_generation *generation, struct twi_cell *cell, tw_key key,
+                                              int64_t delta, int64_t *view, uint64_t hash) {
+    uint64_t before;
+    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) {
+        hot_leave(self, section);
+        return TWI_HOT_OWN(begin_again)(generation->family, key, delta, view, hash);
     }
-    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto slow;
-    int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
-    if (view == NULL && hot_is_sampled(engine, self, cell)) {
+    if (twi_unlikely(view == NULL) && hot_is_sampled(engine, self, cell)) {
         self->depth++; /* the callee leaves by twi_section_leave() */
-        return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
+        return TWI_HOT_OWN(sample)(engine, generation, cell, delta, before);
     }
     if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
         self->depth++;
-        return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
+        return TWI_HOT_OWN(mark)(engine, generation, cell, TWI_HOT_OWN(view)(cell, delta, before), view);
     }
+    if (twi_likely(view != NULL)) *view = TWI_HOT_OWN(view)(cell, delta, before);
     twi_count_increments(engine, self, 1);
-    twi_section_leave_short(self, outermost);
-    if (view != NULL) *view = seen;
+    hot_leave(self, section);
     return TW_OK;
-further:
-    self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(look_further)(family, key, delta, view, hash, generation);
-slow:
-    twi_section_leave_short(self, outermost);
-    return TWI_HOT_OWN(slow_lookup)(family, key, delta, view, hash);
 }
 
-/* ---- a group ---- */
-
-#ifndef TWI_HOT_STAGED
-#define TWI_HOT_STAGED
-
-struct hot_staged {
-    struct twi_tag_group group; /* no tags: use the index */
-    uint64_t hash;
-    uint32_t match;
-    _Atomic uint64_t *slot; /* by the index: where the walk begins */
-};
-
-TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generation *generation,
-                               struct hot_staged *staged) {
-    _Atomic uint64_t *where;
-    uint32_t bits, tag = (uint32_t)(staged->hash >> 32);
-    uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
-    if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
-    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    staged->slot = &leaf->slots[twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
-    __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
-}
-
-/* Prefetches the candidates by their tags. If no tag in the line matches, prefetches the slot. */
-TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced,
-                                struct hot_staged *staged) {
-    if (staged->group.tags == NULL) return;
-    uint8_t tag = twi_tag_group_tag((uint32_t)(staged->hash >> 32));
-    struct twi_tag_group group = staged->group;
-    uint32_t match = staged->match = twi_tag_group_match(group.tags, tag);
-    if (twi_unlikely(match == 0)) {
-        group = twi_tag_group_adjacent(group);
-        for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; left != 0; left--, group = twi_tag_group_next(group)) {
-            match = twi_tag_group_match(group.tags, tag);
-            if (match != 0) break;
-        }
-    }
-    if (twi_unlikely(match == 0)) {
-        hot_stage_slot(&engine->arena, generation, staged);
-        return;
-    }
-    __builtin_prefetch(twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
-    if (twi_unlikely((match & (match - 1)) != 0)) {
-        uint32_t last = group.first + 31 - (uint32_t)__builtin_clz(match);
-        __builtin_prefetch(twi_tag_group_cell(group.records, last, synced), 1);
-    }
-}
-
-/* By the index: prefetches the cell, if the walk finds its tag first within the slot's line. */
-TWI_INLINE void hot_stage_cell(const tw_engine *engine, const struct hot_staged *staged) {
-    _Atomic uint64_t *slot = staged->slot;
-    if (slot == NULL) return;
-    do {
-        uint64_t word = twi_load_relaxed(slot);
-        if (word >> 32 == staged->hash >> 32 && word > TWI_SLOT_CLOSED) {
-            __builtin_prefetch(twi_arena_at(&engine->arena, (uint32_t)word), 1);
-            return;
-        }
-        slot++;
-    } while (((uintptr_t)slot & (TWI_LINE_BYTES - 1)) != 0);
-}
-
-TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_generation *generation, bool synced,
-                                            const struct hot_staged *staged, tw_key key) {
-    uint32_t tag = (uint32_t)(staged->hash >> 32);
-    struct twi_cell *cell = NULL;
-    if (twi_likely(staged->group.tags != NULL)) {
-        cell = hot_find_matched(&staged->group, staged->match, synced, key);
-        if (twi_unlikely(cell == NULL)) cell = hot_find_adjacent(staged->group, tag, synced, key);
-    }
-    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false, NULL);
-}
-
-#endif
-
-/* Computes the hash, and prefetches the tags or the slot. */
-TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
-                                                struct hot_staged *staged) {
-    staged->hash = TWI_HOT_HASH(engine, key);
-    staged->slot = NULL;
-    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        staged->group = twi_tag_group_of(generation, (uint32_t)staged->hash);
-        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+/* Adds to the plain cell that the index leads to: the first on the walk that has the key's tag. Inside the caller's
+ * section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(walk)(tw_engine *engine, struct twi_thread *self,
+                                                    enum hot_section section, struct twi_generation *generation,
+                                                    tw_key key, bool is_long, int64_t delta, int64_t *view,
+                                                    uint64_t hash) {
+    struct hot_walk walk;
+    struct hot_end end = {0};
+    if (twi_unlikely(!hot_walk_begin(&walk, &engine->arena, generation, hash, &self->inserts))) goto not_here;
+    uint64_t slot = hot_walk_on(&walk, hash);
+    if (twi_unlikely(slot <= TWI_SLOT_CLOSED)) {
+        end = hot_walk_end(walk, slot);
     } else {
-        staged->group.tags = NULL;
-        hot_stage_slot(&engine->arena, generation, staged);
+        struct twi_cell *cell = hot_cell_at(&engine->arena, slot, is_long);
+        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
+            twi_likely(is_long ? TWI_HOT_LONG_IS(key, cell->key) : twi_key_equal_short(cell->key, key.data, key.size)))
+            return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
     }
+not_here:
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(not_walked_to)(generation, key, delta, view, hash, end);
 }
 
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
- * plain; then add_many.c adds one by one. True: status[] is filled, and views[] unless NULL. The stages only read and
- * prefetch: what they see decides nothing. */
-TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
-                                int64_t *views, tw_status *status) {
+/* For a short key in a window without tag groups. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(walk_short)(struct twi_generation *generation, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
+    return TWI_HOT_OWN(walk)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation, key, false, delta,
+                             view, hash);
+}
+
+/* For keys of more than 32 bytes: they go straight to the index. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
+                                                        enum hot_section section) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    struct hot_staged staged[TWI_HOT_GROUP_MAX];
-    if (!hot_may_begin(self, engine)) return false;
-    for (size_t i = 0; i < count; i++) {
-        if (keys[i].size - 1 >= TW_KEY_SIZE_MAX || keys[i].data == NULL) return false;
-        if (deltas != NULL && deltas[i] != (int32_t)deltas[i]) return false;
-    }
-    twi_section_enter(self);
-    int64_t now_ms = twi_clock_now_ms(&engine->clock), plain = 0;
+    if (twi_unlikely(!hot_may_go_on(self, engine, section)) || twi_unlikely(key.data == NULL) ||
+        twi_unlikely(delta != (int32_t)delta))
+        return TWI_HOT_OWN(not_plain)(family, key, delta, view, section);
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
+    hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (generation == NULL || !twi_generation_holds(generation, now_ms)) {
-        twi_section_leave(self);
-        return false;
-    }
-    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
-    for (size_t i = 0; i < count; i++) hot_stage_group(engine, generation, TWI_HOT_SYNCED, &staged[i]);
-    for (size_t i = 0; i < count; i++) hot_stage_cell(engine, &staged[i]);
-    for (size_t i = 0; i < count; i++) {
-        int64_t delta = deltas != NULL ? deltas[i] : 1;
-        uint64_t before;
-        struct twi_cell *cell = hot_find_staged(engine, generation, TWI_HOT_SYNCED, &staged[i], keys[i]);
-        if (twi_unlikely(cell == NULL) || hot_is_striped(cell) || !twi_cell_count(cell, delta, &before)) {
-            int64_t *view = views != NULL ? &views[i] : NULL;
-            if (view != NULL) *view = 0;
-            status[i] = twi_add_hashed(family, keys[i], delta, view, staged[i].hash);
-            continue;
-        }
-        if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
-            twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-        if (views != NULL) views[i] = TWI_HOT_OWN(view)(cell, delta, before);
-        status[i] = TW_OK;
-        plain++;
-    }
-    twi_count_increments(engine, self, plain);
-    twi_section_leave(self);
-    return true;
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    if (twi_likely(twi_generation_holds(generation, now_ms)))
+        return TWI_HOT_OWN(walk)(engine, self, section, generation, key, true, delta, view, hash);
+    hot_leave(self, section);
+    return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
 }
 
+/* Adds to the record that the tags of the key's group show first. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_tags)(tw_engine *engine, struct twi_thread *self,
+                                                           enum hot_section section, struct twi_generation *generation,
+                                                           tw_key key, TWI_HOT_SHORT_KEY short_key, int64_t delta,
+                                                           int64_t *view, uint64_t hash, bool is_far) {
+    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+    if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, TWI_HOT_SYNCED), 1);
+    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
+    if (twi_unlikely(match == 0)) goto further;
+    struct twi_cell *cell =
+        twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
+        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
+    if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) { /* else another key has that tag */
+        self->depth++;                                   /* the callee leaves by twi_section_leave() */
+        return TWI_HOT_OWN(striped)(key, delta, view, hash, generation, cell);
+    }
+further:
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
+}
+
+/* The same in a window that lies in no cache. A function of its own: it needs more registers. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(add_far)(struct twi_generation *generation, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
+    return TWI_HOT_OWN(add_by_tags)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation, key,
+                                    TWI_HOT_SHORT_OF(key), delta, view, hash, true);
+}
+
+/* For short keys. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
+                                                         enum hot_section section) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    if (twi_unlikely(!hot_may_go_on(self, engine, section)) || twi_unlikely(key.data == NULL) ||
+        twi_unlikely(delta != (int32_t)delta))
+        return TWI_HOT_OWN(not_plain)(family, key, delta, view, section);
+    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
+    hot_enter(self, section);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        hot_leave(self, section);
+        return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+    }
+    /* one comparison for two rare cases: no tag groups, which is no chunks, and many chunks */
+    if (twi_unlikely(generation->tag_groups.chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
+        if (section == HOT_OUTSIDE && generation->tag_groups.chunks != 0)
+            return TWI_HOT_OWN(add_far)(generation, key, delta, view, hash);
+        if (section == HOT_OUTSIDE) return TWI_HOT_OWN(walk_short)(generation, key, delta, view, hash);
+        if (generation->tag_groups.chunks == 0)
+            return TWI_HOT_OWN(walk)(engine, self, section, generation, key, false, delta, view, hash);
+    }
+    return TWI_HOT_OWN(add_by_tags)(engine, self, section, generation, key, short_key, delta, view, hash, false);
+}
+
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_short_key)(tw_family *family, tw_key key,
+                                                                                   int64_t delta, int64_t *view) {
+    return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
+}
+/* The same for keys of one block, which are loaded and compared in one way: no look at their size is left. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_8_to_16)(tw_family *family, tw_key key,
+                                                                                 int64_t delta, int64_t *view) {
+    if (key.size - 8 > 16 - 8) __builtin_unreachable();
+    return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
+}
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
+                                                                                  int64_t delta, int64_t *view) {
+    return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_OUTSIDE);
+}
+
+/* What the fast functions leave: keys of 1 to 3 bytes, threads that are inside a section, and what only the slow path
+ * can answer. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
+    struct twi_thread *self = twi_thread_self;
+    if (section == HOT_INSIDE || !hot_may_begin(self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX ||
+        key.data == NULL || delta != (int32_t)delta)
+        return twi_add_slow(family, key, delta, view);
+    if (key.size < 4) return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+    if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
+    return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
+}
+
+/* No function of these saves a register before it is known which of them is needed. */
+tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    if (key.size > 16) {
+        if (twi_likely(key.size <= TWI_KEY_INLINE)) return TWI_HOT_OWN(add_short_key)(family, key, delta, view);
+        if (twi_likely(key.size <= TW_KEY_SIZE_MAX)) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
+    } else {
+        if (twi_likely(key.size >= 8)) return TWI_HOT_OWN(add_8_to_16)(family, key, delta, view);
+        if (key.size >= 4) return TWI_HOT_OWN(add_short_key)(family, key, delta, view);
+    }
+    return TWI_HOT_OWN(not_plain)(family, key, delta, view, HOT_OUTSIDE);
+}
+
+#include "engine/fast/group_fast.h"
 #include "engine/fast/acquire_fast.h"
 
 #undef TWI_HOT_NAME

@@ -39,11 +39,15 @@ static tw_status worse(tw_status a, tw_status b) {
     return a > b ? a : b;
 }
 
-static void settle(struct many *many, size_t i, tw_status status, int64_t view) {
-    if (many->views != NULL && status >= 0) many->views[i] = view;
+static void settle_status(struct many *many, size_t i, tw_status status) {
     if (many->each != NULL) many->each[i] = status;
     if (twi_unlikely(status < 0) && status < many->worst) many->why = twi_why_now();
     many->worst = worse(many->worst, status);
+}
+
+static void settle(struct many *many, size_t i, tw_status status, int64_t view) {
+    if (many->views != NULL && status >= 0) many->views[i] = view;
+    settle_status(many, i, status);
 }
 
 static void add_one(struct many *many, size_t i) {
@@ -124,14 +128,16 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
 
 /* Adds by the clock, all of them plain: the fast path in stages. False: nothing was done. */
 static bool add_hot_group(struct many *many, size_t first, size_t count) {
-    int64_t views[GROUP];
-    tw_status status[GROUP];
+    tw_status own[GROUP], *status = many->each != NULL ? many->each + first : own;
     tw_family *family = many->family;
     const int64_t *deltas = many->deltas != NULL ? many->deltas + first : NULL;
+    int64_t *views = many->views != NULL ? many->views + first : NULL;
     if (many->unix_ms != NULL || family->kind.hot_group == NULL ||
-        !family->kind.hot_group(family, many->keys + first, deltas, count, many->views != NULL ? views : NULL, status))
+        !family->kind.hot_group(family, many->keys + first, deltas, count, views, status))
         return false;
-    for (size_t i = 0; i < count; i++) settle(many, first + i, status[i], many->views != NULL ? views[i] : 0);
+    for (size_t i = 0; i < count; i++) {
+        if (twi_unlikely(status[i] != TW_OK)) settle_status(many, first + i, status[i]);
+    }
     return true;
 }
 

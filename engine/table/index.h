@@ -35,23 +35,29 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct 
     return NULL;
 }
 
-/* The entry that a tag leads to from `root`, through nodes only. *bits: tag bits used up. *where: the word that holds
- * the entry. */
-TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uint64_t *root, uint32_t tag,
-                                      _Atomic uint64_t **where, uint32_t *bits) {
+/* The entry that a hash leads to from `root`, by its upper half, through nodes only. *bits: how many were used up.
+ * *where: the word that holds the entry. */
+TWI_INLINE uint64_t twi_index_follow(const struct twi_arena *arena, _Atomic uint64_t *root, uint64_t hash,
+                                     _Atomic uint64_t **where, uint32_t *bits) {
     _Atomic uint64_t *at = root;
     uint64_t entry = twi_load_acquire(at); /* T7, pairs with T8: what the entry names is complete */
     uint32_t used = 0;
     while (TWI_ENTRY_KIND(entry) == TWI_ENTRY_NODE) {
-        uint32_t log2 = TWI_ENTRY_LOG2(entry);
+        uint32_t log2 = TWI_ENTRY_LOG2(entry); /* 1 to 31 */
         struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        at = &node->entries[(uint32_t)((uint64_t)tag << used) >> (TWI_TAG_BITS - log2)];
+        at = &node->entries[hash >> (-log2 & 63)]; /* by 64 - log2 */
+        hash <<= log2 & 63;
         used += log2;
         entry = twi_load_acquire(at); /* T7 */
     }
     *where = at;
     *bits = used;
     return entry;
+}
+/* The same by a tag, which is that half. */
+TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uint64_t *root, uint32_t tag,
+                                      _Atomic uint64_t **where, uint32_t *bits) {
+    return twi_index_follow(arena, root, (uint64_t)tag << TWI_TAG_BITS, where, bits);
 }
 
 /* Continues a lookup whose walk ended at CLOSED. */

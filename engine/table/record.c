@@ -123,15 +123,8 @@ struct twi_cell *twi_record_take(struct twi_arena *arena, struct twi_generation 
                                  uint64_t *meta) {
     for (;;) {
         uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
-        struct twi_chunk *chunk = twi_arena_at(arena, line);
-        if (line != 0 && twi_load_relaxed(&chunk->used) < chunk->capacity) {
-            uint32_t index = twi_add_relaxed(&chunk->used, 1);
-            if (index < chunk->capacity) {
-                *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT |
-                        (generation->synced ? TWI_META_COLD : 0);
-                return twi_chunk_cell(chunk, index, generation->synced);
-            }
-        }
+        struct twi_cell *cell = twi_record_take_next(arena, generation, kind, generation->synced, meta);
+        if (cell != NULL) return cell;
         if (add_chunk(arena, generation, kind, line) == NULL) return NULL;
     }
 }

@@ -20,6 +20,19 @@ int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota);
 /* Fills in the head of a chunk of so many lines. The caller sets `older` and adds the chunk to its list. */
 void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
                      uint32_t lines);
+/* The next record of the newest chunk of that kind, not yet filled in. NULL: it has none left. *meta: its index, kind
+ * and cold flag. */
+TWI_INLINE struct twi_cell *twi_record_take_next(struct twi_arena *arena, struct twi_generation *generation,
+                                                 uint32_t kind, bool synced, uint64_t *meta) {
+    uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
+    struct twi_chunk *chunk = twi_arena_at(arena, line);
+    if (twi_unlikely(line == 0) || twi_unlikely(twi_load_relaxed(&chunk->used) >= chunk->capacity)) return NULL;
+    uint32_t index = twi_add_relaxed(&chunk->used, 1);
+    if (twi_unlikely(index >= chunk->capacity)) return NULL;
+    *meta =
+        (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT | (synced ? TWI_META_COLD : 0);
+    return twi_chunk_cell_of(chunk, kind, index, synced);
+}
 /* A record of that kind, not yet filled in. NULL: no memory. *meta: its index, kind and cold flag. */
 struct twi_cell *twi_record_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                  uint64_t *meta);

@@ -1,12 +1,8 @@
-/* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
- *
- * An insert prepares a whole record and then publishes it by one swap of a slot (T6). An inserter that loses the race
- * for the slot uses the winner's cell, and leaves its own record to the generation, for the next insert of any thread.
- * Walkers see a record once PUBLISHED is set. The inserter sets it, or any thread that finds the cell first. So a walk
- * never misses an add that has returned, even if the inserter still stands between its swap and its mark (T9). */
+/* table.c -- see table.h: making a generation, inserting (insert.h), walking, sealing, giving back. */
 #include "engine/table/table.h"
 
 #include "engine/memory/epoch.h"
+#include "engine/table/insert.h"
 #include "engine/table/record.h"
 #include "engine/table/sketch.h"
 #include "engine/table/spill.h"
@@ -103,27 +99,15 @@ static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
     if (!twi_tag_groups_give(insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
 }
 
-/* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
-static struct twi_cell *take_seen(const struct twi_insert *insert, uint64_t *meta) {
-    const struct twi_vacancy *vacancy = &insert->vacancy;
-    if (vacancy->record == TWI_TAG_GROUP_SIZE) return NULL;
-    uint8_t tag = twi_tag_group_tag(insert->lookup.tag);
-    if (!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag)) return NULL;
-    uint32_t index = vacancy->group.first + vacancy->record;
-    *meta = twi_tag_group_meta(index, insert->generation->synced);
-    return twi_tag_group_cell(vacancy->group.records, index, insert->generation->synced);
-}
-
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
     bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
-    if ((cell = take_seen(insert, &meta)) != NULL) {
+    if ((cell = twi_insert_take_seen(insert, insert->generation->synced, &meta)) != NULL) {
         /* most new keys come here */
-    } else if (in_group &&
-               (cell = twi_tag_groups_take(insert->generation, &insert->lookup, &meta)) != NULL) {
+    } else if (in_group && (cell = twi_tag_groups_take(insert->generation, &insert->lookup, &meta)) != NULL) {
         /* most keys of a window with a forecast come here */
     } else if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {
@@ -133,73 +117,30 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
         cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
         if (cell == NULL) return NULL;
     }
-    memcpy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
-    /* always: a record that lost a race still has what its inserter wanted to count */
-    twi_store_relaxed(&cell->local, (uint64_t)insert->first_delta << TWI_COUNT_SHIFT);
-    twi_store_relaxed(&cell->end_ms, insert->end_ms);
-    if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
-    twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* visible with the slot, T6 */
+    twi_insert_fill(insert, cell, meta);
+    if (insert->inherited != NULL)
+        twi_store_relaxed(&cell->meta, twi_load_relaxed(&cell->meta) | inherit(cell, meta, insert->inherited));
     return cell;
 }
 
 /* ---- inserting ---- */
 
-static bool leaf_is_filled(struct twi_leaf *leaf) {
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    /* 80 %: at that load, a walk for a new key looks at 13 slots */
-    return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
-}
-
-/* Counts one more key. False: the generation has keys_max keys. */
-static bool count_key(struct twi_generation *generation) {
-    uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
-    uint64_t keys = twi_add_relaxed(&generation->keys, 1);
-    if (most == 0 || keys < most) return true;
-    (void)twi_sub_relaxed(&generation->keys, 1);
-    return false;
-}
-
 /* A record for one more key, both counted. NULL: no memory, or the generation has keys_max keys. */
 static struct twi_cell *reserve(const struct twi_insert *insert) {
-    if (!count_key(insert->generation)) return NULL;
+    if (!twi_insert_count_key(insert->generation)) return NULL;
     struct twi_cell *record = prepare_record(insert);
     if (record == NULL) (void)twi_sub_relaxed(&insert->generation->keys, 1);
     return record;
-}
-
-/* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
-static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at, struct twi_cell *record) {
-    uint64_t slot = (uint64_t)insert->lookup.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
-    TWI_RACE_POINT(record_ready_not_claimed);
-    if (!twi_cas_acqrel(&leaf->slots[at], &found, slot)) return false; /* T6, pairs with T5 */
-    TWI_RACE_POINT(claimed_not_published);
-    (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
-    (void)twi_add_relaxed(&leaf->used, 1);
-    if (insert->lookup.key.size > TWI_KEY_INLINE) (void)twi_add_relaxed(&insert->generation->long_keys, 1);
-    return true;
-}
-
-/* Inserts where the caller's look-up ended. False: that is not possible. Then *record, unless NULL, is for another
- * slot. */
-static bool insert_at_vacancy(const struct twi_insert *insert, struct twi_cell **record) {
-    struct twi_leaf *leaf = insert->vacancy.leaf;
-    if (leaf == NULL || twi_unlikely(leaf_is_filled(leaf))) return false;
-    *record = reserve(insert);
-    return twi_likely(*record != NULL) && twi_likely(claim_slot(insert, leaf, insert->vacancy.at, *record));
 }
 
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell) {
     struct twi_arena *arena = insert->arena;
     struct twi_generation *generation = insert->generation;
-    struct twi_cell *record = NULL;
+    struct twi_cell *record = insert->vacancy.made;
     uint32_t tag = insert->lookup.tag;
     bool may_grow = true;
     enum twi_found answer;
-    if (insert_at_vacancy(insert, &record)) {
-        *cell = record;
-        return TWI_INSERTED;
-    }
     for (;;) {
         uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -212,7 +153,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             answer = TWI_CLOCK_MOVED;
             if (!still_current(ctx)) break;
         }
-        if (stop == TWI_SLOT_CLOSED || (may_grow && leaf_is_filled(leaf))) {
+        if (stop == TWI_SLOT_CLOSED || (may_grow && twi_leaf_is_filled(leaf))) {
             enum twi_index_growth grown = twi_leaf_grow(arena, generation, entry);
             answer = TWI_GONE_SEALED;
             if (grown == TWI_INDEX_SEALED) break;
@@ -227,7 +168,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             record = reserve(insert);
             if (record == NULL) break;
         }
-        if (claim_slot(insert, leaf, at, record)) {
+        if (twi_insert_claim_slot(insert, leaf, at, record)) {
             *cell = record;
             return TWI_INSERTED;
         }

@@ -22,9 +22,7 @@
 #ifndef TWI_TABLE_TABLE_H
 #define TWI_TABLE_TABLE_H
 
-#include "engine/table/index.h"
-#include "engine/table/tag_groups.h"
-#include "engine/table/layout.h"
+#include "engine/table/insert.h"
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 
@@ -38,38 +36,10 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
     return twi_index_find(arena, generation, lookup);
 }
 
-/* In families with idle eviction, the values with which a key's new cell begins: zeroes, or what the frozen cell held
- * from which it takes over. */
-struct twi_inherited {
-    int64_t local, base, total_state;
-    bool is_successor;
-};
-
-/* What the look-up of a key has seen that was free. Hints for its insert, which takes each by compare-and-swap. As
- * long as the slot is EMPTY, the walk would end there again (T4), and the leaf is not closed. */
-struct twi_vacancy {
-    struct twi_leaf *leaf; /* NULL: no slot was seen */
-    uint32_t at;
-    uint32_t record; /* in the primary group; TWI_TAG_GROUP_SIZE: none was seen */
-    struct twi_tag_group group;
-};
-#define TWI_NO_VACANCY ((struct twi_vacancy){.record = TWI_TAG_GROUP_SIZE})
-
-struct twi_thread;
-struct twi_insert {
-    struct twi_arena *arena;
-    struct twi_generation *generation;
-    struct twi_thread *self;
-    struct twi_lookup_key lookup;
-    int64_t end_ms;                        /* stored in a new cell */
-    const struct twi_inherited *inherited; /* idle eviction; else NULL */
-    int64_t first_delta;                   /* what a new cell has counted when it is published; a plain delta */
-    struct twi_vacancy vacancy;            /* where a look-up of this section has ended, if it is known */
-};
 /* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. TWI_FOUND: first_delta was not counted.
- * TWI_NO_ROOM: there is no memory, or the
- * family has keys_max keys. TWI_GONE_SEALED: the generation takes no more. TWI_CLOCK_MOVED: the walk met CLOSED, and
- * `still_current(ctx)` said that this is no longer the generation to insert into. Lock-free. Inside a section. */
+ * TWI_NO_ROOM: there is no memory, or the family has keys_max keys. TWI_GONE_SEALED: the generation takes no more.
+ * TWI_CLOCK_MOVED: the walk met CLOSED, and `still_current(ctx)` said that this is no longer the generation to insert
+ * into. Lock-free. Inside a section. */
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell);
 

@@ -8,35 +8,42 @@
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
 //   engine/table/index.h:twi_leaf_find 089916b0232a
-//   engine/table/index.h:twi_index_descend d99ec474e0ae
+//   engine/table/index.h:twi_index_follow 349e92e3f584
+//   engine/table/index.h:twi_index_descend 7255704c0112
 //   engine/table/index.h:twi_index_find 655ec92e7bbb
-//   engine/table/table.h:twi_table_find 82ee3df4237d
+//   engine/table/table.h:twi_table_find a36ee4c3bdf3
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 3b2b2febbcdc
-//   engine/table/record.c:twi_record_take d00a849d59c9
-//   engine/fast/add_fast.h:hot_find_by_index 3bef1566a9d7
-//   engine/table/table.c:take_seen 36218cbc2849
-//   engine/table/table.c:reserve f3b1d5c0bb67
-//   engine/table/table.c:insert_at_vacancy 4d938b7c3f6c
-//   engine/table/table.c:prepare_record 58277b1d6316
-//   engine/table/table.c:claim_slot 42130363dae0
-//   engine/table/table.c:twi_table_insert 457bdfd4c709
+//   engine/table/record.h:twi_record_take_next ea73b0aa6561
+//   engine/table/record.c:twi_record_take 993a60847f3c
+//   engine/fast/add_fast.h:hot_walk_begin 0fda9f0b63a1
+//   engine/fast/add_fast.h:hot_walk_on ea8b12a1a16b
+//   engine/fast/add_fast.h:hot_walk_end bd0ba00858d2
+//   engine/fast/add_fast.h:hot_find_by_index 0d94cae14cb4
+//   engine/table/insert.h:twi_insert_take_seen 2aeb374ce8b8
+//   engine/table/table.c:reserve d6dbedb2f430
+//   engine/table/insert.h:twi_insert_take 1df707775bc6
+//   engine/table/insert.h:twi_insert_fill db00c84e95b5
+//   engine/table/insert.h:twi_insert_at_vacancy d7b81e48fc45
+//   engine/table/table.c:prepare_record d33e0b053b63
+//   engine/table/insert.h:twi_insert_claim_slot 6bb6f714cac7
+//   engine/table/table.c:twi_table_insert d9cb062050e3
 //   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal 2d8ae6d5f057
-//   engine/table/index.c:take_copy 29a5fc320a8e
+//   engine/table/index.c:take_copy f9c990db324b
 //   engine/table/index.c:twi_leaf_close 89a0c363d3b1
 //   engine/table/index.c:place_slot 33d5a0251cc1
 //   engine/table/index.c:fill_copy 432633fe405c
 //   engine/table/index.c:twi_leaf_grow 7551d121e152
 //   engine/table/index.c:step_over a41a972cca70
 //   engine/table/index.c:twi_index_leaf 83da1d57e549
-//   engine/table/tag_groups.h:twi_tag_groups_find 66e72afdcbea
+//   engine/table/tag_groups.h:twi_tag_groups_find 5d1fd01941f0
 //   engine/table/tag_groups.h:twi_tag_group_claim d5ec60551abc
 //   engine/table/tag_groups.c:claim 0ff83304d415
-//   engine/table/tag_groups.c:twi_tag_groups_take a50b4f3a8bad
-//   engine/table/tag_groups.c:twi_tag_groups_give f79b8349a395
+//   engine/table/tag_groups.c:twi_tag_groups_take 08ed3ecfdc68
+//   engine/table/tag_groups.c:twi_tag_groups_give 9b34570389ab
 #include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
@@ -218,7 +225,7 @@ struct table {
         unsigned cell = home_find(key);
         return cell != 0 ? cell : index_find(key);
     }
-    // As look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
+    // As walk() or look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
     unsigned find_fast(unsigned key, vacancy *seen) {
         *seen = vacancy();
         for (unsigned i = 0; with_home && i < GROUP; i++)
@@ -237,13 +244,15 @@ struct table {
         return meta;
     }
 
-    // ---- records: table.c, tag_groups.c
+    // ---- records: insert.h, table.c, record.*, tag_groups.c
 
-    unsigned home_take(const vacancy &seen) {
-        if (!with_home) return 0;
+    unsigned take_seen(const vacancy &seen) {
         unsigned char free = 0;
-        if (seen.has_record && twi_cas_acqrel(&tags[seen.record], &free, (unsigned char)7, H4)) // take_seen()
-            return VAR(home_first) + seen.record + 1;
+        if (!seen.has_record || !twi_cas_acqrel(&tags[seen.record], &free, (unsigned char)7, H4)) return 0;
+        return VAR(home_first) + seen.record + 1;
+    }
+    unsigned home_take() {
+        if (!with_home) return 0;
         for (unsigned i = 0; i < GROUP; i++) {
             unsigned char found = 0;
             if (twi_load_relaxed(&tags[i]) == 0 && twi_cas_acqrel(&tags[i], &found, (unsigned char)7, H4))
@@ -266,23 +275,30 @@ struct table {
         twi_store_relaxed(&chunks[number].used, 0u);
         (void)twi_cas_acqrel(&newest, &older, number, T10); // who comes second uses the first one's
     }
+    unsigned take_next_record() {
+        unsigned line = twi_load_acquire(&newest, T11);
+        chunk *chunk = &chunks[line];
+        if (line == 0 || twi_load_relaxed(&chunk->used) >= VAR(chunk->capacity)) return 0;
+        unsigned index = twi_add_relaxed(&chunk->used, 1u);
+        return index < VAR(chunk->capacity) ? VAR(chunk->first) + index + 1 : 0;
+    }
     unsigned take_record() {
         for (;;) {
-            unsigned line = twi_load_acquire(&newest, T11);
-            chunk *chunk = &chunks[line];
-            if (line != 0 && twi_load_relaxed(&chunk->used) < VAR(chunk->capacity)) {
-                unsigned index = twi_add_relaxed(&chunk->used, 1u);
-                if (index < VAR(chunk->capacity)) return VAR(chunk->first) + index + 1;
-            }
+            unsigned line = twi_load_acquire(&newest, T11), cell = take_next_record();
+            if (cell != 0) return cell;
             add_chunk(line);
         }
     }
-    unsigned prepare_record(unsigned key, const vacancy &seen) { // its first delta is 1
-        unsigned cell = home_take(seen);
-        if (cell == 0) cell = take_record();
+    void fill(unsigned cell, unsigned key) { // its first delta is 1
         VAR(cells[cell - 1].key) = key;
         twi_store_relaxed(&cells[cell - 1].local, 1u << COUNT_SHIFT);
         twi_store_relaxed(&cells[cell - 1].meta, (unsigned)SIZE);
+    }
+    unsigned prepare_record(unsigned key, const vacancy &seen) {
+        unsigned cell = take_seen(seen);
+        if (cell == 0) cell = home_take();
+        if (cell == 0) cell = take_record();
+        fill(cell, key);
         return cell;
     }
 
@@ -349,9 +365,11 @@ struct table {
     found insert(unsigned key, const vacancy &seen, unsigned *cell) {
         unsigned record = 0;
         found answer = FOUND;
-        if (seen.has_slot) { // insert_at_vacancy()
-            *cell = record = prepare_record(key, seen);
-            if (claim_slot(key, &leaves[seen.leaf], seen.at, record)) return INSERTED;
+        if (seen.has_slot) { // twi_insert_at_vacancy()
+            record = with_home ? take_seen(seen) : take_next_record();
+            if (record != 0) fill(record, key);
+            *cell = record;
+            if (record != 0 && claim_slot(key, &leaves[seen.leaf], seen.at, record)) return INSERTED;
         }
         for (;;) {
             unsigned number = number_of(index_leaf(key)), stop, at;

@@ -1,13 +1,18 @@
 /* adding_test.c -- the ways of adding stay alike. The same act is written several times, for speed
- * (docs/ARCHITECTURE.md, "Six places that must stay alike"), and no answer may tell which of them it was:
+ * (docs/ARCHITECTURE.md, "Seven places that must stay alike"), and no answer may tell which of them it was:
  *
- *     fast      tw_add of a short key: add_fast.h     group     tw_add_many: add_fast.h
- *     lookup    the same by slow_lookup() there       striped   tw_add of striped counters: striped() in add_fast.h
- *     long key  so are keys of more than 32 bytes     at        tw_add_at: api.c
- *     slow      twi_add_slow(): add_once() in api.c   group at  tw_add_many_at: add_many.c
- *     pin       tw_pin_add: pin.c
+ *     fast      tw_add of a short key: add_fast.h     group     tw_add_many: group_fast.h
+ *     lookup    the same by begin_again() there       striped   tw_add of striped counters: striped() in add_fast.h
+ *     far       the same in a large window there      at        tw_add_at: api.c
+ *     long key  keys of more than 32 bytes there      group at  tw_add_many_at: add_many.c
+ *     tiny key  and keys of 1 to 3 bytes              pin       tw_pin_add: pin.c
+ *     block key and keys of 8 to 16 bytes
+ *     wide key  and keys of 17 to 32 bytes
+ *     untold    short keys without tag groups there   slow      twi_add_slow(): add_once() in api.c
+ *     inside    short and long ones, by a thread
+ *     long in   that is inside a section
  *
- * New keys take twi_add_new() in api.c, by the first three. The fast path is for engines with a thread, which
+ * New keys take insert() in add_fast.h, or twi_add_new() in api.c. The fast path is for engines with a thread, which
  * writes the time down: here the test writes it, but for the way that must not be fast.
  * Method: one script, drawn from a seed, is played by each way in an engine of its own. What it answers, shows,
  * counts and owes to Redis is noted, and compared with the notes of the first way. The script has new keys and
@@ -17,17 +22,38 @@
 
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
+#include "engine/fast/fast.h"
 
-#define KEYS 220u     /* some find the table full */
-#define KEYS_MAX 170u /* of the family: so many that there are tag groups */
-#define KEYS_HOT 20u  /* half of the adds */
+#define KEYS 220u        /* some find the table full */
+#define KEYS_MAX 170u    /* of the family: so many that there are tag groups */
+#define KEYS_FAR 135000u /* in a window that lies in no cache */
+#define KEYS_HOT 20u     /* half of the adds */
 #define BURST 40u
 #define BURSTS 60
 #define NOTES_MAX 100000u
 
-enum way { FAST, LOOKUP, LONG_KEY, GROUP, STRIPED, SLOW, AT, GROUP_AT, PIN, WAYS };
-static const char *const names[WAYS] = {"fast", "lookup", "long key", "group", "striped",
-                                        "slow", "at",     "group at", "pin"};
+enum way {
+    FAST,
+    LOOKUP,
+    FAR,
+    LONG_KEY,
+    TINY_KEY,
+    BLOCK_KEY,
+    WIDE_KEY,
+    UNTOLD,
+    INSIDE,
+    LONG_IN,
+    GROUP,
+    STRIPED,
+    SLOW,
+    AT,
+    GROUP_AT,
+    PIN,
+    WAYS
+};
+static const char *const names[WAYS] = {"fast",     "lookup", "far",      "long key", "tiny key", "block key",
+                                        "wide key", "untold", "inside",   "long in",  "group",    "striped",
+                                        "slow",     "at",     "group at", "pin"};
 
 /* What was seen, in order. */
 struct notes {
@@ -45,6 +71,7 @@ static tw_family *family;
 static char texts[KEYS][48];
 static tw_pin *pins[KEYS];
 static int with_groups;          /* bursts in a window that has what the fast path goes by */
+static int with_far;             /* bursts in a window that lies in no cache */
 static int64_t totals[KEYS + 1]; /* in Redis, of this window; the last is of the overflow counter */
 
 static void note(const char *what, int64_t value) {
@@ -56,10 +83,20 @@ static tw_key key_of(size_t i) {
     return i < KEYS ? tw_str(texts[i]) : tw_bytes(texts[0], 0); /* no key */
 }
 
+static tw_status add_inside(size_t i, int64_t delta, int64_t *view) {
+    tw_enter(rig.engine);
+    tw_status status = tw_add(family, key_of(i), delta, view);
+    assert_int_equal(twi_thread_here()->depth, 1);
+    tw_leave(rig.engine);
+    return status;
+}
+
 static tw_status add(size_t i, int64_t delta, int64_t *view) {
     switch (way) {
     case SLOW: return twi_add_slow(family, key_of(i), delta, view);
     case AT: return tw_add_at(family, key_of(i), delta, rig_now(&rig), view);
+    case INSIDE:
+    case LONG_IN: return add_inside(i, delta, view);
     case PIN: return i < KEYS ? tw_pin_add(pins[i], delta, view) : tw_add(family, key_of(i), delta, view);
     default: return tw_add(family, key_of(i), delta, view);
     }
@@ -231,11 +268,15 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
         rig_open(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = KEYS_MAX;
-    options.keys_expected = KEYS_MAX;
+    options.keys_expected = way == UNTOLD ? 1 : way == FAR ? KEYS_FAR : KEYS_MAX; /* 1: too few for tag groups */
     options.on_full = on_full;
     family = rig_family_of(&rig, &options);
-    for (size_t i = 0; i < KEYS; i++)
-        snprintf(texts[i], sizeof texts[i], way == LONG_KEY ? "a key that is longer than 32 bytes %zu" : "key %zu", i);
+    const char *head = way == LONG_KEY || way == LONG_IN ? "a key that is longer than 32 bytes "
+                       : way == TINY_KEY                 ? ""
+                       : way == BLOCK_KEY                ? "one block "
+                       : way == WIDE_KEY                 ? "up to 32 bytes: key "
+                                                         : "key ";
+    for (size_t i = 0; i < KEYS; i++) snprintf(texts[i], sizeof texts[i], "%s%zu", head, i);
     if (way == PIN) open_pins();
     for (int burst = 0; burst < BURSTS; burst++) {
         if (burst == BURSTS / 3) {
@@ -247,7 +288,10 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
             collect(&prng, false);
         }
         const struct twi_generation *generation = twi_load_acquire(&family->current);
-        with_groups += generation != NULL && generation->tag_groups.directory != 0;
+        bool has_groups = generation->tag_groups.directory != 0;
+        with_groups += has_groups;
+        with_far += generation->tag_groups.chunks > TWI_HOT_CHUNKS_CACHED;
+        assert_false(way == UNTOLD && has_groups);
         play_burst(&prng);
         if (test_prng_chance(&prng, 1, 3)) collect(&prng, true);
         if (test_prng_chance(&prng, 1, 4)) note_all();
@@ -275,7 +319,7 @@ static void compare(void) {
 static void play_every_way(bool synced, uint32_t on_full) {
     uint64_t fresh = test_scale(10), seeds[10000];
     size_t count = test_seeds("adding", fresh < 10000 ? fresh : 10000, seeds, 10000);
-    with_groups = 0;
+    with_groups = with_far = 0;
     for (size_t s = 0; s < count; s++) {
         test_seed_begins("adding", seeds[s]);
         for (way = FAST; way < WAYS; way++) {
@@ -287,7 +331,7 @@ static void play_every_way(bool synced, uint32_t on_full) {
         }
         test_seed_ends();
     }
-    assert_true(with_groups > 0);
+    assert_true(with_groups > 0 && with_far > 0);
 }
 
 static void every_way_of_adding_gives_the_same_without_redis(void **state) {

@@ -102,6 +102,64 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     }
 }
 
+/* The insert of a key whose look-up has ended where the walk of `tag` begins in the root leaf. */
+static struct twi_insert seen_free(struct table *table, const uint32_t *number, uint32_t tag) {
+    struct twi_insert insert = {&table->arena, table->generation, table->self, wanted_of(number, tag), 0, NULL, 0,
+                                TWI_NO_VACANCY};
+    uint64_t root = twi_load_relaxed(&table->generation->root);
+    insert.vacancy.leaf = twi_arena_at(&table->arena, TWI_ENTRY_LINE(root));
+    insert.vacancy.at = twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(root)));
+    return insert;
+}
+static bool begins_at_a_taken_slot(struct table *table, uint32_t tag) {
+    struct twi_insert insert = seen_free(table, &tag, tag);
+    return twi_load_relaxed(&insert.vacancy.leaf->slots[insert.vacancy.at]) != TWI_SLOT_EMPTY;
+}
+static uint32_t records_left(struct table *table) {
+    struct twi_chunk *chunk = twi_arena_at(&table->arena, twi_load_relaxed(&table->generation->chunks[0]));
+    return chunk->capacity - twi_load_relaxed(&chunk->used);
+}
+
+/* Goal: an insert where the look-up ended needs no second walk. If another thread has taken the slot meanwhile, the
+ * record serves the walk that follows, or is kept for a later insert; each key is counted once. */
+static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
+    (void)state;
+    for (int synced = 0; synced < 2; synced++) {
+        struct table table;
+        struct twi_cell *cell, *found;
+        uint32_t first = 1, second = 2, third = 3, keys = 0, tag = 1;
+        table_begin(&table, UINT64_C(16) << 20, TWI_TAG_GROUPS_KEYS_MIN - 1, synced != 0); /* without tag groups */
+        do {
+            assert_int_equal(put(&table, 100 + keys, mixed(keys), &cell), TWI_INSERTED);
+        } while (++keys < 20 && records_left(&table) < 3);
+        while (begins_at_a_taken_slot(&table, tag)) tag++;
+
+        struct twi_insert insert = seen_free(&table, &first, tag);
+        cell = twi_insert_at_vacancy(&insert, synced != 0);
+        assert_non_null(cell);
+        assert_ptr_equal(look(&table, first, tag), cell);
+        /* another key whose walk begins there: the slot is no longer empty */
+        insert = seen_free(&table, &second, tag);
+        assert_null(twi_insert_at_vacancy(&insert, synced != 0));
+        assert_non_null(insert.vacancy.made);
+        assert_int_equal(twi_table_insert(&insert, always, NULL, &found), TWI_INSERTED);
+        assert_ptr_equal(found, insert.vacancy.made);
+        assert_ptr_equal(look(&table, second, tag), found);
+        /* the same key again */
+        insert = seen_free(&table, &first, tag);
+        assert_null(twi_insert_at_vacancy(&insert, synced != 0));
+        struct twi_cell *made = insert.vacancy.made;
+        assert_non_null(made);
+        assert_int_equal(twi_table_insert(&insert, always, NULL, &found), TWI_FOUND);
+        assert_ptr_equal(found, cell);
+        assert_int_equal(put(&table, third, tag, &found), TWI_INSERTED);
+        assert_ptr_equal(found, made);
+        assert_i64_equal(twi_load_relaxed(&table.generation->keys), keys + 3);
+        assert_i64_equal(walk_count(&table), keys + 3);
+        table_end(&table);
+    }
+}
+
 /* Goal: tags that agree in many bits, by chance or by an attacker, split deep and lose nothing.
  * Method: all tags share their upper 20 bits, or their lower ones. */
 static void tags_that_agree_in_many_bits_split_deep(void **state) {
@@ -439,6 +497,7 @@ int main(void) {
         cmocka_unit_test(a_leaf_left_half_closed_is_finished_by_the_next),
         cmocka_unit_test(trap_e22_a_closed_probe_keeps_its_key_out),
         cmocka_unit_test(giving_back_in_steps_gives_all_back),
+        cmocka_unit_test(a_record_that_lost_its_slot_is_used_elsewhere),
         cmocka_unit_test(a_walk_in_pieces_sees_each_cell_once),
         cmocka_unit_test(trap_e12_inserters_of_the_same_keys_agree),
     };

@@ -1,0 +1,144 @@
+/* group_fast.h -- adds for a group of keys at once (add_many.c): the waits for memory overlap. Part of the same
+ * template: add_fast.h is included before it.
+ *
+ * Three stages go over all keys: the hash, and where its tags or its slot are; the record that these show first; the
+ * adds. A key whose record is that one is counted in place. Every other key goes where tw_add() of such a key goes:
+ * look_further or look_in_index, in the section of the group.
+ * Always true: the stages before the adds only read and prefetch. The record that they show is a hint (H1). */
+#ifndef TWI_HOT_GROUP
+#error "group_fast.h is a template: define TWI_HOT_GROUP first"
+#endif
+
+#ifndef TWI_HOT_STAGED
+#define TWI_HOT_STAGED
+
+struct hot_staged {
+    uint64_t hash;
+    struct twi_cell *cell;      /* the first record that may be the key's; NULL: none is seen */
+    struct twi_tag_group group; /* no tags: use the index */
+    _Atomic uint64_t *slot;     /* by the index: where the walk begins; NULL: nothing to look at */
+};
+
+TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generation *generation,
+                               struct hot_staged *staged) {
+    struct hot_walk walk;
+    if (!hot_walk_begin(&walk, arena, generation, staged->hash, NULL)) return;
+    staged->slot = &walk.leaf->slots[walk.at];
+    __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
+}
+
+/* Shows and prefetches the first candidate by its tag, in the primary group or in an adjacent one. If no tag in the
+ * line matches, the key may be new, or only the index has it: prefetches the record that it would get, and the slot. */
+TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced, uint32_t match,
+                                struct hot_staged *staged) {
+    struct twi_tag_group group = staged->group;
+    uint64_t all = match;
+    if (twi_unlikely(match == 0)) {
+        uint8_t tag = twi_tag_group_tag((uint32_t)(staged->hash >> 32));
+        uint32_t free = twi_tag_group_match(group.tags, 0);
+        if (free != 0) {
+            uint32_t record = group.first + twi_tag_group_choose(free, tag);
+            __builtin_prefetch(twi_tag_group_cell(group.records, record, synced), 1);
+        }
+        group = twi_tag_group_adjacent(group);
+        all = twi_tag_line_match(group.tags, tag);
+        if (twi_likely(all == 0)) {
+            hot_stage_slot(&engine->arena, generation, staged);
+            return;
+        }
+    }
+    staged->cell = twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctzll(all), synced);
+    __builtin_prefetch(staged->cell, 1);
+    if (twi_unlikely((all & (all - 1)) != 0))
+        __builtin_prefetch(twi_tag_group_cell(group.records, group.first + 63 - (uint32_t)__builtin_clzll(all), synced),
+                           1);
+}
+
+/* By the index: shows and prefetches the cell, if the walk finds its tag first within the slot's line. */
+TWI_INLINE void hot_stage_cell(const tw_engine *engine, bool is_long, struct hot_staged *staged) {
+    _Atomic uint64_t *slot = staged->slot;
+    do {
+        uint64_t word = twi_load_acquire(slot); /* T5 */
+        if ((word ^ staged->hash) >> 32 == 0 && word > TWI_SLOT_CLOSED) {
+            staged->cell = hot_cell_at(&engine->arena, word, is_long);
+            __builtin_prefetch(staged->cell, 1);
+            return;
+        }
+        slot++;
+    } while (((uintptr_t)slot & (TWI_LINE_BYTES - 1)) != 0);
+}
+
+#endif
+
+/* Computes the hash, and prefetches the tags or the slot. */
+TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
+                                                struct hot_staged *staged) {
+    staged->hash = TWI_HOT_HASH(engine, key);
+    staged->slot = NULL;
+    staged->cell = NULL;
+    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
+        staged->group = twi_tag_group_of(generation, (uint32_t)staged->hash);
+        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+    } else {
+        staged->group.tags = NULL;
+        hot_stage_slot(&engine->arena, generation, staged);
+    }
+}
+
+/* For a key that is not plain: as tw_add() of it, inside the group's section. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_generation *generation, tw_key key,
+                                                                   int64_t delta, int64_t *view, uint64_t hash) {
+    twi_section_enter(twi_thread_self); /* the callees leave by twi_section_leave() */
+    if (generation->tag_groups.directory != 0 && hot_key_is_short(key))
+        return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
+    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+}
+
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
+ * plain; then add_many.c adds one by one. True: status[] is filled, and views[], unless NULL, where a status is not
+ * negative. */
+TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
+                                int64_t *views, tw_status *status) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    struct hot_staged staged[TWI_HOT_GROUP_MAX];
+    if (!hot_may_begin(self, engine)) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].size - 1 >= TW_KEY_SIZE_MAX || keys[i].data == NULL) return false;
+        if (deltas != NULL && deltas[i] != (int32_t)deltas[i]) return false;
+    }
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    TWI_RACE_POINT(window_found_not_inserted);
+    int64_t now_ms = twi_clock_now_ms(&engine->clock), plain = 0; /* behind W1: inserts rely on it */
+    if (!twi_generation_holds(generation, now_ms)) {
+        twi_section_leave(self);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
+    for (size_t i = 0; i < count; i++)
+        if (twi_likely(staged[i].group.tags != NULL))
+            hot_stage_group(engine, generation, TWI_HOT_SYNCED, TWI_HOT_MATCH(staged[i].group.tags, staged[i].hash),
+                            &staged[i]);
+    for (size_t i = 0; i < count; i++)
+        if (staged[i].slot != NULL) hot_stage_cell(engine, keys[i].size > TWI_KEY_INLINE, &staged[i]);
+    for (size_t i = 0; i < count; i++) {
+        int64_t delta = deltas != NULL ? deltas[i] : 1;
+        uint64_t before;
+        struct twi_cell *cell = staged[i].cell;
+        if (twi_unlikely(cell == NULL) || !hot_is_it(cell, keys[i], false, HOT_NOT_STRIPED) ||
+            twi_unlikely(!twi_cell_count(cell, delta, &before))) {
+            status[i] =
+                TWI_HOT_OWN(add_staged)(generation, keys[i], delta, views != NULL ? &views[i] : NULL, staged[i].hash);
+            continue;
+        }
+        if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
+            twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
+        if (views != NULL) views[i] = TWI_HOT_OWN(view)(cell, delta, before);
+        status[i] = TW_OK;
+        plain++;
+    }
+    twi_count_increments(engine, self, plain);
+    twi_section_leave(self);
+    return true;
+}

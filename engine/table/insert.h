@@ -1,0 +1,122 @@
+/* insert.h -- a new key's record and its slot: the parts of an insert, inline. table.c makes the general insert of
+ * them, and the fast paths (add_fast.h) their own, for a key whose look-up has ended where it must go.
+ *
+ * An insert prepares a whole record and then publishes it by one swap of a slot (T6). An inserter that loses the race
+ * for the slot uses the winner's cell, and leaves its own record to the generation, for the next insert of any thread.
+ * Walkers see a record once PUBLISHED is set. The inserter sets it, or any thread that finds the cell first. So a walk
+ * never misses an add that has returned, even if the inserter still stands between its swap and its mark (T9). */
+#ifndef TWI_TABLE_INSERT_H
+#define TWI_TABLE_INSERT_H
+
+#include "engine/table/index.h"
+#include "engine/table/record.h"
+#include "engine/table/tag_groups.h"
+
+/* In families with idle eviction, the values with which a key's new cell begins: zeroes, or what the frozen cell held
+ * from which it takes over. */
+struct twi_inherited {
+    int64_t local, base, total_state;
+    bool is_successor;
+};
+
+/* What the look-up of a key has seen that was free. Hints for its insert, which takes each by compare-and-swap. As
+ * long as the slot is EMPTY, the walk would end there again (T4), and the leaf is not closed. */
+struct twi_vacancy {
+    struct twi_leaf *leaf; /* NULL: no slot was seen */
+    uint32_t at;
+    uint32_t record; /* in the primary group; TWI_TAG_GROUP_SIZE: none was seen */
+    struct twi_tag_group group;
+    struct twi_cell *made; /* a record that was made for it already, and is counted; NULL: none */
+};
+#define TWI_NO_VACANCY ((struct twi_vacancy){.record = TWI_TAG_GROUP_SIZE})
+
+struct twi_thread;
+struct twi_insert {
+    struct twi_arena *arena;
+    struct twi_generation *generation;
+    struct twi_thread *self;
+    struct twi_lookup_key lookup;
+    int64_t end_ms;                        /* stored in a new cell */
+    const struct twi_inherited *inherited; /* idle eviction; else NULL */
+    int64_t first_delta;                   /* what a new cell has counted when it is published; a plain delta */
+    struct twi_vacancy vacancy;            /* where a look-up of this section has ended, if it is known */
+};
+TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
+    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
+    /* 80 %: at that load, a walk for a new key looks at 13 slots */
+    return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
+}
+
+/* Counts one more key. False: the generation has keys_max keys. */
+TWI_INLINE bool twi_insert_count_key(struct twi_generation *generation) {
+    uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
+    uint64_t keys = twi_add_relaxed(&generation->keys, 1);
+    if (twi_likely(most == 0) || keys < most) return true;
+    (void)twi_sub_relaxed(&generation->keys, 1);
+    return false;
+}
+
+/* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
+TWI_INLINE struct twi_cell *twi_insert_take_seen(const struct twi_insert *insert, bool synced, uint64_t *meta) {
+    const struct twi_vacancy *vacancy = &insert->vacancy;
+    if (vacancy->record == TWI_TAG_GROUP_SIZE) return NULL;
+    uint8_t tag = twi_tag_group_tag(insert->lookup.tag);
+    if (twi_unlikely(!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag))) return NULL;
+    uint32_t index = vacancy->group.first + vacancy->record;
+    *meta = twi_tag_group_meta(index, synced);
+    return twi_tag_group_cell(vacancy->group.records, index, synced);
+}
+
+/* Makes the record complete. It is not yet published. */
+TWI_INLINE void twi_insert_fill(const struct twi_insert *insert, struct twi_cell *cell, uint64_t meta) {
+    twi_key_copy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
+    /* always: a record that lost a race still has what its inserter wanted to count */
+    twi_store_relaxed(&cell->local, (uint64_t)insert->first_delta << TWI_COUNT_SHIFT);
+    twi_store_relaxed(&cell->end_ms, insert->end_ms);
+    twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* visible with the slot, T6 */
+}
+
+/* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
+TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at,
+                                      struct twi_cell *record) {
+    uint64_t slot = (uint64_t)insert->lookup.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
+    TWI_RACE_POINT(record_ready_not_claimed);
+    if (twi_unlikely(!twi_cas_acqrel(&leaf->slots[at], &found, slot))) return false; /* T6, pairs with T5 */
+    TWI_RACE_POINT(claimed_not_published);
+    (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
+    (void)twi_add_relaxed(&leaf->used, 1);
+    if (insert->lookup.key.size > TWI_KEY_INLINE) (void)twi_add_relaxed(&insert->generation->long_keys, 1);
+    return true;
+}
+
+/* A record for a key of a plain window, if none must be searched for: the one that the look-up has seen, or the next
+ * one of the newest chunk. NULL: twi_table_insert() searches. */
+TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, bool synced, uint64_t *meta) {
+    struct twi_generation *generation = insert->generation;
+    size_t size = insert->lookup.key.size;
+    if (insert->vacancy.record != TWI_TAG_GROUP_SIZE) return twi_insert_take_seen(insert, synced, meta);
+    if (size <= TWI_KEY_INLINE && generation->tag_groups.directory != 0) return NULL;
+    if (twi_unlikely(twi_load_relaxed(&generation->aside.spares) != 0)) return NULL;
+    return twi_record_take_next(insert->arena, generation, size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced),
+                                synced, meta);
+}
+
+/* Inserts a key of a plain window where the caller's look-up ended. NULL: that is not possible, and
+ * insert->vacancy.made, unless NULL, is for another slot. */
+TWI_INLINE struct twi_cell *twi_insert_at_vacancy(struct twi_insert *insert, bool synced) {
+    struct twi_leaf *leaf = insert->vacancy.leaf;
+    uint64_t meta;
+    if (twi_unlikely(leaf == NULL) || twi_unlikely(twi_leaf_is_filled(leaf))) return NULL;
+    if (twi_unlikely(!twi_insert_count_key(insert->generation))) return NULL;
+    struct twi_cell *record = twi_insert_take(insert, synced, &meta);
+    if (twi_unlikely(record == NULL)) {
+        (void)twi_sub_relaxed(&insert->generation->keys, 1);
+        return NULL;
+    }
+    twi_insert_fill(insert, record, meta);
+    if (twi_likely(twi_insert_claim_slot(insert, leaf, insert->vacancy.at, record))) return record;
+    insert->vacancy.made = record;
+    return NULL;
+}
+
+#endif
