@@ -1,7 +1,12 @@
 /* acquire_fast.h -- tw_acquire() of an existing key in an open window: the whole path in one function, as add_fast.h
  * does it for tw_add(). Part of the same template: add_fast.h is included before it.
- * Everything but the plain case goes to twi_acquire_slow(), which begins again and handles every case. A striped
- * counter goes to its slices (slice.c).
+ *
+ * There are three levels:
+ *   - acquire_short and acquire_long are for families without Redis, n > 0, threads outside of any section, and plain
+ *     counters that the first look at the tags, or at the index, finds. They call nothing on these paths.
+ *   - acquire_further goes on in the section of its caller: keys that lie elsewhere, and striped counters (slice.c).
+ *     acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with Redis.
+ *   - twi_acquire_slow() begins again and handles everything else.
  * Always true: this path does nothing that twi_acquire_slow() does not do. A count rises by one compare-and-swap from a
  * value that leaves room, and a denied call has only loaded (trap E36). */
 #include "engine/count/dirty.h"
@@ -37,7 +42,7 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
         struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
         uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
         if (twi_likely(match != 0)) {
-            uint32_t index = group.first + (uint32_t)__builtin_ctz(match);
+            size_t index = group.first + (size_t)__builtin_ctz(match);
             struct twi_cell *cell = twi_tag_group_cell(group.records, index, synced);
             if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
             if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
@@ -104,26 +109,18 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     return TW_OK;
 }
 
-TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+/* Decides by the counter of a key, in the section of the caller, which it leaves. False: nothing was done, and the slow
+ * path is needed. */
+TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, struct twi_generation *generation,
+                                    struct twi_cell *cell, int64_t n, int64_t limit, int64_t now_ms,
+                                    tw_verdict *verdict, tw_status *answer) {
     tw_engine *engine = family->engine;
-    struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX) ||
-        twi_unlikely(key.data == NULL) || twi_unlikely((uint64_t)n > (uint64_t)TW_DELTA_MAX) ||
-        twi_unlikely((uint64_t)limit > (uint64_t)TW_DELTA_MAX))
-        return twi_acquire_slow(family, key, n, limit, verdict);
-    uint64_t hash = TWI_HOT_HASH(engine, key);
-    twi_section_enter(self);
-    int64_t now_ms = twi_clock_now_ms(&engine->clock);
-    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
-    struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_SYNCED, key);
-    if (twi_unlikely(cell == NULL)) goto slow;
     struct twi_decision decision = {.start_ms = generation->start_ms, .end_ms = generation->end_ms, .now_ms = now_ms};
     struct twi_share_estimate share = {.most = limit};
     bool shares = TWI_HOT_SYNCED && twi_likely(family->kind.shares);
-    if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) goto slow;
+    if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) return false;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
-    if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) goto slow;
+    if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) return false;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
         struct twi_decision decided = decision; /* a copy, as in take */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
@@ -140,8 +137,210 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     }
     twi_section_leave(self);
     if (verdict != NULL) twi_verdict_fill(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
-    return status;
-slow:
+    *answer = status;
+    return true;
+}
+
+/* For every key in a window, wherever it lies. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_further)(struct twi_generation *generation,
+                                                                                     tw_key key, int64_t n,
+                                                                                     int64_t limit, tw_verdict *verdict,
+                                                                                     uint64_t hash) {
+    tw_family *family = generation->family;
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    int64_t now_ms = twi_clock_now_ms(&engine->clock);
+    tw_status status;
+    if (twi_likely(twi_generation_holds(generation, now_ms))) {
+        struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_SYNCED, key);
+        if (twi_likely(cell != NULL)) {
+            if (twi_likely(TWI_HOT_OWN(decide)(family, self, generation, cell, n, limit, now_ms, verdict, &status)))
+                return status;
+        }
+    }
     twi_section_leave(self);
     return twi_acquire_slow(family, key, n, limit, verdict);
+}
+
+/* For every thread, key and n: what the functions below leave. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX) ||
+        twi_unlikely(key.data == NULL) || twi_unlikely((uint64_t)n > (uint64_t)TW_DELTA_MAX) ||
+        twi_unlikely((uint64_t)limit > (uint64_t)TW_DELTA_MAX))
+        return twi_acquire_slow(family, key, n, limit, verdict);
+    uint64_t hash = TWI_HOT_HASH(engine, key);
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    int64_t now_ms = twi_clock_now_ms(&engine->clock);
+    tw_status status;
+    if (twi_likely(twi_generation_holds(generation, now_ms))) {
+        struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_SYNCED, key);
+        if (twi_likely(cell != NULL) &&
+            twi_likely(TWI_HOT_OWN(decide)(family, self, generation, cell, n, limit, now_ms, verdict, &status)))
+            return status;
+    }
+    twi_section_leave(self);
+    return twi_acquire_slow(family, key, n, limit, verdict);
+}
+
+/* ---- plain counters of families without Redis ---- */
+
+/* True: everything that this level relies on, apart from the key. A limit of 0 is left to acquire_anyhow. */
+TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, const tw_engine *engine, int64_t n,
+                                              int64_t limit) {
+    static_assert(TW_DELTA_MAX == INT64_C(1) << 53, "1 to 2^53, less 1, are 53 bits");
+    return hot_may_go_on(self, engine, HOT_OUTSIDE) &&
+           twi_likely((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 == 0);
+}
+
+/* After a lost compare-and-swap. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi_generation *generation,
+                                                                      struct twi_cell *cell, tw_key key, int64_t n,
+                                                                      int64_t limit, tw_verdict *verdict) {
+    tw_family *family = generation->family;
+    struct twi_thread *self = twi_thread_self;
+    twi_contention_detect_acquire(family->engine, generation, cell, limit, self);
+    twi_section_leave(self);
+    return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+}
+
+/* Decides by a plain counter: the limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict pays for
+ * none. Inside the caller's short section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *self, struct twi_generation *generation,
+                                                             struct twi_cell *cell, tw_key key, int64_t n,
+                                                             int64_t limit, int64_t now_ms, tw_verdict *verdict) {
+    tw_family *family = generation->family;
+    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
+    if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) goto not_plain;
+    struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
+    uint64_t word = twi_load_acquire(&cell->local); /* C2 */
+    if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
+    int64_t used = twi_word_value(word);
+    if (used + n > limit) {
+        twi_limit_stats_raise(&counts->denied);
+        if (verdict != NULL)
+            twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
+        twi_section_leave_first(self);
+        return TW_DENIED;
+    }
+    if (twi_unlikely(!twi_cas_weak_acqrel(&cell->local, &word, word + ((uint64_t)n << TWI_COUNT_SHIFT)))) {
+        self->depth++; /* the callee leaves by twi_section_leave() */
+        return TWI_HOT_OWN(acquire_contended)(generation, cell, key, n, limit, verdict);
+    }
+    used += n;
+    twi_limit_stats_raise(&counts->admitted);
+    if (twi_unlikely(twi_limit_is_near_below(used, limit))) twi_limit_stats_raise(&counts->near);
+    if (twi_likely(verdict != NULL))
+        twi_verdict_fill_plain(verdict, true, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
+    twi_section_leave_first(self);
+    return TW_OK;
+not_plain:
+    twi_section_leave_first(self);
+    return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+}
+
+/* For short keys in windows with tag groups. Inside the caller's short section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_tags)(struct twi_thread *self,
+                                                               struct twi_generation *generation, tw_key key,
+                                                               TWI_HOT_SHORT_KEY short_key, int64_t n, int64_t limit,
+                                                               int64_t now_ms, tw_verdict *verdict, uint64_t hash,
+                                                               bool is_far) {
+    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+    if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, false), 1);
+    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
+    if (twi_likely(match != 0)) {
+        struct twi_cell *cell = twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), false);
+        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
+            return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
+    }
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
+}
+
+/* In a window that lies in no cache (add_far() in add_fast.h). */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_far)(struct twi_generation *generation,
+                                                                                 tw_key key, int64_t n, int64_t limit,
+                                                                                 int64_t now_ms, tw_verdict *verdict,
+                                                                                 uint64_t hash) {
+    return TWI_HOT_OWN(acquire_by_tags)(twi_thread_self, generation, key, TWI_HOT_SHORT_OF(key), n, limit, now_ms,
+                                        verdict, hash, true);
+}
+
+/* For keys that only the index has. Inside the caller's short section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_index)(struct twi_thread *self,
+                                                                struct twi_generation *generation, tw_key key,
+                                                                bool is_long, int64_t n, int64_t limit, int64_t now_ms,
+                                                                tw_verdict *verdict, uint64_t hash) {
+    const struct twi_arena *arena = &generation->family->engine->arena;
+    struct hot_walk walk;
+    if (twi_likely(hot_walk_begin(&walk, arena, generation, hash, NULL))) {
+        uint64_t slot = hot_walk_on(&walk, hash);
+        if (twi_likely(slot > TWI_SLOT_CLOSED)) {
+            struct twi_cell *cell = hot_cell_at(arena, slot, is_long);
+            if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
+                twi_likely(is_long ? TWI_HOT_LONG_IS(key, cell->key)
+                                   : twi_key_equal_short(cell->key, key.data, key.size)))
+                return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
+        }
+    }
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
+}
+
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(acquire_untold)(struct twi_generation *generation, tw_key key, int64_t n, int64_t limit, int64_t now_ms,
+                            tw_verdict *verdict, uint64_t hash) {
+    return TWI_HOT_OWN(acquire_by_index)(twi_thread_self, generation, key, false, n, limit, now_ms, verdict, hash);
+}
+
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    if (twi_unlikely(!TWI_HOT_OWN(acquire_is_plain)(self, engine, n, limit)) || twi_unlikely(key.data == NULL))
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
+    twi_section_enter_first(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    if (twi_likely(twi_generation_holds(generation, now_ms)))
+        return TWI_HOT_OWN(acquire_by_index)(self, generation, key, true, n, limit, now_ms, verdict, hash);
+    twi_section_leave_first(self);
+    return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+}
+
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    if (twi_unlikely(!TWI_HOT_OWN(acquire_is_plain)(self, engine, n, limit)) || twi_unlikely(key.data == NULL))
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    TWI_HOT_SHORT_KEY short_key = TWI_HOT_SHORT_OF(key);
+    uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
+    twi_section_enter_first(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        twi_section_leave_first(self);
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    }
+    /* one comparison for two rare cases: no tag groups, which is no chunks, and many chunks */
+    if (twi_unlikely(generation->tag_groups.chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
+        if (generation->tag_groups.chunks != 0)
+            return TWI_HOT_OWN(acquire_far)(generation, key, n, limit, now_ms, verdict, hash);
+        return TWI_HOT_OWN(acquire_untold)(generation, key, n, limit, now_ms, verdict, hash);
+    }
+    return TWI_HOT_OWN(acquire_by_tags)(self, generation, key, short_key, n, limit, now_ms, verdict, hash, false);
+}
+
+/* No register is saved before it is known which of the functions is needed. */
+tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    if (!TWI_HOT_SYNCED && twi_likely(hot_key_is_short(key)))
+        return TWI_HOT_OWN(acquire_short)(family, key, n, limit, verdict);
+    if (!TWI_HOT_SYNCED && twi_likely(key.size - TWI_KEY_INLINE - 1 < TW_KEY_SIZE_MAX - TWI_KEY_INLINE))
+        return TWI_HOT_OWN(acquire_long)(family, key, n, limit, verdict);
+    return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }

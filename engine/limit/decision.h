@@ -40,30 +40,47 @@ TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, 
 #endif
 }
 
+/* Field by field: a compiler clears a struct of this size by a string instruction, which costs more than all the
+ * rest. */
+TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used, int64_t remaining, int64_t left_ms,
+                                int64_t retry_ms, int64_t bound, int64_t start_ms) {
+    verdict->limit = limit;
+    verdict->used = used;
+    verdict->remaining = remaining;
+    verdict->reset_after_ms = left_ms;
+    verdict->retry_after_ms = retry_ms;
+    verdict->error_bound = bound;
+    verdict->window_start_ms = start_ms;
+    uint64_t *rest = verdict->reserved;
+    rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
+}
+
 TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
                                  const struct twi_decision *decision) {
     int64_t left_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - decision->now_ms;
     if (left_ms < 0) left_ms = 0;
-    /* Field by field: a compiler clears a struct of this size by a string instruction, which costs more than all the
-     * rest. */
-    verdict->limit = limit;
-    verdict->used = decision->view;
-    verdict->remaining = decision->view < limit ? limit - decision->view : 0;
-    verdict->reset_after_ms = left_ms;
-    verdict->retry_after_ms = status != TW_DENIED       ? 0
-                              : n > limit               ? -1
-                              : decision->retry_ms != 0 ? decision->retry_ms
-                                                        : left_ms;
-    verdict->error_bound = (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound;
-    verdict->window_start_ms = decision->start_ms;
+    int64_t retry_ms = status != TW_DENIED       ? 0
+                       : n > limit               ? -1
+                       : decision->retry_ms != 0 ? decision->retry_ms
+                                                 : left_ms;
+    twi_verdict_put(verdict, limit, decision->view, decision->view < limit ? limit - decision->view : 0, left_ms,
+                    retry_ms, (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound,
+                    decision->start_ms);
     twi_verdict_fill_tail(verdict,
                           decision->full      ? TW_BY_FULL
                           : decision->unknown ? TW_BY_OUTAGE
                           : synced            ? TW_BY_VIEW
                                               : TW_BY_LOCAL,
                           status == TW_OK);
-    uint64_t *rest = verdict->reserved;
-    rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
+}
+
+/* The same for a count of this process alone, in a window that holds now_ms. */
+TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_t n, int64_t limit, int64_t used,
+                                       int64_t start_ms, int64_t end_ms, int64_t now_ms) {
+    int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - now_ms;
+    int64_t remaining = allowed || used < limit ? limit - used : 0;
+    twi_verdict_put(verdict, limit, used, remaining, left_ms, allowed ? 0 : n > limit ? -1 : left_ms, 0, start_ms);
+    twi_verdict_fill_tail(verdict, TW_BY_LOCAL, allowed);
 }
 
 /* ---- near a limit ---- */
@@ -75,6 +92,10 @@ TWI_INLINE int64_t twi_limit_near(int64_t limit) {
 }
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
     return used >= twi_limit_near(limit);
+}
+/* The same for used <= limit and a limit that is not negative. Counts are above -2^61, so the product fits. */
+TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
+    return ((uint64_t)limit - (uint64_t)used) * 5 <= (uint64_t)limit;
 }
 /* ---- kinds of limit ---- */
 
