@@ -97,16 +97,26 @@ anew:
     return add_anew(pin, delta, view);
 }
 
-/* The plain case, which calls nothing: a family without Redis, and the caller wants the view. */
+/* A plain add without a view has counted: samples whether other threads have added since. Inside the caller's section,
+ * short or not, which it leaves. */
+static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delta) {
+    struct twi_thread *self = twi_thread_self;
+    self->depth++; /* what is called enters sections of its own */
+    twi_contention_detect_add(pin->family->engine, pin->generation, pin->cell, before, delta, self);
+    twi_section_leave(self);
+    return TW_OK;
+}
+
+/* The plain case, which calls nothing: a family without Redis. */
 tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     twi_check(pin != NULL);
     tw_engine *engine = pin->family->engine;
     struct twi_thread *self = twi_thread_self;
     /* In a forked child the record is wiped, and the cell is the parent's. */
-    if (twi_unlikely(self == NULL) || twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
+    if (twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
         twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->life.gate)))
         return add_anew(pin, delta, view);
-    if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
+    if (twi_unlikely(!pin->is_plain)) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* stale: in no window */
     struct twi_cell *cell = pin->cell;
@@ -117,8 +127,11 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
         twi_section_leave_short(self, outermost);
         return add_to(pin, delta, view);
     }
-    (void)twi_count_increments(engine, self, 1);
+    int64_t count = twi_count_increments(engine, self, 1);
+    if (view != NULL)
+        *view = twi_word_value(before) + delta;
+    else if (twi_unlikely(cell == self->sampled) || twi_unlikely((count & (TWI_CONTENTION_EVERY - 1)) == 0))
+        return sample(pin, twi_word_value(before), delta);
     twi_section_leave_short(self, outermost);
-    *view = twi_word_value(before) + delta;
     return TW_OK;
 }
