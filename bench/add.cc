@@ -228,7 +228,8 @@ void command_hot(Bench &bench) {
         bench.measure("hot", natural, round, entry.peer, [&](Child &child) {
             std::vector<const bench_peer *> forms = entry.forms;
             if (entry.peer == bench_ours())
-                forms.insert(forms.end(), {bench_ours_pinned(), bench_ours_acquire_exactly(), bench_ours_acquire()});
+                forms.insert(forms.end(), {bench_ours_pinned(), bench_ours_pinned_blind(), bench_ours_acquire_exactly(),
+                                           bench_ours_acquire()});
             /* Each form has its own table: a counter that was striped or sliced stays so. */
             for (const bench_peer *form : forms) {
                 Loaded table(child, entry.peer, setup_for(all, 64, threads.back()), all, 1);
@@ -277,7 +278,8 @@ void command_acquire(Bench &bench) {
         bench.measure("acquire", natural, round, bench_ours_acquire(), [&](Child &child) {
             Loaded table(child, bench_ours(), setup_for(one->all, one->keys, bench.threads_most()), one->all, cores());
             for (unsigned threads : bench.options.threads)
-                for (const bench_peer *form : {bench_ours(), bench_ours_acquire(), bench_ours_denied()})
+                for (const bench_peer *form : {bench_ours(), bench_ours_acquire(), bench_ours_acquire_silent(),
+                                               bench_ours_denied(), bench_ours_denied_silent()})
                     table.run(form, one->workload, "plain", plan_for(bench, one->stream, one->ops, threads));
             table.check();
         });
@@ -296,7 +298,8 @@ void command_acquire(Bench &bench) {
                 plan.threads = cores();
                 run_threads(plan);
                 table.sum += static_cast<int64_t>(one->all.count());
-                if (!bench_ours_flush(table.self, 60000)) child.fail("not all was acknowledged by Redis within a minute");
+                if (!bench_ours_flush(table.self, 60000))
+                    child.fail("not all was acknowledged by Redis within a minute");
                 std::this_thread::sleep_for(std::chrono::milliseconds(120));
             }
             for (unsigned threads : bench.options.threads)

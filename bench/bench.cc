@@ -129,6 +129,11 @@ Loaded::Loaded(Child &to, const bench_peer *of, const bench_setup &setup, const 
     bytes = static_cast<double>(anonymous_bytes() - before) / static_cast<double>(counters);
 }
 
+/* False: its calls are denied. */
+static bool counts(const bench_peer *form) {
+    return form != bench_ours_denied() && form != bench_ours_denied_silent();
+}
+
 Outcome Loaded::run(const bench_peer *form, const char *workload, const char *variant, Plan plan, uint64_t fresh) {
     if (form->add == nullptr || (plan.mode == Mode::dependent && form->add_dependent == nullptr)) return {};
     plan.peer = form;
@@ -138,10 +143,10 @@ Outcome Loaded::run(const bench_peer *form, const char *workload, const char *va
         warm.ops = plan.ops / 10;
         warm.seconds = 0;
         uint64_t ops = run_threads(warm).ops;
-        if (form != bench_ours_denied()) sum += static_cast<int64_t>(ops);
+        if (counts(form)) sum += static_cast<int64_t>(ops);
     }
     Outcome outcome = run_threads(plan);
-    if (form != bench_ours_denied()) sum += static_cast<int64_t>(outcome.ops);
+    if (counts(form)) sum += static_cast<int64_t>(outcome.ops);
     counters += fresh;
     child.put_outcome(form, workload, variant, outcome);
     return outcome;

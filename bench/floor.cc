@@ -84,6 +84,12 @@ void in_cache(Child &child, unsigned all_cores) {
     constexpr uint64_t count = 20000000;
     Lines lines = map_lines(64, false);
     if (lines.words == nullptr) child.fail("no memory");
+    put(child, "cache", floor_row("plain add"),
+        [&] { /* by the only thread that writes the word: a load and a store */
+              for (uint64_t i = 0; i < count; i++)
+                  lines.words->store(lines.words->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+              return count;
+        });
     put(child, "cache", floor_row("xadd one word"), [&] { return adds<1>(lines, count); });
     put(child, "cache", floor_row("xadd 64 words"), [&] { return adds<64>(lines, count); });
     put(child, "cache", floor_row("cas one word"), [&] { return exchanges(lines.words); });

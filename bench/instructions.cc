@@ -1,42 +1,83 @@
-/* instructions.cc -- instructions KEYS KEY_BYTES TOLD: adds each of KEYS new keys, then hits each of them ten times. It is
- * run by instructions.sh under callgrind, which counts what is executed within tw_add(). KEY_BYTES: 0 for natural keys.
- * TOLD: 1 if the family knows how many keys will come.
- * Always true: one thread adds. All inserts come before bench_hit_all(), all hits within it. The sum is checked in the
- * end: no figure stands for calls that did not count. */
+/* instructions.cc -- instructions FORM KEYS KEY_BYTES TOLD [SHAPE]: calls one function for each of KEYS new keys, then
+ * ten times more for each of them, or 10,240 times for a single key. It is run by instructions.sh under callgrind, which
+ * counts what is executed within that function. The FORMs are named in the table below. `denied` begins with the one
+ * unit of a limit of 1. KEY_BYTES: 0 for natural keys. TOLD: 1 if the family knows how many keys will come. SHAPE: of
+ * the limit: fixed, sliding or gcra.
+ * Always true: one thread calls. All first calls come before bench_hit_all(), all others within it. Answers and sums are
+ * checked in the end: no figure stands for calls that did not count. Only GCRA keeps no sums. */
 #include "bench/peer.h"
 #include "bench/stream.h"
 
+#include "tallywheel.h"
+
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <thread>
 
 using namespace bench;
 
-constexpr unsigned hits = 10; /* of each key */
+static const struct Form {
+    const char *name;
+    const bench_peer *(*first)(); /* of a new key */
+    const bench_peer *(*hit)();
+    bool counts; /* a hit counts */
+} forms[] = {{"add", bench_ours, bench_ours, true},
+             {"blind", bench_ours, bench_ours_blind, true},
+             {"many", bench_ours_many, bench_ours_many, true},
+             {"pin", bench_ours, bench_ours_pinned, true},
+             {"pin_blind", bench_ours, bench_ours_pinned_blind, true},
+             {"acquire", bench_ours_acquire, bench_ours_acquire, true},
+             {"acquire_silent", bench_ours_acquire_silent, bench_ours_acquire_silent, true},
+             {"denied", bench_ours_acquire_last, bench_ours_denied, false},
+             {"denied_silent", bench_ours_acquire_last, bench_ours_denied_silent, false}};
 
-/* callgrind writes down the inserts before it. It is found by its name. */
-extern "C" __attribute__((noinline)) void bench_hit_all(const bench_peer *peer, void *self, const Stream *keys) {
+static const struct {
+    const char *name;
+    uint32_t shape;
+} shapes[] = {{"fixed", TW_SHAPE_FIXED}, {"sliding", TW_SHAPE_SLIDING}, {"gcra", TW_SHAPE_GCRA}};
+
+/* callgrind writes down the first calls before it. It is found by its name. */
+extern "C" __attribute__((noinline)) void bench_hit_all(const bench_peer *peer, void *self, const Stream *keys,
+                                                        unsigned hits) {
     for (unsigned i = 0; i < hits; i++) peer->add(self, keys->at(0), keys->count());
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) {
-        std::fprintf(stderr, "usage: instructions KEYS KEY_BYTES TOLD\n");
+    const Form *form = nullptr;
+    uint32_t shape = UINT32_MAX;
+    for (auto &each : forms)
+        if (argc > 1 && std::strcmp(argv[1], each.name) == 0) form = &each;
+    for (auto &each : shapes)
+        if (std::strcmp(argc == 6 ? argv[5] : "fixed", each.name) == 0) shape = each.shape;
+    if ((argc != 5 && argc != 6) || form == nullptr || shape == UINT32_MAX) {
+        std::fprintf(stderr, "usage: instructions FORM KEYS KEY_BYTES TOLD [fixed|sliding|gcra]\nFORM:");
+        for (auto &each : forms) std::fprintf(stderr, " %s", each.name);
+        std::fprintf(stderr, "\n");
         return 2;
     }
-    Stream keys = stream_all(static_cast<unsigned>(std::atoi(argv[2])), std::strtoull(argv[1], nullptr, 10));
+    Stream keys = stream_all(static_cast<unsigned>(std::atoi(argv[3])), std::strtoull(argv[2], nullptr, 10));
     bench_setup setup = {};
     setup.stride = keys.stride();
     setup.threads = 1;
     setup.memory_bytes = uint64_t{1} << 30; /* valgrind has no room for 64 GiB */
-    setup.keys_expected = std::atoi(argv[3]) != 0 ? keys.count() : 0;
-    const bench_peer *peer = bench_ours();
-    void *self = peer->make(&setup);
+    setup.keys_expected = std::atoi(argv[4]) != 0 ? keys.count() : 0;
+    setup.limit_shape = shape;
+    bench_many_count = 32;
+    const bench_peer *first = form->first(), *hit = form->hit();
+    void *self = first->make(&setup);
     if (self == nullptr) return 1;
-    peer->add(self, keys.at(0), keys.count());
-    bench_hit_all(peer, self, &keys);
-    bench_total total;
-    bool right = peer->total(self, &total) && total.counters == keys.count() &&
-                 total.sum == static_cast<int64_t>(keys.count() * (1 + hits));
+    first->add(self, keys.at(0), keys.count());
+    /* Then the turn has given this thread a line of its own for the statistics of limits, as it does within some ms. */
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    unsigned hits = keys.count() == 1 ? 10240 : 10; /* of each key */
+    bench_hit_all(hit, self, &keys, hits);
+    if (hit->leave != nullptr) hit->leave(self);
+    bench_total total, expected = {0, 0};
+    if (shape != TW_SHAPE_GCRA)
+        expected = {static_cast<int64_t>(keys.count() * (form->counts ? 1 + hits : 1)), keys.count()};
+    bool right = first->total(self, &total) && total.counters == expected.counters && total.sum == expected.sum;
     if (!right) std::fprintf(stderr, "instructions: WRONG SUM\n");
     return right ? 0 : 1;
 }

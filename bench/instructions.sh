@@ -1,7 +1,9 @@
 #!/bin/sh
 # instructions.sh PROGRAM [KEYS...] -- how many instructions tw_add() executes for a new key and for a key that is there,
-# counted by callgrind: the same on a busy machine as on a quiet one. PROGRAM: bench/instructions of an optimised build.
-# Always true: only tw_add() and what it calls is counted, the caller's loop is not; a wrong sum or a count of nothing fails.
+# tw_add_many() for each key of 32, tw_acquire() by shape of the limit, and adds of one key again and again, counted by
+# callgrind: the same on a busy machine as on a quiet one. PROGRAM: bench/instructions of an optimised build.
+# Always true: only these calls and what they call is counted, the caller's loop is not; a wrong answer, a wrong sum or a
+# count of nothing fails.
 set -eu
 if [ $# = 0 ]; then
     echo "usage: instructions.sh PROGRAM [KEYS...]" >&2
@@ -23,24 +25,70 @@ executed() {
     awk -v calls="$2" '/^totals:/ { sum += $2 } END { if (sum == 0) exit 1; printf "%.0f", sum / calls }' "$1"
 }
 
-# measure KEYS KEY_BYTES TOLD: sets insert and hit. callgrind writes FILE.1 before the first hit and FILE at the end.
+# measure CALL FORM KEYS KEY_BYTES TOLD [SHAPE]: sets hit, and insert where CALL also makes the keys. callgrind writes
+# FILE.1 before the first hit and FILE at the end.
 measure() {
-    file=$work/out.$1.$2.$3
-    valgrind --tool=callgrind --toggle-collect=tw_add --dump-before=bench_hit_all --callgrind-out-file="$file" \
-        "$program" "$@" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
-    insert=$(executed "$file.1" "$1") || fail 'callgrind counted no insert'
-    hit=$(executed "$file" $((10 * $1))) || fail 'callgrind counted no hit'
+    call=$1 form=$2
+    shift 2
+    file=$work/out.$form.$1.$2.$3.${4:-}
+    valgrind --tool=callgrind --toggle-collect="$call" --dump-before=bench_hit_all --callgrind-out-file="$file" \
+        "$program" "$form" "$@" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+    case $call in
+    tw_pin_add) insert=- ;;
+    *) insert=$(executed "$file.1" "$1") || fail 'callgrind counted no insert' ;;
+    esac
+    hits=$((10 * $1))
+    if [ "$1" = 1 ]; then hits=10240; fi
+    hit=$(executed "$file" $hits) || fail 'callgrind counted no hit'
 }
 
-echo 'instructions of one tw_add(), all that it calls included (told: with keys_expected)'
-printf '%8s %6s | %11s %9s | %11s %9s\n' keys bytes 'hit, told' untold 'new, told' untold
+echo 'instructions of one tw_add(), and of a key of tw_add_many(), all that they call included (told: with keys_expected)'
+printf '%8s %6s | %11s %9s %5s | %11s %9s %5s\n' keys bytes 'hit, told' untold many 'new, told' untold many
 for keys; do
     for bytes in 8 29 48 100; do
         size=$bytes
         if [ "$bytes" = 29 ]; then size=0; fi # natural keys, 29 bytes on average
-        measure "$keys" "$size" 1
+        measure tw_add_many many "$keys" "$size" 1
+        insert_many=$insert hit_many=$hit
+        measure tw_add add "$keys" "$size" 1
         insert_told=$insert hit_told=$hit
-        measure "$keys" "$size" 0
-        printf '%8s %6s | %11s %9s | %11s %9s\n' "$keys" "$bytes" "$hit_told" "$hit" "$insert_told" "$insert"
+        measure tw_add add "$keys" "$size" 0
+        printf '%8s %6s | %11s %9s %5s | %11s %9s %5s\n' "$keys" "$bytes" "$hit_told" "$hit" "$hit_many" \
+            "$insert_told" "$insert" "$insert_many"
     done
 done
+
+echo
+echo 'instructions of one tw_acquire() of a key that is there (29 bytes, local), with a verdict and with NULL in its place'
+printf '%8s %8s | %14s %6s %12s %6s | %15s %12s\n' keys shape 'admitted, told' NULL 'denied, told' NULL \
+    'admitted, untold' denied
+for keys; do
+    for shape in fixed sliding gcra; do
+        measure tw_acquire acquire "$keys" 0 1 $shape
+        admitted=$hit
+        measure tw_acquire acquire_silent "$keys" 0 1 $shape
+        admitted_silent=$hit
+        measure tw_acquire denied "$keys" 0 1 $shape
+        denied=$hit
+        measure tw_acquire denied_silent "$keys" 0 1 $shape
+        denied_silent=$hit
+        measure tw_acquire acquire "$keys" 0 0 $shape
+        admitted_untold=$hit
+        measure tw_acquire denied "$keys" 0 0 $shape
+        printf '%8s %8s | %14s %6s %12s %6s | %16s %12s\n' "$keys" $shape "$admitted" "$admitted_silent" "$denied" \
+            "$denied_silent" "$admitted_untold" "$hit"
+    done
+done
+
+echo
+echo 'instructions of one add of one key again and again (29 bytes, local)'
+printf '%14s %14s %16s %18s\n' 'tw_add' 'without view' 'tw_pin_add' 'without view'
+line=
+for form in add blind pin pin_blind; do
+    call=tw_add
+    case $form in pin*) call=tw_pin_add ;; esac
+    measure $call $form 1 0 1
+    line="$line $hit"
+done
+# shellcheck disable=SC2086  # four figures
+printf '%14s %14s %16s %18s\n' $line

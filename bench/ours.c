@@ -21,6 +21,7 @@ struct ours {
     uint32_t stride;
     bool is_alone; /* a family with Redis, but no Redis is there */
     bool has_lease;
+    bool keeps_no_counts; /* GCRA */
     int64_t window_ms;
     int64_t opened_ms;
     _Atomic uint64_t wrong; /* results that were not the expected one */
@@ -76,6 +77,8 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     options.redis_timeout_ms = 2000;
     family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
+    family.limit_shape = setup->limit_shape;
+    ours->keeps_no_counts = setup->limit_shape == TW_SHAPE_GCRA;
     ours->stride = setup->stride;
     ours->is_alone = url != NULL && setup->address == NULL;
     ours->window_ms = TW_HOUR;
@@ -207,20 +210,33 @@ static void leave_pin(void *self) {
     pin = NULL;
 }
 
+/* False: all `count` calls are wrong. */
+static bool has_pin(struct ours *ours, const unsigned char *slots, size_t count) {
+    if (pin != NULL || tw_pin_open(ours->family, key_at(slots, ours->stride), &pin) == TW_OK) return true;
+    count_wrong(ours, count);
+    return false;
+}
+
 static int64_t add_pinned(void *self, const unsigned char *slots, size_t count) {
     struct ours *ours = self;
     int64_t view = 0, seen = 0;
     uint64_t wrong = 0;
-    if (pin == NULL && tw_pin_open(ours->family, key_at(slots, ours->stride), &pin) != TW_OK) {
-        count_wrong(ours, count);
-        return 0;
-    }
+    if (!has_pin(ours, slots, count)) return 0;
     for (size_t i = 0; i < count; i++) {
         wrong += tw_pin_add(pin, 1, &view) != TW_OK;
         seen ^= view;
     }
     count_wrong(ours, wrong);
     return seen;
+}
+
+static int64_t add_pinned_blind(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    uint64_t wrong = 0;
+    if (!has_pin(ours, slots, count)) return 0;
+    for (size_t i = 0; i < count; i++) wrong += tw_pin_add(pin, 1, NULL) != TW_OK;
+    count_wrong(ours, wrong);
+    return (int64_t)wrong;
 }
 
 static int64_t acquire(void *self, const unsigned char *slots, size_t count) {
@@ -285,6 +301,27 @@ static int64_t acquire_denied(void *self, const unsigned char *slots, size_t cou
     return seen;
 }
 
+static int64_t acquire_without_verdict(struct ours *ours, const unsigned char *slots, size_t count, int64_t limit,
+                                       tw_status expected) {
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += tw_acquire(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, limit, NULL) != expected;
+    count_wrong(ours, wrong);
+    return (int64_t)wrong;
+}
+
+static int64_t acquire_silent(void *self, const unsigned char *slots, size_t count) {
+    return acquire_without_verdict(self, slots, count, TW_DELTA_MAX, TW_OK);
+}
+
+static int64_t acquire_denied_silent(void *self, const unsigned char *slots, size_t count) {
+    return acquire_without_verdict(self, slots, count, 1, TW_DENIED);
+}
+
+static int64_t acquire_last(void *self, const unsigned char *slots, size_t count) {
+    return acquire_without_verdict(self, slots, count, 1, TW_OK);
+}
+
 static bool add_up(void *ctx, const tw_count *count) {
     struct bench_total *total = ctx;
     total->sum += count->local;
@@ -300,6 +337,7 @@ static bool total(void *self, struct bench_total *sums) {
         fprintf(stderr, "tallywheel: %llu answers were not the expected one\n", (unsigned long long)ours->wrong);
         return false;
     }
+    if (ours->keeps_no_counts) return true;
     int64_t first_ms = ours->opened_ms - ours->opened_ms % ours->window_ms;
     for (int64_t start_ms = first_ms; start_ms <= wall_ms(); start_ms += ours->window_ms)
         if (tw_each(ours->family, start_ms, add_up, sums) != TW_OK) return false;
@@ -380,6 +418,15 @@ static const struct bench_peer pinned = {
     .add = add_pinned,
     .total = total,
 };
+static const struct bench_peer pinned_blind = {
+    .name = "tallywheel",
+    .form = "pin no view",
+    .make = make_local,
+    .note = "tw_pin_add without a view",
+    .leave = leave_pin,
+    .add = add_pinned_blind,
+    .total = total,
+};
 static const struct bench_peer acquiring = {
     .name = "tallywheel",
     .form = "acquire",
@@ -420,6 +467,30 @@ static const struct bench_peer denied = {
     .total = total,
 };
 
+static const struct bench_peer acquiring_silently = {
+    .name = "tallywheel",
+    .form = "acquire silent",
+    .make = make_local,
+    .note = "tw_acquire without a verdict",
+    .add = acquire_silent,
+    .total = total,
+};
+static const struct bench_peer denied_silently = {
+    .name = "tallywheel",
+    .form = "denied silent",
+    .make = make_local,
+    .note = "tw_acquire at the limit, without a verdict",
+    .add = acquire_denied_silent,
+    .total = total,
+};
+static const struct bench_peer acquiring_last = {
+    .name = "tallywheel",
+    .form = "acquire last",
+    .make = make_local,
+    .add = acquire_last,
+    .total = total,
+};
+
 const struct bench_peer *bench_ours(void) {
     return &local;
 }
@@ -447,6 +518,9 @@ const struct bench_peer *bench_ours_many(void) {
 const struct bench_peer *bench_ours_pinned(void) {
     return &pinned;
 }
+const struct bench_peer *bench_ours_pinned_blind(void) {
+    return &pinned_blind;
+}
 const struct bench_peer *bench_ours_acquire(void) {
     return &acquiring;
 }
@@ -461,6 +535,15 @@ const struct bench_peer *bench_ours_acquire_exactly(void) {
 }
 const struct bench_peer *bench_ours_denied(void) {
     return &denied;
+}
+const struct bench_peer *bench_ours_acquire_silent(void) {
+    return &acquiring_silently;
+}
+const struct bench_peer *bench_ours_denied_silent(void) {
+    return &denied_silently;
+}
+const struct bench_peer *bench_ours_acquire_last(void) {
+    return &acquiring_last;
 }
 
 int64_t bench_ours_memory_bytes(void *self) {

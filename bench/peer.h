@@ -30,6 +30,7 @@ struct bench_setup {
     uint64_t memory_bytes;  /* of addresses that Tallywheel may reserve; 0: 64 GiB */
     uint32_t families;      /* so many tables will be made, each with keys of its own; 0: one */
     void *beside;           /* NULL, or the first of them: Tallywheel's families have one engine */
+    uint32_t limit_shape; /* of Tallywheel's family: enum tw_limit_shape; GCRA keeps no counts, so its total is none */
 };
 
 struct bench_total {
@@ -74,13 +75,17 @@ const struct bench_peer *bench_ours_synced(void);
 const struct bench_peer *bench_ours_script(void); /* the same, by each way to merge: what it costs */
 const struct bench_peer *bench_ours_multi(void);
 const struct bench_peer *bench_ours_setnx(void);
-const struct bench_peer *bench_ours_many(void);    /* tw_add_many, with bench_many_count keys a call */
-const struct bench_peer *bench_ours_pinned(void);  /* tw_pin_add, a pin for each thread: only for streams of one key */
-const struct bench_peer *bench_ours_acquire(void); /* tw_acquire below the limit */
+const struct bench_peer *bench_ours_many(void);   /* tw_add_many, with bench_many_count keys a call */
+const struct bench_peer *bench_ours_pinned(void); /* tw_pin_add, a pin for each thread: only for streams of one key */
+const struct bench_peer *bench_ours_pinned_blind(void);    /* the same, no view wanted */
+const struct bench_peer *bench_ours_acquire(void);         /* tw_acquire below the limit */
 const struct bench_peer *bench_ours_acquire_synced(void);  /* soft, with the Redis that `address` names */
 const struct bench_peer *bench_ours_acquire_hard(void);    /* from a lease that does not run out: one key only */
 const struct bench_peer *bench_ours_acquire_exactly(void); /* tw_acquire, but never from slices */
 const struct bench_peer *bench_ours_denied(void);          /* the limit is reached: every call is denied */
+const struct bench_peer *bench_ours_acquire_silent(void);  /* both again without a verdict */
+const struct bench_peer *bench_ours_denied_silent(void);
+const struct bench_peer *bench_ours_acquire_last(void); /* the only unit of a limit of 1, of keys that are new */
 extern size_t bench_many_count;
 
 #define BENCH_MANY_MAX 1024u
