@@ -303,7 +303,9 @@ enum tw_lost {
     TW_LOST_CLOSED = 6     /* tw_close() ran out of time */
 };
 
-/** Log events. The numbers are fixed for ever; a new event gets a new number. */
+/** Log events. The numbers are fixed for ever; a new event gets a new number. A line ends with its
+ *  event and what to do: "... [TW-E012: give Redis what the line names; ...]". docs/WATCH.md has a
+ *  table of them. */
 enum tw_event {
     TW_EVENT_MEMORY = 1,           /* less than a fifth of memory_bytes_max can be had */
     TW_EVENT_CLOCK = 2,            /* the wall clock leapt, or was set back */

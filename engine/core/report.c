@@ -1,6 +1,8 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
+#include "engine/core/log_events.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -10,6 +12,29 @@ void twi_report_begin(struct twi_report *report) {
 }
 void twi_report_end(struct twi_report *report) {
     pthread_mutex_destroy(&report->lock);
+}
+
+static const char *remedy_of(int event) {
+    switch (event) {
+#define REMEDY(name, remedy) \
+    case TW_EVENT_##name: return remedy;
+        TWI_LOG_EVENTS(REMEDY)
+#undef REMEDY
+    default: return "";
+    }
+}
+
+#define TEXT_BYTES 512
+#define LINE_BYTES (TEXT_BYTES + 200) /* with the lines left out, the event and its remedy */
+
+/* "the text (3 more like this left out) [TW-E012: the remedy]"; what only informs needs no remedy. */
+static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_out) {
+    size_t used = strlen(line);
+    if (left_out != 0)
+        used += (size_t)snprintf(line + used, LINE_BYTES - used, " (%u more like this left out)", left_out);
+    bool needs_help = level <= TW_LOG_WARNING;
+    (void)snprintf(line + used, LINE_BYTES - used, " [TW-E%03d%s%s]", event, needs_help ? ": " : "",
+                   needs_help ? remedy_of(event) : "");
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
@@ -24,14 +49,12 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
         report->left_out[slot]++;
         return;
     }
-    char text[512];
+    char text[LINE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
-    int size = vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(text, TEXT_BYTES, format, arguments);
     va_end(arguments);
-    if (report->left_out[slot] != 0 && size >= 0 && (size_t)size < sizeof text)
-        (void)snprintf(text + size, sizeof text - (size_t)size, " (%u more like this left out)",
-                       report->left_out[slot]);
+    end_line(text, level, event, report->left_out[slot]);
     report->left_out[slot] = 0;
     report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
     engine->options.log_write(engine->options.log_ctx, level, event, text);

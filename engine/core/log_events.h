@@ -1,0 +1,35 @@
+/* log_events.h -- the log's events by name, each with what to do about it. The numbers are those of enum tw_event, for
+ * ever; a line names its event as TW-E and three digits. docs/WATCH.md says more of each, in the same words
+ * (tests/unit/core/log_events_test.c compares).
+ * Always true: a remedy is one short phrase that fits behind any line. */
+#ifndef TWI_CORE_LOG_EVENTS_H
+#define TWI_CORE_LOG_EVENTS_H
+
+#include "tallywheel.h"
+
+/* X(name, remedy): TW_EVENT_name */
+#define TWI_LOG_EVENTS(X) \
+    X(MEMORY, "raise memory_bytes_max, or count fewer keys") \
+    X(CLOCK, "set the machine's clock right") \
+    X(STALL, "find the thread that stays inside tw_enter() or a visit") \
+    X(BARRIER, "allow membarrier(2) in the sandbox") \
+    X(CRUMBS, "raise memory_bytes_max") \
+    X(CONNECTED, "nothing to do") \
+    X(LOST_CONNECTION, "see whether Redis and the way to it are up; nothing is lost") \
+    X(REFUSED, "give Redis what the line names; counts wait until then") \
+    X(POISON, "delete or rename the key in Redis") \
+    X(ROLLBACK, "find out why Redis lost writes; see tw_stats.lost") \
+    X(IDENTITY, "see whether somebody deleted tw:* keys or copied a process") \
+    X(START, "change the setting of Redis that the line names") \
+    X(LOST, "see on_lost for the keys") \
+    X(REWRITE, "wait for the rewrite before Redis is restarted") \
+    X(REGRESSION, "find out who deletes, evicts or sets keys of this engine") \
+    X(UNCERTAIN, "use TW_MERGE_SCRIPT, which knows") \
+    X(REPLICAS, "bring the replicas back, or ask for fewer") \
+    X(AUDIT, "run tallywheel audit for all findings") \
+    X(CLOSED, "make the hook answer true, or open a family with a hook") \
+    X(LATE, "set lateness_ms, or call tw_close_until()") \
+    X(TLS, "mend the certificate, the name or the option that the line names") \
+    X(SPLIT, "run redis-cli --cluster fix")
+
+#endif

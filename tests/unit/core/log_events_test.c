@@ -1,0 +1,116 @@
+/* log_events_test.c -- each log event has a remedy, which stands in its line; docs/WATCH.md has the same table. */
+#include "tests/unit/rig.h"
+
+#include "engine/core/log_events.h"
+
+static const struct {
+    int number;
+    const char *name, *remedy;
+} events[] = {
+#define EVENT(name, remedy) {TW_EVENT_##name, #name, remedy},
+    TWI_LOG_EVENTS(EVENT)
+#undef EVENT
+};
+#define EVENT_COUNT (sizeof events / sizeof *events)
+
+static size_t count_of(const char *text, const char *what) {
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what)) count++;
+    return count;
+}
+
+/* The list is as long as the enum of the header, and names each of its numbers once. */
+static void every_event_has_a_remedy(void **state) {
+    (void)state;
+    static char header[200000];
+    char line[80];
+    test_read_source("include/tallywheel.h", header, sizeof header);
+    char *first = strstr(header, "enum tw_event {"), *last = strchr(first, '}');
+    *last = '\0';
+    assert_int_equal(count_of(first, "\n    TW_EVENT_"), EVENT_COUNT);
+    for (size_t i = 0; i < EVENT_COUNT; i++) {
+        snprintf(line, sizeof line, "\n    TW_EVENT_%s = %d", events[i].name, events[i].number);
+        assert_int_equal(count_of(first, line), 1);
+        assert_in_range(strlen(events[i].remedy), 5, 80);
+    }
+}
+
+static void the_page_has_the_same_table(void **state) {
+    (void)state;
+    static char page[200000];
+    char row[80], remedy[120];
+    test_read_source("docs/WATCH.md", page, sizeof page);
+    assert_int_equal(count_of(page, "\n| TW-E"), EVENT_COUNT);
+    for (size_t i = 0; i < EVENT_COUNT; i++) {
+        snprintf(row, sizeof row, "\n| TW-E%03d | `TW_EVENT_%s` | ", events[i].number, events[i].name);
+        snprintf(remedy, sizeof remedy, " | %s.", events[i].remedy);
+        char *at = strstr(page, row);
+        if (at == NULL) {
+            fail_msg("docs/WATCH.md has no row that begins with \"%s\"", row + 1);
+            return;
+        }
+        char *end = strchr(at + 1, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        if (strstr(at, remedy) == NULL) fail_msg("\"%s\" lacks \"%s\"", at + 1, remedy);
+        *end = '\n';
+    }
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+struct lines {
+    int count;
+    char last[800];
+};
+
+static void take_line(void *ctx, int level, int event, const char *text) {
+    struct lines *lines = ctx;
+    (void)level, (void)event;
+    lines->count++;
+    snprintf(lines->last, sizeof lines->last, "%s", text);
+}
+
+static void log_a_line(struct rig *rig, int level, int event, const char *text) {
+    twi_port_log(rig->engine, level, event, "%s", text);
+}
+
+static void a_line_ends_with_its_event_and_what_to_do(void **state) {
+    (void)state;
+    struct rig rig;
+    struct lines lines = {.count = 0};
+    char text[600], want[800];
+    rig_init(&rig);
+    rig.options.log_write = take_line;
+    rig.options.log_ctx = &lines;
+    rig_start(&rig);
+    for (size_t i = 0; i < EVENT_COUNT; i++) {
+        snprintf(want, sizeof want, "something [TW-E%03d: %s]", events[i].number, events[i].remedy);
+        log_a_line(&rig, TW_LOG_WARNING, events[i].number, "something");
+        assert_string_equal(lines.last, want);
+    }
+    fake_clock_advance_ms(&rig.clock, 2000);
+    log_a_line(&rig, TW_LOG_INFO, TW_EVENT_CONNECTED, "it answers");
+    assert_string_equal(lines.last, "it answers [TW-E010]");
+    for (int i = 0; i < 4; i++) log_a_line(&rig, TW_LOG_ERROR, TW_EVENT_SPLIT, "apart"); /* three within a second */
+    fake_clock_advance_ms(&rig.clock, 1500);
+    log_a_line(&rig, TW_LOG_ERROR, TW_EVENT_SPLIT, "apart");
+    assert_string_equal(lines.last, "apart (3 more like this left out) [TW-E026: run redis-cli --cluster fix]");
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0'; /* the text is cut off, and never the event */
+    fake_clock_advance_ms(&rig.clock, 1500);
+    log_a_line(&rig, TW_LOG_ERROR, TW_EVENT_TLS, text);
+    snprintf(want, sizeof want, "x [TW-E025: %s]", "mend the certificate, the name or the option that the line names");
+    assert_string_equal(lines.last + strlen(lines.last) - strlen(want), want);
+    assert_in_range(strlen(lines.last), 512, 700);
+    rig_close(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_event_has_a_remedy),
+        cmocka_unit_test(the_page_has_the_same_table),
+        cmocka_unit_test(a_line_ends_with_its_event_and_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
