@@ -42,7 +42,7 @@ WITH_TLS = {"sync/wire/tls.c", "sync/wire/tls_context.c", "sync/wire/tls_peer.c"
 # Names of the kernel that a file defines where its headers are not there.
 OF_THE_KERNEL = re.compile(r"FUTEX_|MEMBARRIER_")
 KEYWORDS = {"int", "void", "bool", "char", "double", "long", "unsigned", "struct", "union", "enum", "_Atomic", "sizeof"}
-CONDITIONAL = re.compile(r"(emm|imm|arm_neon|x86).*\.h|linux/.*")
+CONDITIONAL = re.compile(r"(emm|imm|arm_neon|x86).*\.h|linux/.*|sys/sdt\.h")
 
 TOP = """/* tallywheel.c -- Tallywheel {version} as one file: counters for servers that count faster than a network can answer.
  * Made by scripts/amalgamate.py from the sources of the same version: change those, not this. tallywheel.h, beside it, is

@@ -129,7 +129,9 @@ step_symbols() {
     # "A" is the version of the names itself.
     nm -D --defined-only --without-symbol-versions "$out/gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
     foreign=$(grep -v '^tw_' "$out/symbols.all")
-    internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' | grep -vE '^twi?_')
+    # _.stapsdt.base is sys/sdt.h's.
+    internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' |
+        grep -vE '^(twi?_|_\.stapsdt\.base$)')
     promised=$(grep -oE '\btw_[a-z_]+\(' include/tallywheel.h | tr -d '(' | sort -u)
     for name in $(grep -E '^TW_API' include/tallywheel.h | grep -oE '\btw_[a-z_]+\(' | tr -d '(' | sort -u); do
         grep -qx "$name" "$out/symbols.all" || echo "declared, but not in the library: $name"

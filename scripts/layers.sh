@@ -36,8 +36,8 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
 # ---- who may include whom
 in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel\.h")' |
     must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|glob|key_slot|why))\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, glob.h, key_slot.h, why.h) only"
+in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|glob|key_slot|probe|why))\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, glob.h, key_slot.h, probe.h, why.h) only"
 in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
     grep -vE '^layer/.*"engine/base/why\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
@@ -72,6 +72,8 @@ in_sources '#include [<"]hiredis' engine sync layer tools examples tests | cut -
 in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
 in_sources '#include [<"]openssl' engine sync layer tools examples include | grep -v '^sync/wire/tls' |
     must_be_empty "OpenSSL has one door: sync/wire/tls*"
+in_sources '#include <sys/sdt' engine sync layer tools examples include | grep -v '^engine/base/probe\.h:' |
+    must_be_empty "sys/sdt.h has one door: engine/base/probe.h"
 in_sources '[^_a-z](mmap|mremap)\(' engine sync layer | cut -d: -f1 | one_file_only "mmap has one door"
 # race_point.c is built for tests only: it times its naps
 in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync layer | cut -d: -f1 | grep -v '^engine/base/race_point\.c$' |

@@ -1,6 +1,7 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
+#include "engine/base/probe.h"
 #include "engine/core/log_events.h"
 
 #include <stdarg.h>
@@ -57,6 +58,7 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     end_line(text, level, event, report->left_out[slot]);
     report->left_out[slot] = 0;
     report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    TWI_PROBE3(log, level, event, text);
     engine->options.log_write(engine->options.log_ctx, level, event, text);
 }
 

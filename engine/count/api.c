@@ -4,6 +4,7 @@
  * Always true: a call that returns an error has changed nothing. */
 #include "engine/count/api.h"
 
+#include "engine/base/probe.h"
 #include "engine/count/event_time.h"
 #include "engine/count/lookup.h"
 #include "engine/table/packed.h"
@@ -20,6 +21,7 @@ tw_status twi_count_refuse(const tw_family *family) {
 /* ---- adding ---- */
 
 static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_t delta, int64_t *view) {
+    TWI_PROBE2(table_full, call->family->options.name, delta);
     if (twi_load_relaxed(&call->family->policy.on_full) == TW_ON_FULL_REJECT || place->generation == NULL) {
         twi_port_count(call->engine, rejected_increments, 1);
         return twi_refuse(TW_ERR_FULL, place->generation == NULL

@@ -10,6 +10,7 @@
  * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
+#include "engine/base/probe.h"
 #include "engine/turn/idle_eviction.h"
 #include "engine/core/agenda.h"
 #include "engine/turn/closing.h"
@@ -186,6 +187,8 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
         return;
     }
     enter_phase(generation, TWI_SEALED);
+    TWI_PROBE3(window_sealed, rollover->family->options.name, generation->start_ms,
+               twi_load_relaxed(&generation->keys));
     generation->turn.sealed_mono_ms = rollover->engine->turn.mono_ms;
     rollover->family->turn.keys_last = twi_load_relaxed(&generation->keys);
     if (rollover->engine->turn.now_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);

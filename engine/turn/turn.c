@@ -2,6 +2,7 @@
  * itself. */
 #include "engine/turn/turn.h"
 
+#include "engine/base/probe.h"
 #include "engine/core/agenda.h"
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
@@ -112,6 +113,7 @@ static void plan_next(tw_engine *engine) {
 }
 
 void twi_turn_run(tw_engine *engine) {
+    TWI_PROBE(turn_begin);
     twi_clock_refresh(&engine->clock);
     engine->turn.now_ms = twi_clock_read(&engine->clock);
     engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
@@ -131,6 +133,7 @@ void twi_turn_run(tw_engine *engine) {
     check_arena(engine);
     check_clock(engine);
     plan_next(engine);
+    TWI_PROBE(turn_end);
 }
 
 /* ---- the background thread ---- */

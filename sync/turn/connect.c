@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/probe.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/ask/pool.h"
@@ -419,6 +420,7 @@ static void interrupt(struct twi_sync *sync, const struct twi_connection *connec
 void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     struct twi_failure failure = connection->failure;
     bool was_up = connection->phase == TWI_UP;
+    TWI_PROBE2(connection_ended, connection->target.name, failure.why);
     twi_connect_unanswered(sync, connection, now_ms);
     if (connection->is_located && connection->phase <= TWI_GREETING) twi_resolver_distrust(connection->target.resolver);
     connection->target.transport->close(connection->target.transport_ctx);

@@ -18,6 +18,7 @@
  * given up. Replies about batches out of turn are ignored: these batches are sent again and answered DUP. */
 #include "sync/turn/outcome.h"
 
+#include "engine/base/probe.h"
 #include <inttypes.h>
 
 #include "engine/base/check.h"
@@ -199,6 +200,7 @@ void twi_outcome_reply(struct twi_sync *sync, struct twi_connection *connection,
         twi_connection_fail(connection, false, "a reply that is not understood");
         return;
     }
+    TWI_PROBE3(batch_answered, batch->number, (int)head.kind, now_ms - batch->sent_ms);
     twi_settle_clock(connection, pending, head.redis_ms, now_ms);
     /* A reply "not applied" closes a copy. A copy that was applied, or perhaps applied, stays open until its batch
      * is confirmed. If the ledger vanishes before that, the batch is uncertain, not "surely not applied". */

@@ -1,6 +1,7 @@
 /* send.c -- see send.h. */
 #include "sync/turn/send.h"
 
+#include "engine/base/probe.h"
 #include "engine/port/services.h"
 #include "sync/message/state.h"
 
@@ -38,6 +39,7 @@ void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_b
     }
     connection->use_eval = false;
     if (batch->items) batch->strayed = batch->copies_open != 0; /* without items it is a replay */
+    TWI_PROBE3(batch_sent, batch->number, batch->key_count, batch->copies_open);
     batch->copies_open++;
     batch->sent_ms = now_ms;
     struct twi_pending *pending = twi_pipeline_await(&connection->pipeline, command, batch, 1);
