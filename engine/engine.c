@@ -26,6 +26,7 @@
 #include "engine/base/sized.h"
 #include "engine/turn/turn.h"
 #include "engine/turn/rollover.h"
+#include "engine/watch.h"
 #include "engine/core/window_map.h"
 
 #include <stdio.h>
@@ -40,10 +41,12 @@
 static tw_status start_threads(tw_engine *engine) {
     if (engine->life.host_driven) return TW_OK;
     tw_status status = twi_turn_start_thread(engine);
-    return status == TW_OK ? twi_audit_start(engine) : status;
+    if (status == TW_OK) status = twi_audit_start(engine);
+    return status;
 }
 
 static void stop_threads(tw_engine *engine) {
+    twi_watcher_stop(engine);
     twi_audit_stop(engine);
     twi_turn_stop_thread(engine);
 }
@@ -159,6 +162,7 @@ static void renew(tw_engine *engine) {
         engine->background.runs = false;
         made = made && (!works || start_threads(engine) == TW_OK);
     }
+    twi_watcher_renew(engine);
     if (!made) twi_store_release(&engine->life.broken, true);
     if (!made) twi_store_release(&engine->life.gate, true);
 }
@@ -174,6 +178,7 @@ static void free_engine(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.metrics_labels);
+    free((void *)(uintptr_t)engine->options.watch_path);
     free((void *)(uintptr_t)engine->options.sentinel_user);
     free((void *)(uintptr_t)engine->options.redis_url);
     free((void *)(uintptr_t)engine->options.redis_tls_ca_file);
@@ -239,6 +244,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
     copied = copy_text(&engine->options.metrics_labels) && copied;
+    copied = copy_text(&engine->options.watch_path) && copied;
     copied = copy_text(&engine->options.sentinel_user) && copied;
     copied = copy_text(&engine->options.redis_tls_ca_file) && copied;
     copied = copy_text(&engine->options.redis_tls_cert_file) && copied;
@@ -292,7 +298,8 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
         if (engine->life.host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
         uint32_t work = TWI_WORK_AHEAD;
         twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
-        status = start_threads(engine);
+        status = twi_watcher_start(engine, &checked);
+        if (status == TW_OK) status = start_threads(engine);
     }
     if (status != TW_OK) {
         stop_threads(engine);

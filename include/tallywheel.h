@@ -417,6 +417,12 @@ struct tw_options {
                                           host of the URL */
     uint32_t redis_tls_insecure;       /* 1: no certificate is looked at. For trials only: it is
                                           logged at each connect (TW_EVENT_TLS) */
+
+    /* A unix socket on which `tallywheel top`, `show` and `exporter` look at this engine while it
+     * runs. Absolute; %p stands for the process id, %% for a percent sign. Only this user may
+     * connect (mode 0600); nothing can be changed by it. It is served by a thread of its own, for
+     * which no call waits. NULL: none. Not with TW_HOST_DRIVEN. docs/WATCH.md says more. */
+    const char *watch_path;
 };
 
 /* ==== 5. Options of a family =================================================================

@@ -39,7 +39,7 @@ in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel
 in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|glob|key_slot|probe|why))\.h"' |
     must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, glob.h, key_slot.h, probe.h, why.h) only"
 in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^layer/.*"engine/base/why\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
+    grep -vE '^layer/.*"engine/(base/why|port/watch)\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 

@@ -20,6 +20,7 @@ struct twi_delayed;
 struct twi_restore_stores;
 struct twi_store_map;
 struct twi_thread;
+struct twi_watch;
 
 struct twi_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
@@ -183,9 +184,16 @@ struct twi_random_source {
     bool failed;            /* the system had no random bytes while the engine was made */
 };
 
-/* The background thread, and the thread that audits. */
+/* What answers on watch_path (watch.c). */
+struct twi_watcher {
+    struct twi_watch *watch; /* NULL: none */
+    struct tw_family *held;  /* the turn does not free it; under the roster's lock */
+};
+
+/* The background thread, and the threads that audit and that are asked by who watches. */
 struct twi_background {
     struct twi_auditor auditor;
+    struct twi_watcher watcher;
     pthread_t thread;
     bool runs;
     int wake_fd; /* wakes the thread; -1: none */

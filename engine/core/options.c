@@ -135,6 +135,18 @@ static tw_status check_labels(const tw_options *in) {
     return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
 }
 
+/* What the file system says of it, twi_watch_open() finds out. */
+static tw_status check_watch(const tw_options *in) {
+    if (in->watch_path == NULL) return TW_OK;
+    if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");
+    for (const char *at = strchr(in->watch_path, '%'); at != NULL; at = strchr(at + 2, '%'))
+        if (at[1] != 'p' && at[1] != '%')
+            return refuse(in, "watch_path: after a percent sign comes p, for the process id, or another percent sign");
+    if (in->threads == TW_HOST_DRIVEN)
+        return refuse(in, "watch_path: a host-driven engine has no thread for it; call tw_metrics_write()");
+    return TW_OK;
+}
+
 tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
     if (status != TW_OK) return status;
@@ -156,6 +168,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
     if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK) status = check_labels(&options);
+    if (status == TW_OK) status = check_watch(&options);
     if (status == TW_OK && options.redis_tls_insecure > 1)
         status = refuse(in, "redis_tls_insecure: %u is neither 0 nor 1", options.redis_tls_insecure);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)

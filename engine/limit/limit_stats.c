@@ -113,14 +113,6 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
 
-static size_t count_families(struct twi_roster *roster) {
-    size_t count = 0;
-    for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
-         family = twi_load_acquire(&family->entry.next))
-        count++;
-    return count;
-}
-
 /* A family that is being closed has lost its name: another family may have that name by now. */
 static size_t list_families(struct twi_roster *roster, struct twi_family_limit_stats *list) {
     size_t count = 0;
@@ -140,7 +132,7 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
     pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
-    *list = calloc(count_families(&engine->roster) + 1, sizeof **list);
+    *list = calloc(twi_load_relaxed(&engine->roster.count) + (size_t)1, sizeof **list);
     *count = *list != NULL ? list_families(&engine->roster, *list) : 0;
     pthread_mutex_unlock(&engine->roster.lock);
     if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);

@@ -611,18 +611,18 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->turn.look_mono_ms = rollover.look_ms;
 }
 
-/* Returns false if the family is among the news: the next turn looks at it again. */
+/* Returns false if the family is among the news, or is being watched: a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
     pthread_mutex_lock(&engine->roster.lock);
-    bool is_news = twi_load_acquire(&family->agenda.is_news);
-    if (!is_news) {
+    bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family;
+    if (!stays) {
         twi_limit_stats_keep(family);
         twi_agenda_leave(&engine->agenda, family);
         twi_roster_remove(engine, family);
     }
     pthread_mutex_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
-    if (is_news) return false;
+    if (stays) return false;
     twi_limit_stats_free(family);
     twi_window_map_give(family);
     twi_closing_free(family);

@@ -1,0 +1,44 @@
+/* watch.h -- the contract between the engine and what answers on its watch socket (tw_options.watch_path,
+ * layer/watch.c).
+ *
+ * Always true: who watches reads and changes nothing. It runs on a thread of its own: no caller, no turn waits for it.
+ * A lock is held only while a list of families is copied. */
+#ifndef TWI_PORT_WATCH_H
+#define TWI_PORT_WATCH_H
+
+#include "tallywheel.h"
+
+/* ---- what the engine calls; layer/watch.c defines it ---- */
+
+struct twi_watch;
+
+#define TWI_WATCH_PATH_MAX 107u /* bytes of the path of a unix socket */
+
+/* Opens the socket and starts the thread. NULL: `why` says what is wrong with the path, or what the system refused. */
+struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why, size_t why_size);
+/* Ends the thread, removes the socket. Waits for an answer that is being made, not for its reader. */
+void twi_watch_close(struct twi_watch *watch);
+/* In a forked child, which has no such thread: gives back what was inherited. The socket stays the parent's. */
+void twi_watch_abandon(struct twi_watch *watch);
+
+/* ---- what it asks of the engine, beside the public calls; engine/watch.c defines it ---- */
+
+struct twi_watch_family {
+    char name[65];
+    uint32_t kind, window, limit_mode, redis_shape; /* as in tw_family_options */
+    int64_t window_ms;                              /* 0: endless and calendar windows */
+    int64_t start_ms, end_ms;                       /* of the window of now; 0 and TW_UNBOUNDED: no common one */
+    int64_t windows, keys;                          /* held */
+    int64_t admitted, denied, near, shadow_denied;  /* calls of its limits */
+};
+
+/* The open families, sorted by name. The caller frees the list. False: no memory. */
+bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_t *count);
+/* The family of that name, which is not freed before twi_watch_let_go(): its user may close it meanwhile. NULL: there
+ * is none. One family at a time. */
+tw_family *twi_watch_hold(tw_engine *engine, const char *name);
+void twi_watch_let_go(tw_engine *engine);
+int64_t twi_watch_mono_ms(void); /* the system's clock, for deadlines */
+int64_t twi_watch_now_ms(tw_engine *engine);
+
+#endif

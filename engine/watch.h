@@ -1,0 +1,15 @@
+/* watch.h -- when the watch socket (watch_path) is opened and closed.
+ * Always true: it is open from tw_open() until tw_close() begins, or not at all. */
+#ifndef TWI_WATCH_H
+#define TWI_WATCH_H
+
+#include "tallywheel.h"
+
+/* Opens it, if watch_path is set. TW_ERR_OPTIONS: the error_text of `options` names the field and the reason. */
+tw_status twi_watcher_start(tw_engine *engine, const tw_options *options);
+void twi_watcher_stop(tw_engine *engine);
+/* In a forked child: what was the parent's is left alone. The child has a socket if its path is free (%p in it, or the
+ * parent is gone); else it has none. */
+void twi_watcher_renew(tw_engine *engine);
+
+#endif

@@ -1,0 +1,207 @@
+/* watch.c -- the thread that answers on the watch socket. See watch.h.
+ * One thread serves a few clients at a time by poll(): each sends one line and gets one answer. A client that does not
+ * send, or does not read, is dropped at its deadline; it delays no other client, and no call of the program.
+ * Always true: the thread ends within one answer of being asked to. Signals belong to the program's threads. */
+#include "layer/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CLIENTS_MAX 16
+#define REQUEST_MS 5000 /* for the whole line */
+#define READER_MS 10000 /* without taking a byte of the answer */
+#define RETRY_MS 200    /* after accept() was refused, as for want of descriptors */
+
+struct client {
+    int fd; /* -1: a free place */
+    bool answers;
+    char request[TWI_WATCH_REQUEST_MAX + 2]; /* with the end of the line, and one byte more than is allowed */
+    size_t size;
+    struct twi_watch_text answer;
+    size_t sent;
+    int64_t deadline_ms;
+};
+
+struct twi_watch {
+    tw_engine *engine;
+    struct twi_watch_socket socket;
+    pthread_t thread;
+    int stop_fd; /* readable: the thread has to end */
+    int64_t accept_again_ms;
+    struct client clients[CLIENTS_MAX];
+};
+
+/* ---- a client ---- */
+
+static void client_begin(struct client *client, int fd) {
+    *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
+}
+
+/* The place is free before the descriptor is: a child that is forked in between closes nothing of somebody else's. */
+static void client_end(struct client *client) {
+    int fd = client->fd;
+    char *bytes = client->answer.bytes;
+    *client = (struct client){.fd = -1};
+    if (fd >= 0) close(fd);
+    free(bytes);
+}
+
+static void client_send(struct client *client) {
+    while (client->sent < client->answer.size) {
+        ssize_t sent = send(client->fd, client->answer.bytes + client->sent, client->answer.size - client->sent,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (sent <= 0) break; /* the reader has gone */
+        client->sent += (size_t)sent;
+        client->deadline_ms = twi_watch_mono_ms() + READER_MS;
+    }
+    client_end(client);
+}
+
+static void client_answer(struct client *client, tw_engine *engine, size_t size) {
+    client->answers = true;
+    client->deadline_ms = twi_watch_mono_ms() + READER_MS;
+    twi_watch_answer(engine, client->request, size, &client->answer);
+    if (client->answer.failed) /* an answer that is cut short would be taken for a whole one */
+        client_end(client);
+    else
+        client_send(client);
+}
+
+static void client_receive(struct client *client, tw_engine *engine) {
+    ssize_t got = recv(client->fd, client->request + client->size, sizeof client->request - client->size, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got < 0 || (got == 0 && client->size == 0)) {
+        client_end(client);
+        return;
+    }
+    client->size += (size_t)got;
+    const char *end = memchr(client->request, '\n', client->size);
+    if (end != NULL)
+        client_answer(client, engine, (size_t)(end - client->request));
+    else if (got == 0 || client->size == sizeof client->request)
+        client_answer(client, engine, client->size);
+}
+
+/* ---- all of them ---- */
+
+static struct client *free_place(struct twi_watch *watch) {
+    for (size_t i = 0; i < CLIENTS_MAX; i++)
+        if (watch->clients[i].fd < 0) return &watch->clients[i];
+    return NULL;
+}
+
+static void accept_all(struct twi_watch *watch) {
+    for (struct client *client; (client = free_place(watch)) != NULL;) {
+        int fd = accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            bool is_empty = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+            if (!is_empty) watch->accept_again_ms = twi_watch_mono_ms() + RETRY_MS;
+            return;
+        }
+        client_begin(client, fd);
+    }
+}
+
+/* Fills the descriptors: the stop, the listener, the clients. Returns how long poll() may wait; -1: without end. */
+static int plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
+    int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
+    bool accepts = free_place(watch) != NULL && now_ms >= watch->accept_again_ms;
+    if (!accepts && watch->accept_again_ms > now_ms) next_ms = watch->accept_again_ms;
+    fds[0] = (struct pollfd){.fd = watch->stop_fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = accepts ? watch->socket.fd : -1, .events = POLLIN};
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        const struct client *client = &watch->clients[i];
+        fds[i + 2] = (struct pollfd){.fd = client->fd, .events = client->answers ? POLLOUT : POLLIN};
+        if (client->fd >= 0 && client->deadline_ms < next_ms) next_ms = client->deadline_ms;
+    }
+    if (next_ms == INT64_MAX) return -1;
+    return next_ms <= now_ms ? 0 : (int)(next_ms - now_ms);
+}
+
+static void serve_clients(struct twi_watch *watch, const struct pollfd fds[CLIENTS_MAX + 2]) {
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &watch->clients[i];
+        if (client->fd < 0) continue;
+        if (fds[i + 2].revents == 0) {
+            if (twi_watch_mono_ms() >= client->deadline_ms) client_end(client);
+        } else if (client->answers) {
+            client_send(client);
+        } else {
+            client_receive(client, watch->engine);
+        }
+    }
+}
+
+static void *serve(void *arg) {
+    struct twi_watch *watch = arg;
+    struct pollfd fds[CLIENTS_MAX + 2];
+    for (;;) {
+        int timeout_ms = plan(watch, fds);
+        if (poll(fds, CLIENTS_MAX + 2, timeout_ms) < 0 && errno != EINTR) (void)poll(NULL, 0, RETRY_MS);
+        if ((fds[0].revents & POLLIN) != 0) return NULL;
+        serve_clients(watch, fds);
+        if ((fds[1].revents & POLLIN) != 0) accept_all(watch);
+    }
+}
+
+/* ---- its life ---- */
+
+static void give_back(struct twi_watch *watch, bool removes_path) {
+    twi_watch_socket_close(&watch->socket, removes_path);
+    close(watch->stop_fd);
+    free(watch);
+}
+
+static bool start(struct twi_watch *watch) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&watch->thread, NULL, serve, watch) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
+    struct twi_watch *watch = calloc(1, sizeof *watch);
+    int stop_fd = watch != NULL ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    if (stop_fd < 0) {
+        (void)snprintf(why, why_size, "no memory, or no file descriptor");
+        free(watch);
+        return NULL;
+    }
+    watch->engine = engine;
+    watch->stop_fd = stop_fd;
+    for (size_t i = 0; i < CLIENTS_MAX; i++) watch->clients[i].fd = -1;
+    if (!twi_watch_socket_open(path, &watch->socket, why, why_size)) {
+        close(stop_fd);
+        free(watch);
+        return NULL;
+    }
+    if (start(watch)) return watch;
+    (void)snprintf(why, why_size, "no thread could be started");
+    give_back(watch, true);
+    return NULL;
+}
+
+void twi_watch_close(struct twi_watch *watch) {
+    uint64_t one = 1;
+    (void)!write(watch->stop_fd, &one, sizeof one);
+    pthread_join(watch->thread, NULL);
+    for (size_t i = 0; i < CLIENTS_MAX; i++) client_end(&watch->clients[i]);
+    give_back(watch, true);
+}
+
+/* The parent's thread may have been forked in the middle of an answer, so what that is made of is not freed. */
+void twi_watch_abandon(struct twi_watch *watch) {
+    for (size_t i = 0; i < CLIENTS_MAX; i++)
+        if (watch->clients[i].fd >= 0) close(watch->clients[i].fd);
+    give_back(watch, false);
+}

@@ -1,0 +1,136 @@
+/* watch_socket.c -- the watch socket in the file system. See watch.h.
+ * A socket's file outlives a process that was killed. Whether somebody still listens is found out by connecting: a
+ * refusal says that nobody does. Of several processes that find this at once only one may replace the file; they take
+ * turns by flock() on the folder, which leaves no file of its own behind.
+ * Always true: no file but a dead socket is ever removed. The mode is set before the name is there, so that no umask
+ * and no moment opens it to others. */
+#include "layer/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 16
+#define LOCK_TRIES 200 /* a second */
+#define LOCK_NAP_MS 5
+
+static bool say(char *why, size_t size, const char *path, const char *what) {
+    (void)snprintf(why, size, "%s: %s", path, what);
+    return false;
+}
+
+static bool say_errno(char *why, size_t size, const char *path) {
+    return say(why, size, path, strerror(errno));
+}
+
+/* %p becomes the process id, %% a percent sign; options.c has refused all else. False: too long. */
+static bool expand(const char *pattern, char path[TWI_WATCH_PATH_MAX + 1]) {
+    size_t size = 0;
+    for (const char *at = pattern; *at != '\0'; at++) {
+        char number[24] = {*at, '\0'};
+        if (*at == '%' && at[1] == 'p') (void)snprintf(number, sizeof number, "%ld", (long)getpid());
+        if (*at == '%') at++;
+        size_t more = strlen(number);
+        if (size + more > TWI_WATCH_PATH_MAX) return false;
+        memcpy(path + size, number, more);
+        size += more;
+    }
+    path[size] = '\0';
+    return true;
+}
+
+static struct sockaddr_un address_of(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    return address;
+}
+
+/* True: nobody listens. Asked without waiting: a listener whose queue is full is alive (EAGAIN). */
+static bool is_dead(const char *path) {
+    struct sockaddr_un address = address_of(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return false;
+    bool refused = connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    return refused;
+}
+
+/* The folder, locked; -1: errno says why not. Others hold it for as long as this file does, a few system calls;
+ * somebody else may hold it for long, which is not waited for. */
+static int lock_folder(const char *path) {
+    char folder[TWI_WATCH_PATH_MAX + 1];
+    size_t size = (size_t)(strrchr(path, '/') - path);
+    memcpy(folder, path, size);
+    folder[size] = '\0';
+    int fd = open(size > 0 ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+            int error = errno;
+            close(fd);
+            errno = error;
+            return -1;
+        }
+        (void)poll(NULL, 0, LOCK_NAP_MS);
+    }
+    return fd;
+}
+
+static bool bind_name(int fd, const char *path) {
+    struct sockaddr_un address = address_of(path);
+    return bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+}
+
+/* Something stands under the name. Under the lock of the folder. */
+static bool replace(int fd, const char *path, char *why, size_t why_size) {
+    struct stat stat;
+    if (lstat(path, &stat) == 0 && !S_ISSOCK(stat.st_mode))
+        return say(why, why_size, path, "there is a file of that name, which is no socket");
+    if (!is_dead(path)) return say(why, why_size, path, "another engine listens there; %p makes the names differ");
+    return (unlink(path) == 0 && bind_name(fd, path)) || say_errno(why, why_size, path);
+}
+
+/* It also listens before the lock is let go: a name without a listener is taken for a dead one. */
+static bool take_name(int fd, const char *path, char *why, size_t why_size) {
+    int folder = lock_folder(path);
+    if (folder < 0) return say_errno(why, why_size, path);
+    bool taken = bind_name(fd, path);
+    if (!taken) taken = errno == EADDRINUSE ? replace(fd, path, why, why_size) : say_errno(why, why_size, path);
+    if (taken && listen(fd, BACKLOG) != 0) taken = say_errno(why, why_size, path);
+    close(folder);
+    return taken;
+}
+
+bool twi_watch_socket_open(const char *pattern, struct twi_watch_socket *out, char *why, size_t why_size) {
+    struct stat stat;
+    if (!expand(pattern, out->path)) {
+        (void)snprintf(why, why_size, "a path of a socket has at most %u bytes", TWI_WATCH_PATH_MAX);
+        return false;
+    }
+    out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (out->fd < 0) return say_errno(why, why_size, out->path);
+    bool taken = fchmod(out->fd, S_IRUSR | S_IWUSR) == 0 ? take_name(out->fd, out->path, why, why_size)
+                                                         : say_errno(why, why_size, out->path);
+    if (!taken) {
+        close(out->fd);
+        return false;
+    }
+    bool known = lstat(out->path, &stat) == 0;
+    out->device = known ? (uint64_t)stat.st_dev : 0;
+    out->inode = known ? (uint64_t)stat.st_ino : 0;
+    return true;
+}
+
+void twi_watch_socket_close(struct twi_watch_socket *listener, bool removes_path) {
+    struct stat stat;
+    bool is_ours = removes_path && lstat(listener->path, &stat) == 0 && S_ISSOCK(stat.st_mode) &&
+                   (uint64_t)stat.st_dev == listener->device && (uint64_t)stat.st_ino == listener->inode;
+    if (is_ours) (void)unlink(listener->path); /* first: who finds the name finds a listener */
+    close(listener->fd);
+}

@@ -1,0 +1,78 @@
+/* watch.c -- any bytes as a request on the watch socket, and any bytes as a key: an answer is whole lines of known
+ * kinds, without control characters, and asking changes nothing. The first line of the input is the request, the rest
+ * is a key. */
+#include <stdlib.h>
+
+#include "layer/watch.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static tw_engine *engine;
+static tw_family *views, *rates;
+
+static void open_once(void) {
+    tw_options options;
+    tw_family_options family;
+    if (engine != NULL) return;
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = UINT64_C(4) << 20;
+    tw_family_options_init(&family);
+    family.name = "views";
+    family.window = TW_WINDOW_FOREVER;
+    if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family, &views) != TW_OK) abort();
+    family.name = "rates"; /* tw_top() refuses this one */
+    family.window = TW_WINDOW_ALIGNED;
+    family.limit_shape = TW_SHAPE_GCRA;
+    if (tw_family_open(engine, &family, &rates) != TW_OK) abort();
+}
+
+static int64_t increments(void) {
+    tw_stats stats;
+    (void)tw_stats_read(engine, &stats);
+    return stats.increments;
+}
+
+static bool begins(const char *line, size_t size, const char *word) {
+    return size >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
+}
+
+static void check_line(const char *line, size_t size) {
+    static const char *const kinds[] = {
+        "tallywheel\t", "now_ms\t", "process\t",   "stat\t",  "last_error\t", "family\t", "top\t", "key\t", "error\t",
+        "end",          "#",        "tallywheel_", "status ", "top ",         "metrics ", "openm", "help"};
+    for (size_t i = 0; i < size; i++)
+        if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 127) abort();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (begins(line, size, kinds[i])) return;
+    abort();
+}
+
+static void check(const struct twi_watch_text *text) {
+    if (text->failed || text->size == 0 || text->bytes[text->size - 1] != '\n') abort();
+    for (size_t at = 0, next; at < text->size; at = next + 1) {
+        next = (size_t)((const char *)memchr(text->bytes + at, '\n', text->size - at) - text->bytes);
+        check_line(text->bytes + at, next - at);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct twi_watch_text text = {.bytes = NULL};
+    const uint8_t *end = size > 0 ? memchr(data, '\n', size) : NULL;
+    size_t asked = end != NULL ? (size_t)(end - data) : size, key = end != NULL ? size - asked - 1 : 0;
+    open_once();
+    if (key > 0 && key <= TW_KEY_SIZE_MAX)
+        (void)tw_add(views, tw_bytes(end + 1, key), 1, NULL); /* full one day: refused */
+    int64_t before = increments();
+    char *request = malloc(asked + 1); /* as long as it is, so that AddressSanitizer sees its end */
+    if (request == NULL) return 0;
+    memcpy(request, data, asked);
+    char *fitting = realloc(request, asked > 0 ? asked : 1);
+    if (fitting != NULL) request = fitting;
+    twi_watch_answer(engine, request, asked, &text);
+    check(&text);
+    if (increments() != before) abort();
+    free(text.bytes);
+    free(request);
+    return 0;
+}
