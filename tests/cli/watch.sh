@@ -1,0 +1,128 @@
+#!/bin/sh
+# shellcheck disable=SC1003,SC2181  # a backslash before a quote; a status is looked at where it is compared
+# watch.sh TOOL FOLDER PROGRAM -- `tallywheel top` and `show` look at a program that runs: watch_engine.c, whose counts are
+# known. The screen is asked for by a terminal of the test's own (python's pty), and resized.
+tool=$1
+engine=$3
+# shellcheck source=tests/cli/cli.sh disable=SC2154
+. "$2/cli.sh"
+plan 13
+socket=$work/engine.sock
+
+# The engine reads commands from a pipe, and says "done" to each.
+mkfifo "$work/in"
+"$engine" "$socket" <"$work/in" >"$work/said" 2>"$work/engine.err" &
+background="$background $!"
+exec 7>"$work/in"
+commands=0
+tell() { # COMMAND
+    commands=$((commands + 1))
+    echo "$1" >&7
+    for _ in $(seq 1 200); do
+        [ "$(grep -c 'done' "$work/said")" -ge "$commands" ] && return
+        sleep 0.05
+    done
+    echo "# the engine does not answer to $1"
+}
+member() { # EXPRESSION: of the object in $work/out, by python
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$work/out" "$1"
+}
+wait_for ready "$work/said"
+
+run 0 top --once "$socket" && grep -q '^No family is open' "$work/out" && err_is_empty
+ok $? 'an engine without a family is shown'
+tell open
+weird='\xFF\t"\\'
+run 0 top --once "$socket" && grep -q '^> views  *counter  forever  *31  *1$' "$work/out" &&
+    grep -q '^  logins  *counter  *day  *1  *1  *10  *2$' "$work/out" && grep -q '^  *30  */page/30$' "$work/out" && err_is_empty
+ok $? '--once: families, what limits admitted and denied, the heaviest keys of the largest family'
+run 0 show --keys 2 views "$socket" && sed 's/^ *//' "$work/out" | tail -n 2 >"$work/got" &&
+    printf '31                %s\n30                %s\n' "$weird" /page/30 >"$work/want" && same "$work/got" "$work/want"
+ok $? 'show: the heaviest keys first, each on one line, whatever its bytes are'
+TALLYWHEEL_SOCKET=$socket
+export TALLYWHEEL_SOCKET
+run 0 top --once --json --family visitors --keys 5 && [ "$(member 'd["top"]["family"], d["top"]["keys"][0]["view"]')" = "('visitors', 50)" ] &&
+    [ "$(member 'd["stats"]["increments"], d["stats"]["limit_denied"], len(d["families"])')" = '(91, 2, 3)' ]
+ok $? '--json: statistics, families, distinct counts; the socket may come from the environment'
+run 0 show --json views && [ "$(member 'd["top"]["keys"][0]["key_hex"], len(d["top"]["keys"]), len(d["families"])')" = "('ff09225c', 20, 1)" ]
+ok $? 'show --json: the exact bytes of a key that is no text'
+"$tool" top --json --interval 1s --keys 1 >"$work/looks" 2>"$work/err" &
+looks=$!
+background="$background $looks"
+wait_for '"increments":91,' "$work/looks"
+tell add
+wait_for '"increments":172,' "$work/looks"
+kill -TERM "$looks"
+wait "$looks"
+[ $? -eq 143 ] && err_is_empty && python3 - "$work/looks" <<'END'
+import json, sys
+looks = [json.loads(line) for line in open(sys.argv[1]) if line.endswith("}\n")]
+before = [look for look in looks if look["stats"]["increments"] == 91]
+after = next(look for look in looks if look["stats"]["increments"] == 172)
+assert "increments_per_s" not in before[0] and "per_s" not in before[0]["top"]["keys"][0]
+assert after["increments_per_s"] > 0 and after["top"]["keys"][0]["per_s"] > 0
+END
+ok $? '--json without --once: one object at each interval, with the rates since the last; SIGTERM ends it'
+run 0 top --once --interval 1s "$socket" && grep -q 'rates over [0-9.]* s$' "$work/out"
+ok $? '--once with --interval: rates over two looks'
+run 1 show nothing && err_has 'nothing: no family of that name is open' && run 1 show --at 86400000 logins && err_has 'logins: '
+ok $? 'what the engine refuses is said'
+run 1 top --once "$work/none" && err_has 'No such file or directory' && run 2 top --keys 0 --once && err_has "--keys is 1..1000, not '0'" &&
+    run 2 top --once a b && run 2 top </dev/null && grep -qE 'this is no terminal|built without ncurses' "$work/err"
+ok $? 'no engine, wrong usage, no terminal: each is named'
+(unset TALLYWHEEL_SOCKET && run 2 show views && err_has 'TALLYWHEEL_SOCKET')
+ok $? 'without a socket the option to name it is named'
+
+cat >"$work/screen.py" <<'END'
+import fcntl, os, pty, select, signal, struct, sys, termios, time
+
+def size(fd, rows, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "xterm"
+    os.execv(sys.argv[1], [sys.argv[1], "top", "--interval", "1s", sys.argv[2]])
+size(fd, 24, 80)
+seen = b""
+
+def wait_for(text):
+    global seen
+    until = time.monotonic() + 30
+    while text not in seen:
+        if not select.select([fd], [], [], until - time.monotonic() if until > time.monotonic() else 0)[0]:
+            sys.exit(f"no {text!r} in {seen[-600:]!r}")
+        seen += os.read(fd, 65536)
+
+wait_for(b"Heaviest keys of views")
+seen = b""
+size(fd, 50, 200)
+wait_for(b"/page/")  # drawn anew
+seen = b""
+os.write(fd, b"j")
+wait_for(b"visitors")
+os.write(fd, b"q")
+while True:  # what it still says, until it is gone
+    try:
+        if not os.read(fd, 65536):
+            break
+    except OSError:
+        break
+_, status = os.waitpid(pid, 0)
+sys.exit(f"ended with {status}" if status else 0)
+END
+if "$tool" top "$socket" </dev/null 2>&1 | grep -q 'built without ncurses'; then
+    echo "ok $((number += 1)) - the screen # SKIP built without ncurses"
+else
+    python3 "$work/screen.py" "$tool" "$socket" >"$work/err" 2>&1
+    ok $? 'the screen: drawn, drawn anew in another size, another family by a key, ended by q'
+fi
+run 0 top --help && grep -q '^Usage: tallywheel top' "$work/out" && run 0 show --help && grep -q '^Usage: tallywheel show' "$work/out"
+ok $? '--help'
+exec 7>&-
+for _ in $(seq 1 200); do
+    [ -e "$socket" ] || break
+    sleep 0.05
+done
+run 1 top --once && [ ! -e "$socket" ] && [ ! -s "$work/engine.err" ]
+ok $? 'the socket goes with its engine'

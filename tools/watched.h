@@ -1,0 +1,63 @@
+/* watched.h -- one look at an engine, through its watch socket (tw_options.watch_path; docs/WATCH.md has the protocol).
+ * Always true: an answer that is not whole is refused, whatever its bytes are. A look has what the engine said, nothing
+ * that was reckoned here. */
+#ifndef TOOL_WATCHED_H
+#define TOOL_WATCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct watched_stat {
+    const char *name;
+    int64_t value;
+};
+
+struct watched_family {
+    const char *name, *kind, *window, *limit_mode, *redis_shape;
+    int64_t window_ms, start_ms, end_ms, windows, keys;
+    int64_t admitted, denied, near, shadow_denied;
+};
+
+struct watched_key {
+    int64_t view, local, error, start_ms, end_ms;
+    const unsigned char *key; /* as it is: the escapes are undone */
+    size_t size;
+};
+
+/* What points to text points into `status` and `top`, the answers. */
+struct watched {
+    char *status, *top;
+    const char *version, *last_error;
+    int64_t now_ms, process;
+    struct watched_stat *stats;
+    size_t stat_count;
+    struct watched_family *families;
+    size_t family_count;
+
+    /* watched_look_top(): of one family */
+    const char *top_error; /* the engine's refusal; NULL: none */
+    struct watched_key *keys;
+    size_t key_count;
+};
+
+/* Sends one line and reads to the end, within `patience_ms`. The caller frees the answer, which ends with a NUL. NULL:
+ * `why` says why. */
+char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why, size_t why_size);
+
+/* Asks for the status. False: `why` says why, and *look is empty. */
+bool watched_look(const char *path, struct watched *look, char *why, size_t why_size);
+/* Asks for the `n` heaviest keys of a family, in the window of a moment (INT64_MIN: of now). False as above; what the
+ * engine itself refuses is look->top_error. */
+bool watched_look_top(const char *path, const char *family, size_t n, int64_t unix_ms, struct watched *look, char *why,
+                      size_t why_size);
+void watched_free(struct watched *look);
+
+/* The same from answers that are there: they are taken apart in place. */
+bool watched_read_status(struct watched *look, char *answer);
+bool watched_read_top(struct watched *look, char *answer);
+
+int64_t watched_stat(const struct watched *look, const char *name); /* 0: an older engine does not have it */
+const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL: none */
+
+#endif
