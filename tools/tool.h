@@ -15,6 +15,7 @@ int audit_main(int argc, char **argv);
 int reclaim_main(int argc, char **argv);
 int count_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
+int exporter_main(int argc, char **argv);
 int show_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int demo_worker_main(int argc, char **argv); /* hidden: one engine of the demo */

@@ -1,0 +1,88 @@
+#!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
+# exporter.sh TOOL FOLDER PROGRAM -- `tallywheel exporter` joins the pages of two programs that run (watch_engine.c), serves them
+# by HTTP, and writes them as a file; one that dies is left out and named.
+tool=$1
+engine=$3
+# shellcheck source=tests/cli/cli.sh disable=SC2154
+. "$2/cli.sh"
+plan 10
+
+begin() { # NAME: an engine on $work/NAME.sock; $began is its process id
+    mkfifo "$work/$1.in"
+    "$engine" "$work/$1.sock" <"$work/$1.in" >"$work/$1.said" 2>&1 &
+    began=$!
+    background="$background $began"
+}
+get() { # PATH: by HTTP, from the exporter at $port; the answer's head is in $work/head, its body in $work/body
+    python3 -c '
+import sys, urllib.error, urllib.request
+try:
+    answer = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}{sys.argv[2]}", timeout=60)
+except urllib.error.HTTPError as error:
+    answer = error
+open(sys.argv[3], "w").write(f"{answer.status} {answer.headers[sys.argv[5]]}\n")
+open(sys.argv[4], "wb").write(answer.read())' "$port" "$1" "$work/head" "$work/body" Content-Type
+}
+value() { # SAMPLE FILE
+    grep -F -- "$1 " "$2" | sed 's/.* //'
+}
+
+begin a
+exec 7>"$work/a.in"
+first=$began
+begin b
+exec 8>"$work/b.in"
+wait_for ready "$work/a.said"
+wait_for ready "$work/b.said"
+echo open >&7
+wait_for 'done' "$work/a.said"
+
+run 0 exporter --once "$work/*.sock" && [ "$(value 'tallywheel_increments_total{socket="a.sock"}' "$work/out")" = 91 ] &&
+    [ "$(value 'tallywheel_increments_total{socket="b.sock"}' "$work/out")" = 0 ] && err_is_empty
+ok $? 'the pages of two engines are one, each sample under its socket'
+[ "$(value 'tallywheel_family_limit_denied_total{socket="a.sock",family="logins"}' "$work/out")" = 2 ] &&
+    grep -q '^tallywheel_build_info{socket="b.sock",version=' "$work/out"
+ok $? 'labels of the library stand behind it'
+[ "$(grep -c '^# TYPE tallywheel_increments_total ' "$work/out")" -eq 1 ] &&
+    [ -z "$(grep '^# TYPE' "$work/out" | sort | uniq -d)" ] && sed -n '/^# TYPE tallywheel_entries /,/^# TYPE tallywheel_memory/p' "$work/out" |
+    grep -c '^tallywheel_entries{' | grep -qx 2
+ok $? 'each metric is described once, and its samples stand together'
+if command -v promtool >/dev/null; then
+    promtool check metrics <"$work/out" >"$work/err" 2>&1 && err_is_empty
+    ok $? 'promtool takes the page'
+else
+    number=$((number + 1))
+    echo "ok $number - promtool takes the page # SKIP promtool is not installed (Debian's package prometheus has it)"
+fi
+
+"$tool" exporter --listen 127.0.0.1:0 "$work/*.sock" 2>"$work/where" &
+exporter=$!
+background="$background $exporter"
+wait_for '/metrics' "$work/where"
+port=$(sed 's/.*:\([0-9]*\)\/metrics/\1/' "$work/where")
+get /metrics && grep -q '^200 text/plain; version=0.0.4' "$work/head" && grep -q '^tallywheel_exporter_up{socket="b.sock"} 1$' "$work/body"
+ok $? 'the page by HTTP, under the type that Prometheus knows'
+get /other && grep -q '^404 ' "$work/head" && get / && grep -q '^200 ' "$work/head"
+ok $? 'other paths'
+kill -STOP "$first"
+asked=$(date +%s)
+get /metrics && [ $(($(date +%s) - asked)) -le 7 ] && grep -q '^tallywheel_exporter_up{socket="a.sock"} 0$' "$work/body" &&
+    [ "$(value 'tallywheel_increments_total{socket="b.sock"}' "$work/body")" = 0 ]
+ok $? 'an engine that stands still holds up the others for less than a scrape lasts'
+kill -CONT "$first"
+kill -9 "$first"
+wait "$first" 2>/dev/null
+get /metrics && grep -q '^tallywheel_exporter_up{socket="a.sock"} 0$' "$work/body" && ! grep -q '{socket="a.sock",family' "$work/body" &&
+    [ "$(value 'tallywheel_increments_total{socket="b.sock"}' "$work/body")" = 0 ]
+ok $? 'an engine that died is named; the others are served'
+kill -TERM "$exporter"
+wait "$exporter"
+[ $? -eq 143 ] && run 0 exporter --once --textfile "$work/page.prom" "$work/b.sock" && grep -q '^tallywheel_increments_total{socket="b.sock"} 0$' "$work/page.prom" &&
+    [ ! -e "$work/page.prom.new" ]
+ok $? 'a file for node_exporter, written as a whole; SIGTERM ends the server'
+run 1 exporter --once "$work/a.sock" && grep -qx 'tallywheel_exporter_up{socket="a.sock"} 0' "$work/out" && run 2 exporter && err_has 'name the engines' &&
+    run 1 exporter --listen nowhere "$work/b.sock" && err_has 'HOST:PORT' && run 2 exporter --interval x "$work/b.sock" && err_has "not 'x'" &&
+    run 1 exporter --textfile "$work/none/page.prom" --once "$work/b.sock" && err_has 'No such file' && run 0 exporter --help
+ok $? 'nobody answers, wrong usage, a folder that is not there: each is named'
+exec 7>&- 8>&-
