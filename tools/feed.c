@@ -12,14 +12,16 @@
 #include "say.h"
 #include "stop.h"
 #include "tool.h"
+#include "unpack.h"
 
 #define PIECE_BYTES (256 * 1024)
 #define PIECES_PER_THREAD 3
-#define PIECES_MIN 3 /* the reader holds at most two while it waits: one is always on its way back */
-#define RING 1024    /* how many pieces a slow worker may lag behind; more than there are pieces would be useless */
+#define PIECES_PER_READER 2 /* a reader holds at most two while it waits; one more is always on its way back */
+#define RING 1024 /* how many pieces a slow worker may lag behind; more than there are pieces would be useless */
 
 struct piece {
     struct piece *next;
+    struct lane *lane;
     char *text;
     size_t size, capacity;
     uint64_t number;
@@ -33,6 +35,15 @@ struct done {
     bool is_done;
 };
 
+/* The pieces of one reader: their outcomes, by number, are added up in order. */
+struct lane {
+    struct done ring[RING];
+    uint64_t folded;       /* pieces added up so far: all before this number */
+    uint64_t sent;         /* pieces numbered so far */
+    size_t folded_file;    /* the file of the last one */
+    uint64_t folded_lines; /* of that file */
+};
+
 struct crew {
     struct feed *feed;
     pthread_mutex_t lock;
@@ -41,27 +52,33 @@ struct crew {
     struct piece *free_pieces;
     size_t pieces, pieces_max;
     bool ended;
-    /* outcomes, by piece number */
-    struct done ring[RING];
-    uint64_t folded;       /* pieces added up so far: all before this number */
-    uint64_t sent;         /* pieces numbered so far */
-    size_t folded_file;    /* the file of the last one */
-    uint64_t folded_lines; /* of that file */
+    struct outcome *outcomes; /* of each file */
+    struct claim *claims;     /* of each file */
+    uint64_t bytes_done;
+};
+
+/* A helper reads only compressed files: these cannot block, and take long. */
+struct claim {
+    bool is_taken, is_packed;
 };
 
 /* ---- workers ---- */
 
-static void fold_in_order(struct crew *crew) {
-    for (; crew->ring[crew->folded % RING].is_done; crew->folded++) {
-        struct done *done = &crew->ring[crew->folded % RING];
-        if (done->file != crew->folded_file) crew->folded_lines = 0;
-        crew->folded_file = done->file;
-        if (outcome_fold(&crew->feed->total, &done->outcome, crew->folded_lines)) {
-            crew->feed->skipped_file = crew->feed->files[done->file];
-        }
-        crew->folded_lines += done->outcome.lines;
+static void fold_in_order(struct crew *crew, struct lane *lane) {
+    for (; lane->ring[lane->folded % RING].is_done; lane->folded++) {
+        struct done *done = &lane->ring[lane->folded % RING];
+        if (done->file != lane->folded_file) lane->folded_lines = 0;
+        lane->folded_file = done->file;
+        (void)outcome_fold(&crew->outcomes[done->file], &done->outcome, lane->folded_lines);
+        lane->folded_lines += done->outcome.lines;
         done->is_done = false;
     }
+}
+
+static void fold_files(struct crew *crew) {
+    struct feed *feed = crew->feed;
+    for (size_t i = 0; i < feed->file_count; i++)
+        if (outcome_fold(&feed->total, &crew->outcomes[i], 0)) feed->skipped_file = feed->files[i];
 }
 
 /* The next piece to count; NULL: no more will come. */
@@ -79,11 +96,11 @@ static struct piece *work_take(struct crew *crew) {
 
 static void work_done(struct crew *crew, struct piece *piece, const struct outcome *outcome) {
     pthread_mutex_lock(&crew->lock);
-    crew->ring[piece->number % RING] = (struct done){*outcome, piece->file, true};
-    fold_in_order(crew);
+    piece->lane->ring[piece->number % RING] = (struct done){*outcome, piece->file, true};
+    fold_in_order(crew, piece->lane);
     piece->next = crew->free_pieces;
     crew->free_pieces = piece;
-    pthread_cond_signal(&crew->room_came);
+    pthread_cond_broadcast(&crew->room_came);
     pthread_mutex_unlock(&crew->lock);
 }
 
@@ -158,9 +175,10 @@ static struct piece *piece_get(struct crew *crew) {
 }
 
 /* Makes the first pieces. Returns false if there is no memory. */
-static bool pieces_prepare(struct crew *crew, unsigned workers) {
-    crew->pieces_max = (size_t)PIECES_PER_THREAD * workers + PIECES_MIN;
-    for (; crew->pieces < PIECES_MIN; crew->pieces++) {
+static bool pieces_prepare(struct crew *crew, unsigned workers, unsigned readers) {
+    size_t least = (size_t)PIECES_PER_READER * readers + 1;
+    crew->pieces_max = (size_t)PIECES_PER_THREAD * workers + least;
+    for (; crew->pieces < least; crew->pieces++) {
         struct piece *piece = piece_new();
         if (piece == NULL) return false;
         piece->next = crew->free_pieces;
@@ -174,10 +192,11 @@ static void piece_free(struct piece *piece) {
     free(piece);
 }
 
-static void piece_send(struct crew *crew, struct piece *piece, size_t file) {
+static void piece_send(struct crew *crew, struct lane *lane, struct piece *piece, size_t file) {
     pthread_mutex_lock(&crew->lock);
-    while (crew->sent - crew->folded >= RING) pthread_cond_wait(&crew->room_came, &crew->lock);
-    piece->number = crew->sent++;
+    while (lane->sent - lane->folded >= RING) pthread_cond_wait(&crew->room_came, &crew->lock);
+    piece->lane = lane;
+    piece->number = lane->sent++;
     piece->file = file;
     piece->next = NULL;
     *crew->queue_tail = piece;
@@ -190,38 +209,104 @@ static void piece_put_back(struct crew *crew, struct piece *piece) {
     pthread_mutex_lock(&crew->lock);
     piece->next = crew->free_pieces;
     crew->free_pieces = piece;
+    pthread_cond_broadcast(&crew->room_came);
     pthread_mutex_unlock(&crew->lock);
 }
 
 /* One file being read. `piece` holds what was read and not sent yet: usually the beginning of a line. */
 struct source {
     struct crew *crew;
+    struct lane *lane;
+    bool is_helper; /* not the main thread, which alone sees signals and draws */
     size_t file;
     int fd;
     bool may_block; /* a pipe or a terminal: wait where a signal can interrupt */
     bool skipping;  /* inside a line that is too long */
     bool looked;    /* the first bytes were checked */
     struct piece *piece;
-    uint64_t *bytes_done;
+    struct unpack *unpack; /* NULL: the file is what it looks like */
+    const char *wrong;     /* with the compressed data; NULL: nothing */
 };
 
-/* Reads once into the piece. Returns 1 if something came, 0 at the end or after a signal, -1 after an error. */
+static const char *source_name(const struct source *source) {
+    return feed_name(source->crew->feed->files[source->file]);
+}
+
+static bool is_stopped(const struct source *source) {
+    return source->is_helper ? stop_came() : stop_signal() != 0;
+}
+
+static void bytes_note(const struct source *source, size_t size) {
+    struct crew *crew = source->crew;
+    pthread_mutex_lock(&crew->lock);
+    uint64_t done = crew->bytes_done += size;
+    pthread_mutex_unlock(&crew->lock);
+    if (!source->is_helper) progress_step(done);
+}
+
+/* Decompresses into the piece. Returns 1 if something came, 0 if more of the file is needed, -1 after an error. */
+static int source_unpack(struct source *source) {
+    struct piece *piece = source->piece;
+    ssize_t made = unpack_take(source->unpack, piece->text + piece->size, piece->capacity - piece->size);
+    if (made < 0) source->wrong = unpack_wrong(source->unpack, false);
+    if (made > 0) piece->size += (size_t)made;
+    return made > 0 ? 1 : (int)made;
+}
+
+/* What was read goes into the piece, or is first to be decompressed. Returns 1 if something is in the piece. */
+static int source_got(struct source *source, size_t size) {
+    bytes_note(source, size);
+    if (source->unpack != NULL) {
+        unpack_fed(source->unpack, size);
+        return 0;
+    }
+    source->piece->size += size;
+    return 1;
+}
+
+/* The end of the file. Returns 0, or -1 if its compressed data lack their end. */
+static int source_ended(struct source *source) {
+    if (source->unpack != NULL) source->wrong = unpack_wrong(source->unpack, true);
+    return source->wrong == NULL ? 0 : -1;
+}
+
+/* Reads until something is in the piece. Returns 1 then, 0 at the end or after a signal, -1 after an error. */
 static int source_read(struct source *source) {
     struct piece *piece = source->piece;
     for (;;) {
-        if (stop_signal() != 0) return 0;
+        int come;
+        if (is_stopped(source)) return 0;
+        if (source->unpack != NULL && (come = source_unpack(source)) != 0) return come;
         if (source->may_block && !stop_wait(source->fd, -1)) continue;
-        ssize_t got = read(source->fd, piece->text + piece->size, piece->capacity - piece->size);
-        if (got > 0) {
-            piece->size += (size_t)got;
-            *source->bytes_done += (uint64_t)got;
-            progress_step(*source->bytes_done);
-            return 1;
-        }
-        if (got == 0) return 0;
+        char *room = source->unpack != NULL ? unpack_room(source->unpack) : piece->text + piece->size;
+        ssize_t got =
+            read(source->fd, room, source->unpack != NULL ? UNPACK_BUFFER_BYTES : piece->capacity - piece->size);
+        if (got > 0 && source_got(source, (size_t)got) != 0) return 1;
+        if (got > 0) continue;
+        if (got == 0) return source_ended(source);
         if (errno != EINTR && errno != EAGAIN) return -1;
         if (errno == EAGAIN) source->may_block = true;
     }
+}
+
+/* Looks at the first bytes of a file, once they are there or will not come. If they are compressed, they are taken out
+ * of the piece. Returns false after a message on standard error. */
+static bool source_look(struct source *source, bool at_end) {
+    struct piece *piece = source->piece;
+    if (source->looked || (piece->size < UNPACK_MAGIC_BYTES && !at_end)) return true;
+    source->looked = true;
+    enum unpack_kind kind = unpack_kind_of(piece->text, piece->size);
+    if (kind == UNPACK_PLAIN) return true;
+    if (!unpack_can(kind)) {
+        tool_complain("%s: is compressed (%s), which this command does not read; decompress it first: %s FILE |"
+                      " tallywheel count ... -",
+                      source_name(source), unpack_name(kind), unpack_program(kind));
+        return false;
+    }
+    source->unpack = unpack_new(kind, piece->text, piece->size);
+    if (source->unpack == NULL) tool_complain("%s: no memory to decompress it", source_name(source));
+    piece->size = 0;
+    return source->unpack != NULL;
 }
 
 /* Drops the rest of a line that is too long, with its newline. */
@@ -246,7 +331,7 @@ static bool grow_or_skip(struct source *source) {
     }
     source->piece = piece_get(source->crew);
     piece->too_long = true;
-    piece_send(source->crew, piece, source->file);
+    piece_send(source->crew, source->lane, piece, source->file);
     source->skipping = true;
     return true;
 }
@@ -273,7 +358,7 @@ static bool send_lines(struct source *source) {
     next->size = rest;
     piece->size = whole;
     source->piece = next;
-    piece_send(source->crew, piece, source->file);
+    piece_send(source->crew, source->lane, piece, source->file);
     return true;
 }
 
@@ -286,7 +371,7 @@ static void source_finish(struct source *source, bool at_end) {
         piece->size = newline == NULL ? 0 : (size_t)(newline + 1 - piece->text);
     }
     if (piece->size > 0) {
-        piece_send(source->crew, piece, source->file);
+        piece_send(source->crew, source->lane, piece, source->file);
     } else {
         piece_put_back(source->crew, piece);
     }
@@ -298,12 +383,13 @@ static bool source_run(struct source *source) {
     for (;;) {
         int got = source_read(source);
         int error = errno;
-        if (got > 0 && !source->looked && source->piece->size >= FEED_MAGIC_BYTES) {
-            source->looked = true;
-            if (feed_is_compressed(source->crew->feed->files[source->file], source->piece->text)) {
+        if (got > 0 || (got == 0 && !is_stopped(source))) {
+            bool was_plain = source->unpack == NULL;
+            if (!source_look(source, got == 0)) {
                 piece_put_back(source->crew, source->piece);
                 return false;
             }
+            if (was_plain && source->unpack != NULL) continue; /* even at the end: what was read is in there */
         }
         if (got > 0 && source->skipping) skip_long_line(source);
         if (got > 0 && source->piece->size == source->piece->capacity && !send_lines(source)) {
@@ -311,9 +397,9 @@ static bool source_run(struct source *source) {
             error = ENOMEM;
         }
         if (got > 0) continue;
-        source_finish(source, got == 0 && stop_signal() == 0);
+        source_finish(source, got == 0 && !is_stopped(source));
         if (got == 0) return true;
-        tool_complain("%s: %s", feed_name(source->crew->feed->files[source->file]), strerror(error));
+        tool_complain("%s: %s", source_name(source), source->wrong != NULL ? source->wrong : strerror(error));
         return false;
     }
 }
@@ -342,24 +428,6 @@ int feed_open(const char *file) {
     return fd;
 }
 
-bool feed_is_compressed(const char *file, const char *text) {
-    static const struct {
-        const char *magic, *name, *tool;
-    } kinds[] = {{"\x1f\x8b", "gzip", "zcat"},
-                 {"BZh", "bzip2", "bzcat"},
-                 {"\xfd"
-                  "7zXZ",
-                  "xz", "xzcat"},
-                 {"\x28\xb5\x2f\xfd", "zstd", "zstdcat"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (memcmp(text, kinds[i].magic, strlen(kinds[i].magic)) != 0) continue;
-        tool_complain("%s: is compressed (%s); decompress it first: %s FILE | tallywheel count ... -", feed_name(file),
-                      kinds[i].name, kinds[i].tool);
-        return true;
-    }
-    return false;
-}
-
 bool feed_may_block(int fd) {
     struct stat status;
     return fstat(fd, &status) != 0 || !S_ISREG(status.st_mode);
@@ -378,21 +446,100 @@ static uint64_t bytes_expected(const struct feed *feed) {
     return bytes;
 }
 
-static void read_all(struct crew *crew) {
-    struct feed *feed = crew->feed;
-    uint64_t bytes_done = 0;
-    progress_begin(bytes_expected(feed));
-    for (size_t i = 0; i < feed->file_count && stop_signal() == 0; i++) {
-        int fd = feed_open(feed->files[i]);
-        struct source source = {.crew = crew, .file = i, .fd = fd, .bytes_done = &bytes_done};
-        source.may_block = fd >= 0 && feed_may_block(fd);
-        if (fd < 0 || !source_run(&source)) {
+/* ---- readers ---- */
+
+/* A regular file that this command decompresses. */
+static bool is_packed(const char *file) {
+    char first[UNPACK_MAGIC_BYTES];
+    struct stat status;
+    if (strcmp(file, "-") == 0 || stat(file, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    ssize_t got = fd < 0 ? 0 : read(fd, first, sizeof first);
+    if (fd >= 0) close(fd);
+    enum unpack_kind kind = got > 0 ? unpack_kind_of(first, (size_t)got) : UNPACK_PLAIN;
+    return kind != UNPACK_PLAIN && unpack_can(kind);
+}
+
+/* The files that helpers may take. Returns how many helpers are worth their while. */
+static unsigned claims_make(struct crew *crew) {
+    const struct feed *feed = crew->feed;
+    unsigned packed = 0;
+    if (feed->file_count < 2) return 0;
+    for (size_t i = 0; i < feed->file_count; i++) {
+        crew->claims[i].is_packed = is_packed(feed->files[i]);
+        if (crew->claims[i].is_packed && packed < feed->threads) packed++;
+    }
+    return packed > 0 ? packed - 1 : 0; /* the main thread reads, too */
+}
+
+/* The next file for this reader; false: there is none. */
+static bool file_claim(struct crew *crew, bool is_helper, size_t *file) {
+    bool found = false;
+    pthread_mutex_lock(&crew->lock);
+    for (*file = 0; *file < crew->feed->file_count; (*file)++) {
+        found = !crew->claims[*file].is_taken && (!is_helper || crew->claims[*file].is_packed);
+        if (found) break;
+    }
+    if (found) crew->claims[*file].is_taken = true;
+    pthread_mutex_unlock(&crew->lock);
+    return found;
+}
+
+static void files_read(struct crew *crew, struct lane *lane, bool is_helper) {
+    struct source source = {.crew = crew, .lane = lane, .is_helper = is_helper};
+    while (!is_stopped(&source) && file_claim(crew, is_helper, &source.file)) {
+        const char *file = crew->feed->files[source.file];
+        source = (struct source){.crew = crew, .lane = lane, .is_helper = is_helper, .file = source.file};
+        source.fd = feed_open(file);
+        source.may_block = source.fd >= 0 && feed_may_block(source.fd);
+        if (source.fd < 0 || !source_run(&source)) {
             pthread_mutex_lock(&crew->lock);
-            feed->trouble = true;
+            crew->feed->trouble = true;
             pthread_mutex_unlock(&crew->lock);
         }
-        if (fd >= 0) close(fd);
+        unpack_free(source.unpack);
+        if (source.fd >= 0) close(source.fd);
     }
+}
+
+/* A thread that reads beside the main one. Its end is a byte in a pipe: there the main thread can also see signals. */
+struct helper {
+    struct crew *crew;
+    struct lane *lane;
+    int ended_fd;
+    pthread_t thread;
+};
+
+static void *helper_run(void *argument) {
+    struct helper *helper = argument;
+    files_read(helper->crew, helper->lane, true);
+    while (write(helper->ended_fd, "", 1) < 0 && errno == EINTR) {}
+    return NULL;
+}
+
+static void helpers_await(struct helper *helpers, unsigned count, int ended_fd) {
+    char byte;
+    for (unsigned ended = 0; ended < count;)
+        if (stop_wait(ended_fd, -1) && read(ended_fd, &byte, 1) == 1) ended++;
+    for (unsigned i = 0; i < count; i++) pthread_join(helpers[i].thread, NULL);
+}
+
+/* lanes[0] is the main thread's. A helper that cannot be had is done without. */
+static void read_all(struct crew *crew, struct lane *lanes, unsigned wanted) {
+    struct helper *helpers = wanted > 0 ? calloc(wanted, sizeof *helpers) : NULL;
+    unsigned count = 0;
+    int ends[2] = {-1, -1};
+    progress_begin(bytes_expected(crew->feed));
+    bool can = helpers != NULL && pipe2(ends, O_CLOEXEC) == 0;
+    for (; can && count < wanted; count++) {
+        helpers[count] = (struct helper){.crew = crew, .lane = &lanes[count + 1], .ended_fd = ends[1]};
+        if (pthread_create(&helpers[count].thread, NULL, helper_run, &helpers[count]) != 0) break;
+    }
+    files_read(crew, &lanes[0], false);
+    if (can) helpers_await(helpers, count, ends[0]);
+    if (ends[0] >= 0) close(ends[0]);
+    if (ends[1] >= 0) close(ends[1]);
+    free(helpers);
     progress_end();
 }
 
@@ -412,29 +559,37 @@ static void crew_end(struct crew *crew, struct worker *workers, unsigned started
     pthread_mutex_destroy(&crew->lock);
 }
 
+static bool crew_make(struct crew *crew, struct feed *feed) {
+    *crew = (struct crew){.feed = feed, .queue_tail = &crew->queue_head};
+    crew->outcomes = calloc(feed->file_count, sizeof *crew->outcomes);
+    crew->claims = calloc(feed->file_count, sizeof *crew->claims);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_cond_init(&crew->work_came, NULL);
+    pthread_cond_init(&crew->room_came, NULL);
+    return crew->outcomes != NULL && crew->claims != NULL;
+}
+
 void feed_run(struct feed *feed) {
-    struct crew *crew = calloc(1, sizeof *crew);
+    struct crew crew;
     struct worker *workers = calloc(feed->threads, sizeof *workers);
+    struct lane *lanes = NULL;
+    unsigned started = 0, helpers = 0;
     feed->total = (struct outcome){0};
     feed->skipped_file = NULL;
-    feed->trouble = crew == NULL || workers == NULL;
-    if (!feed->trouble) {
-        crew->feed = feed;
-        crew->queue_tail = &crew->queue_head;
-        pthread_mutex_init(&crew->lock, NULL);
-        pthread_cond_init(&crew->work_came, NULL);
-        pthread_cond_init(&crew->room_came, NULL);
-        unsigned started = workers_start(crew, workers);
-        feed->trouble = started == 0 || !pieces_prepare(crew, started);
-        if (feed->trouble) {
-            tool_complain("no memory, or no thread could be started");
-        } else {
-            read_all(crew);
-        }
-        crew_end(crew, workers, started);
+    bool good = crew_make(&crew, feed) && workers != NULL;
+    if (good) helpers = claims_make(&crew);
+    if (good) lanes = calloc(helpers + 1, sizeof *lanes);
+    if (lanes != NULL) started = workers_start(&crew, workers);
+    feed->trouble = started == 0 || !pieces_prepare(&crew, started, helpers + 1);
+    if (feed->trouble) {
+        tool_complain("no memory for counting, or no thread could be started");
     } else {
-        tool_complain("no memory for counting");
+        read_all(&crew, lanes, helpers);
     }
+    crew_end(&crew, workers, started);
+    if (crew.outcomes != NULL) fold_files(&crew);
+    free(crew.outcomes);
+    free(crew.claims);
+    free(lanes);
     free(workers);
-    free(crew);
 }

@@ -1,11 +1,12 @@
-/* feed.h -- files to counts, in parallel: one thread reads, the others parse and count.
+/* feed.h -- files to counts, in parallel: one thread reads (and decompresses), the others parse and count. Several
+ * compressed files are read at once, by as many readers as there are threads that count.
  *
  *     files ──▶ reader ──▶ pieces (cut at line ends) ──▶ workers ──▶ counters
  *                 ▲                                         │
  *                 └────────── empty pieces ◀────────────────┘
  *
- * Always true: memory holds a few pieces for each worker, however fast the reader is. Outcomes are added up in the
- * order of the input, so the first skipped line is the same for any number of threads. */
+ * Always true: memory holds a few pieces for each worker and each reader, however fast these are. Outcomes are added up
+ * in the order of the input, so the first skipped line is the same for any number of threads. */
 #ifndef TOOL_FEED_H
 #define TOOL_FEED_H
 
@@ -38,9 +39,5 @@ int feed_open(const char *file);
 /* True for a pipe, a terminal, a socket: anything but a regular file. */
 bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
-/* Checks the first FEED_MAGIC_BYTES or more of a file. Returns true, after a message on standard error, if the file is
- * compressed. */
-#define FEED_MAGIC_BYTES 6
-bool feed_is_compressed(const char *file, const char *text);
 
 #endif

@@ -20,7 +20,8 @@
 
 static const char help[] =
     "Usage: tallywheel count [OPTION]... FILE...\n"
-    "Counts the lines of logs by key and window, each line by its own time. - is standard input.\n"
+    "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
+    "that gzip or zstd has compressed are recognised by their first bytes and read as they are.\n"
     "\n"
     "  --format FORMAT     combined: web servers' access logs (default), also after a virtual host;\n"
     "                      vhost_combined: the same, if a virtual host begins every line; dpkg:\n"
@@ -51,7 +52,7 @@ static const char help[] =
     "                      long ago (default 7d)\n"
     "  --help\n"
     "\n"
-    "Exit status: 0 done; 1 a file could not be read (or is compressed), no line could be read as the format, the\n"
+    "Exit status: 0 done; 1 a file could not be read (or was cut short), no line could be read as the format, the\n"
     "output could not be written, there was no memory for some keys, or Redis did not take every count; 2 wrong\n"
     "usage; 130 and 143 after SIGINT and SIGTERM: what was counted until then is printed. Lines that cannot be read\n"
     "are skipped and reported on standard error.\n";

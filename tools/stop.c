@@ -5,12 +5,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 static int signal_fd = -1;
-static int signal_seen;
+static atomic_int signal_seen;
 
 static void ending_signals(sigset_t *set) {
     sigemptyset(set);
@@ -44,6 +45,10 @@ int stop_signal(void) {
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     }
     return signal_seen;
+}
+
+bool stop_came(void) {
+    return signal_seen != 0;
 }
 
 bool stop_wait(int fd, int timeout_ms) {

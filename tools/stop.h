@@ -12,6 +12,8 @@
 bool stop_begin(void);
 /* The first signal that came, or 0. Cheap; the main thread only. */
 int stop_signal(void);
+/* Whether a signal came that the main thread has seen. Any thread. */
+bool stop_came(void);
 /* Waits until `fd` (or -1: none) is readable, a signal came, or the time is over (-1: no limit). Returns true if `fd`
  * is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);

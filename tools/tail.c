@@ -10,6 +10,7 @@
 #include "feed.h"
 #include "stop.h"
 #include "tool.h"
+#include "unpack.h"
 
 #define READ_BYTES (256 * 1024)
 #define TURN_READS 32 /* 8 MiB, some milliseconds: then other files get their turn */
@@ -143,11 +144,14 @@ static enum tail_state input_ended(struct take *take, int error) {
     return error == 0 ? TAIL_IDLE : TAIL_TROUBLE;
 }
 
-/* Checks the first bytes, once; complains if the file is compressed. */
+/* Checks the first bytes, once; complains if the file is compressed: such a file does not grow line by line. */
 static bool is_compressed(struct tail *tail) {
-    if (tail->looked || tail->size < FEED_MAGIC_BYTES) return false;
+    if (tail->looked || tail->size < UNPACK_MAGIC_BYTES) return false;
     tail->looked = true;
-    return feed_is_compressed(tail->file, tail->text);
+    enum unpack_kind kind = unpack_kind_of(tail->text, tail->size);
+    if (kind == UNPACK_PLAIN) return false;
+    tool_complain("%s: is compressed (%s); --follow reads plain text only", feed_name(tail->file), unpack_name(kind));
+    return true;
 }
 
 static enum tail_state input_ended_badly(struct take *take) {

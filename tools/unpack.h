@@ -1,0 +1,45 @@
+/* unpack.h -- compressed input: recognised by its first bytes, decompressed step by step (gzip, zstd).
+ *
+ * The caller reads the file and hands over what it read: it alone waits, and a signal interrupts it there.
+ *
+ *     unpack_room() ◀── read() ──▶ unpack_fed() ──▶ unpack_take() until it answers 0 ──▶ unpack_room() ...
+ *
+ * Always true: several members or frames in a row are one text, as `zcat` and `zstdcat` have it. Input that is cut
+ * short or damaged is never taken for whole. Memory is the two libraries' own (zstd: a window of 128 MiB at most) and
+ * one buffer. One thread at a time. */
+#ifndef TOOL_UNPACK_H
+#define TOOL_UNPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define UNPACK_MAGIC_BYTES 6 /* as many tell all kinds apart; fewer do if the file has no more */
+#define UNPACK_BUFFER_BYTES (256 * 1024)
+
+/* Those behind UNPACK_ZSTD are recognised only to be refused by name. */
+enum unpack_kind { UNPACK_PLAIN, UNPACK_GZIP, UNPACK_ZSTD, UNPACK_BZIP2, UNPACK_XZ };
+
+enum unpack_kind unpack_kind_of(const char *first, size_t size);
+/* "gzip" */
+const char *unpack_name(enum unpack_kind kind);
+/* The program that decompresses it: "zcat". */
+const char *unpack_program(enum unpack_kind kind);
+/* False: this build has no library for it. */
+bool unpack_can(enum unpack_kind kind);
+
+struct unpack;
+
+/* `first`: what was read already, at most UNPACK_BUFFER_BYTES. NULL: no memory. The kind is one that unpack_can(). */
+struct unpack *unpack_new(enum unpack_kind kind, const char *first, size_t size);
+void unpack_free(struct unpack *unpack); /* NULL is fine */
+
+/* Where the next bytes of the file go; UNPACK_BUFFER_BYTES of room. Only when unpack_take() has answered 0. */
+char *unpack_room(struct unpack *unpack);
+void unpack_fed(struct unpack *unpack, size_t size);
+/* Decompresses into `text`. Returns how much; 0: it needs more of the file; -1: unpack_wrong(). */
+ssize_t unpack_take(struct unpack *unpack, char *text, size_t room);
+/* What is wrong, as words that follow "FILE: "; NULL: nothing. `at_end`: the file has no more. */
+const char *unpack_wrong(const struct unpack *unpack, bool at_end);
+
+#endif
