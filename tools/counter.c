@@ -70,8 +70,11 @@ static void settle(struct counter *counter, tw_status status, int64_t unix_ms, u
 
 static void batch_add(struct counter *counter, struct outcome *outcome) {
     if (counter->batched == 0) return;
-    tw_status worst = tw_add_many_at(counter->family, counter->keys, counter->deltas, counter->batched,
-                                     counter->unix_ms, NULL, counter->statuses);
+    tw_status worst =
+        counter->window_ms == WINDOWS_ALL
+            ? tw_add_many(counter->family, counter->keys, counter->deltas, counter->batched, NULL, counter->statuses)
+            : tw_add_many_at(counter->family, counter->keys, counter->deltas, counter->batched, counter->unix_ms, NULL,
+                             counter->statuses);
     if (worst == TW_OK) {
         for (size_t i = 0; i < counter->batched; i++) note_window(counter, counter->unix_ms[i]);
         outcome->counted += counter->batched;
@@ -80,6 +83,11 @@ static void batch_add(struct counter *counter, struct outcome *outcome) {
             settle(counter, counter->statuses[i], counter->unix_ms[i], counter->lines[i], outcome);
     }
     counter->batched = 0;
+}
+
+static tw_status element_add(struct counter *counter, const struct line *line) {
+    if (counter->window_ms == WINDOWS_ALL) return tw_distinct_add(counter->family, line->key, line->element, NULL);
+    return tw_distinct_add_at(counter->family, line->key, line->element, line->unix_ms, NULL);
 }
 
 static void line_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
@@ -92,12 +100,11 @@ static void line_take(struct counter *counter, const char *text, size_t size, st
         why = refusal(TW_ERR_LATE);
     }
     if (why != NULL) {
-        skip(outcome, outcome->lines, why);
+        if (why != line_left_out) skip(outcome, outcome->lines, why);
         return;
     }
     if (counter->rule->element_count > 0) {
-        settle(counter, tw_distinct_add_at(counter->family, line.key, line.element, line.unix_ms, NULL), line.unix_ms,
-               outcome->lines, outcome);
+        settle(counter, element_add(counter, &line), line.unix_ms, outcome->lines, outcome);
         return;
     }
     counter->keys[at] = line.key;

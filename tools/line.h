@@ -3,7 +3,8 @@
  * A line parses if its time and its key can be read; the rest is not checked. So a line whose last field was cut off
  * still counts for its client. It fails only if the cut field is the key.
  *
- * A rule may also name fields that make an element: what is different among the lines of one key (--distinct).
+ * A rule may also name fields that make an element: what is different among the lines of one key (--distinct), and have
+ * conditions (--where) and a span of time (--since, --until): a line that does not meet them is left out.
  *
  * Always true: the parsers read only the given bytes (NUL is a byte like any other), allocate nothing, use no locale
  * and no time zone, and return a key of 1..TW_KEY_SIZE_MAX bytes. Any number of threads may use them. */
@@ -14,21 +15,61 @@
 
 #define LINE_FIELDS_MAX 16
 #define LINE_ELEMENT_MAX 8192 /* bytes of an element that is joined from several fields */
+#define LINE_WHERE_MAX 8
+#define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX)
 
 /* In the order of --format's words. LINE_COMBINED also takes lines with a leading virtual host, if it can recognize
  * them. */
-enum line_format { LINE_COMBINED, LINE_VHOST_COMBINED, LINE_DPKG, LINE_TSV };
+enum line_format { LINE_COMBINED, LINE_VHOST_COMBINED, LINE_DPKG, LINE_TSV, LINE_JSON };
 #define LINE_FIELD_HOST \
     0 /* in the web servers' formats: the virtual host at the start of the line, which is not counted as a field */
+
+/* Parts of the request, field 5 in these formats: GET /a?b HTTP/1.1. The path is the URL up to its question mark. A
+ * request that has no such form is all of it URL and path. */
+enum { LINE_FIELD_REQUEST = 5, LINE_FIELD_METHOD = 2001, LINE_FIELD_URL, LINE_FIELD_PATH, LINE_FIELD_PROTOCOL };
+
+/* What stands between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
+ * LINE_AT_LEAST. */
+enum line_relation {
+    LINE_EQUAL,
+    LINE_UNEQUAL,
+    LINE_LESS,
+    LINE_AT_MOST,
+    LINE_GREATER,
+    LINE_AT_LEAST,
+    LINE_CONTAINS,
+    LINE_LACKS
+};
+
+struct line_condition {
+    enum line_relation relation;
+    bool has_number;
+    double number; /* of the value */
+    tw_key value;
+};
+
+/* A member of a JSON object; with a path before it, as request.uri. */
+struct line_name {
+    const char *text;
+    size_t size;
+};
 
 /* How to read lines. */
 struct line_rule {
     enum line_format format;
-    int64_t utc_offset_ms;                /* dpkg: the log's times have no offset; this one is assumed */
-    uint16_t fields[2 * LINE_FIELDS_MAX]; /* the key's, then the element's, counted from 1, in the order of joining */
-    uint16_t field_count;                 /* of the key; 0 in tsv */
-    uint16_t element_count;               /* of the element; 0: none is wanted */
-    uint16_t field_last;                  /* the greatest of them: the fields after it are not read */
+    int64_t utc_offset_ms; /* of times that have no offset of their own */
+    /* The key's, then the element's, then those of the conditions, counted from 1, in the order of joining. */
+    uint16_t fields[LINE_FIELDS_ALL];
+    uint16_t field_count;   /* of the key; 0 in tsv */
+    uint16_t element_count; /* of the element; 0: none is wanted */
+    uint16_t where_count;
+    uint16_t field_last; /* the greatest of them: the fields after it are not read */
+    bool has_parts;      /* some of them are parts of the request */
+    bool has_span;       /* only moments in [since, until) count */
+    int64_t since_ms, until_ms;
+    struct line_condition where[LINE_WHERE_MAX];
+    struct line_name names[LINE_FIELDS_ALL]; /* JSON: in place of `fields` */
+    struct line_name time_name;              /* JSON; size 0: the usual ones */
 };
 
 /* The fields of a line. Key and element point into the line, or into `joined` if they have several fields. */
@@ -44,6 +85,13 @@ void line_rule_set(struct line_rule *rule, enum line_format format, const uint16
 /* Sets the element's fields, after line_rule_set(). In tsv the element is the third field, whatever `fields` says. */
 void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_t count);
 
+/* Adds a condition on a field, after those two. `name` counts for JSON, `field` for the others. */
+void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line_name name,
+                             const struct line_condition *condition);
+
+/* What line_parse() returns, this very pointer, of a line that could be read and shall not count. */
+extern const char line_left_out[];
+
 /* Returns NULL if the line was read, else what is wrong, as words that follow "FILE:34: ". `text` is without its
  * newline; a carriage return at its end is not part of it. `joined` has room for TW_KEY_SIZE_MAX bytes, and if an
  * element is wanted for LINE_ELEMENT_MAX more. */
@@ -53,21 +101,41 @@ const char *line_parse(const struct line_rule *rule, const char *text, size_t si
 const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line);
+const char *line_json(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
 
 /* Civil time to Unix seconds: the proleptic Gregorian calendar, arguments in range (month 1..12, day 1..31). */
 int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second);
 /* True if the calendar has this day. */
 bool line_date_is_valid(unsigned year, unsigned month, unsigned day);
-/* Reads `count` digits (1..9); returns -1 if one of them is no digit. */
-int line_digits(const char *text, unsigned count);
+/* A time of a web server's log; one of ISO 8601; one of these or Unix time, of any size (line_time.c). */
+bool line_time_web(const char *text, size_t size, int64_t *unix_ms);
+bool line_time_iso(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
+bool line_time_read(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
 
-/* How many fields of a line the rule needs, the key's and the element's. */
+/* Reads `count` digits (1..9); returns -1 if one of them is no digit. */
+static inline int line_digits(const char *text, unsigned count) {
+    int value = 0;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
+        if (digit > 9) return -1;
+        value = value * 10 + (int)digit;
+    }
+    return value;
+}
+
+/* A decimal number, all of the text. */
+bool line_number_read(const char *text, size_t size, double *number);
+/* field_at[i] is the text of the condition's i-th field. */
+bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);
+
+/* How many fields of a line the rule needs: the key's, the element's and those of the conditions. */
 static inline size_t line_field_count(const struct line_rule *rule) {
-    return (size_t)rule->field_count + rule->element_count;
+    return (size_t)rule->field_count + rule->element_count + rule->where_count;
 }
 /* What is said of a line that lacks some of them. */
 const char *line_too_short(const struct line_rule *rule);
-/* Makes key and element of a line's fields. field_at[i] is the text of rule->fields[i]. Returns NULL on success. */
+/* Makes key and element of a line's fields, if it meets the conditions. field_at[i] is the text of rule->fields[i].
+ * Returns NULL on success. */
 const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined);
 
 #endif

@@ -6,49 +6,16 @@
  *     host             1            2 3 4                            5                 6   7      8   9
  *
  * Spaces separate fields. A field that begins with a quote ends at the next quote without a backslash before it. A
- * field that begins with a bracket ends at the next closing bracket. Both are used without these marks; escapes stay as
- * they are. The time is the first bracketed field that can be read as one: usually the fourth, or the fifth if a user's
- * name has a space in it. The first field is a host if the format says so. It is also a host if the time is the fifth
- * field and the line looks as above: the field after it is not "-" and has a dot or a colon in it, or the first field
- * ends in a colon and a port. */
+ * field that begins with a bracket ends at the next closing bracket. Both are used without these marks; escapes stay
+ * as they are. The time is the first bracketed field that can be read as one, ISO 8601 included: usually the fourth,
+ * or the fifth if a user's name has a space in it. The first field is a host if the format says so. It is also a host
+ * if the time is the fifth field and the line looks as above: the field after it is not "-" and has a dot or a colon
+ * in it, or the first field ends in a colon and a port. */
 #include "line.h"
 
-#define TIME_SIZE 26 /* 17/May/2015:10:05:03 +0000 */
-
-static unsigned month_read(const char *name) {
-    static const char names[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    for (unsigned month = 0; month < 12; month++) {
-        if (memcmp(names + (size_t)month * 3, name, 3) == 0) return month + 1;
-    }
-    return 0;
-}
-
-/* Reads the offset in seconds east of UTC, from "+0000". */
-static bool offset_read(const char *text, int64_t *offset_s) {
-    if (text[0] != '+' && text[0] != '-') return false;
-    int hours = line_digits(text + 1, 2), minutes = line_digits(text + 3, 2);
-    if (hours < 0 || hours > 14 || minutes < 0 || minutes > 59) return false;
-    int seconds = hours * 3600 + minutes * 60;
-    *offset_s = text[0] == '-' ? -seconds : seconds;
-    return true;
-}
-
-/* Second 60 is a leap second and belongs to the next minute, as always with Unix time. */
+/* A time of the servers' own, or of ISO 8601, as nginx has it in $time_iso8601. */
 static bool time_read(const char *text, size_t size, int64_t *unix_ms) {
-    if (size != TIME_SIZE || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' ||
-        text[17] != ':' || text[20] != ' ') {
-        return false;
-    }
-    int day = line_digits(text, 2), year = line_digits(text + 7, 4);
-    int hour = line_digits(text + 12, 2), minute = line_digits(text + 15, 2), second = line_digits(text + 18, 2);
-    unsigned month = month_read(text + 3);
-    int64_t offset_s;
-    if (day < 0 || year < 0 || !line_date_is_valid((unsigned)year, month, (unsigned)day)) return false;
-    if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60) return false;
-    if (!offset_read(text + 21, &offset_s)) return false;
-    *unix_ms =
-        (line_unix_s(year, month, (unsigned)day, (unsigned)hour, (unsigned)minute, (unsigned)second) - offset_s) * 1000;
-    return true;
+    return line_time_web(text, size, unix_ms) || line_time_iso(text, size, 0, unix_ms);
 }
 
 /* The end of the quoted text that begins at `at`; NULL: it has none. */
@@ -92,7 +59,8 @@ struct found {
     const struct line_rule *rule;
     uint16_t time_number; /* counted as the fields are in the line */
     tw_key first, second; /* these too */
-    tw_key field_at[2 * LINE_FIELDS_MAX];
+    tw_key request;       /* if a part of it is wanted */
+    tw_key field_at[LINE_FIELDS_ALL];
 };
 
 /* Reads all fields up to the time and to the last one of the key. `lead`: how many fields come before the one that
@@ -118,6 +86,7 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
         for (size_t i = 0; i < line_field_count(rule); i++) {
             if (rule->fields[i] + lead == number) found->field_at[i] = field.text;
         }
+        if (rule->has_parts && number == LINE_FIELD_REQUEST + lead) found->request = field.text;
         at = field.next;
         if (number == UINT16_MAX - 1) return "too many fields";
     }
@@ -146,6 +115,34 @@ static bool looks_led(const struct found *found) {
            ends_in_port(found->first);
 }
 
+/* ---- parts of the request ---- */
+
+/* Where " HTTP/1.1" begins; the end if the request has none. */
+static const char *protocol_find(const char *begin, const char *end) {
+    const char *space = memrchr(begin, ' ', (size_t)(end - begin));
+    return space != NULL && end - space > 5 && memcmp(space + 1, "HTTP/", 5) == 0 ? space : end;
+}
+
+static tw_key part_of(tw_key request, uint16_t part) {
+    const char *begin = request.data, *end = begin + request.size;
+    const char *space = memchr(begin, ' ', request.size), *protocol = protocol_find(begin, end);
+    const char *url = space == NULL ? begin : space + 1, *mark;
+    if (part == LINE_FIELD_METHOD) return space == NULL ? tw_str("-") : tw_bytes(begin, (size_t)(space - begin));
+    if (part == LINE_FIELD_PROTOCOL)
+        return protocol == end ? tw_str("-") : tw_bytes(protocol + 1, (size_t)(end - protocol - 1));
+    if (url > protocol) protocol = end; /* "GET HTTP/1.1": no URL */
+    size_t size = (size_t)(protocol - url);
+    if (part == LINE_FIELD_PATH && (mark = memchr(url, '?', size)) != NULL) size = (size_t)(mark - url);
+    return tw_bytes(url, size);
+}
+
+static void parts_take(struct found *found) {
+    for (size_t i = 0; i < line_field_count(found->rule); i++) {
+        uint16_t part = found->rule->fields[i];
+        if (part >= LINE_FIELD_METHOD) found->field_at[i] = part_of(found->request, part);
+    }
+}
+
 const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line,
                           char *joined) {
     struct found found = {.rule = rule};
@@ -162,6 +159,7 @@ const char *line_combined(const struct line_rule *rule, const char *text, size_t
         if (!led) return "the line does not begin with a virtual host";
         found.field_at[i] = found.first;
     }
+    if (rule->has_parts) parts_take(&found);
     line->delta = 1;
     return line_key(rule, found.field_at, line, joined);
 }

@@ -22,7 +22,7 @@ static bool time_read(const char *text, int64_t *unix_s) {
 
 const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     const char *at = text, *end = text + size;
-    tw_key field_at[2 * LINE_FIELDS_MAX];
+    tw_key field_at[LINE_FIELDS_ALL];
     int64_t unix_s;
     if (size <= TIME_SIZE || text[TIME_SIZE] != ' ' || !time_read(text, &unix_s)) {
         return "no time like 2024-05-01 12:00:01 at the start";

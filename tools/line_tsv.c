@@ -1,5 +1,6 @@
 /* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta], or with an element
- * unix-seconds<TAB>key<TAB>element.
+ * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too: so is what
+ * `count --output tsv` has written.
  * Always true: a time is in the years 1 to 9999, a delta within TW_DELTA_MAX; the key may contain anything but a
  * tab, the element anything. */
 #include "line.h"
@@ -22,14 +23,30 @@ static bool integer_read(const char *text, size_t size, int64_t *number) {
     return true;
 }
 
+/* A time of the years 1 to 9999. */
+static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
+    int64_t unix_s;
+    if (!integer_read(text, size, &unix_s)) return line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
+    *unix_ms = unix_s >= UNIX_S_MIN && unix_s <= UNIX_S_MAX ? unix_s * 1000 : 0;
+    return unix_s >= UNIX_S_MIN && unix_s <= UNIX_S_MAX;
+}
+
+/* The conditions' fields: the time, the key, and what follows. */
+static bool where_holds(const struct line_rule *rule, tw_key time, tw_key key, tw_key third) {
+    tw_key field_at[LINE_WHERE_MAX];
+    for (size_t i = 0; i < rule->where_count; i++) {
+        uint16_t field = rule->fields[rule->element_count + i];
+        field_at[i] = field == 1 ? time : field == 2 ? key : third;
+    }
+    return line_where_holds(rule, field_at);
+}
+
 const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line) {
     const char *end = text + size;
     const char *tab = memchr(text, '\t', size);
-    int64_t unix_s;
     if (tab == NULL) return "no tab after the time";
-    if (!integer_read(text, (size_t)(tab - text), &unix_s) || unix_s < UNIX_S_MIN || unix_s > UNIX_S_MAX) {
-        return "the time is not a number of Unix seconds";
-    }
+    if (!time_read(rule, text, (size_t)(tab - text), &line->unix_ms))
+        return "the time is neither a number of Unix seconds nor like 2015-05-17T10:05:03Z";
     const char *key = tab + 1;
     const char *key_end = memchr(key, '\t', (size_t)(end - key));
     int64_t delta = 1;
@@ -45,8 +62,9 @@ const char *line_tsv(const struct line_rule *rule, const char *text, size_t size
     }
     if (key_end == key) return "the key is empty";
     if (key_end - key > TW_KEY_SIZE_MAX) return "the key is longer than 1024 bytes";
-    line->unix_ms = unix_s * 1000;
     line->delta = delta;
     line->key = tw_bytes(key, (size_t)(key_end - key));
-    return NULL;
+    if (rule->where_count == 0) return NULL;
+    tw_key third = key_end < end ? tw_bytes(key_end + 1, (size_t)(end - key_end - 1)) : tw_bytes("1", 1);
+    return where_holds(rule, tw_bytes(text, (size_t)(tab - text)), line->key, third) ? NULL : line_left_out;
 }

@@ -5,10 +5,12 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "count.h"
 #include "feed.h"
+#include "fields.h"
 #include "sentinel_login.h"
 #include "text.h"
 #include "tool.h"
@@ -18,28 +20,39 @@
 #define WINDOW_DAYS_MAX 3660
 #define DAYS_MAX 36500
 
-static const char help[] =
+/* Two texts: C promises no more than 4095 bytes for one. */
+static const char help_of_counting[] =
     "Usage: tallywheel count [OPTION]... FILE...\n"
     "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
     "that gzip or zstd has compressed are recognised by their first bytes and read as they are.\n"
     "\n"
     "  --format FORMAT     combined: web servers' access logs (default), also after a virtual host;\n"
-    "                      vhost_combined: the same, if a virtual host begins every line; dpkg:\n"
-    "                      /var/log/dpkg.log, its local times have the offset --utc-offset;\n"
-    "                      tsv: unix-seconds<TAB>key[<TAB>delta]\n"
-    "  --key N[,N...]      the fields that make the key, counted from 1, joined by ':'; a quoted or bracketed\n"
-    "                      text is one field (default: combined 1, the client; dpkg 3, the action; not for tsv).\n"
-    "                      A virtual host has no number, but the name host: --key host,client\n"
-    "  --distinct N[,N...] count how many different values these fields have had with the key, in place of lines: an\n"
-    "                      estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
-    "  --window SPAN       30s, 1m, 1h (default), 7d ...\n"
-    "  --utc-offset +HH:MM the time zone offset by which days begin (default +00:00)\n"
+    "                      vhost_combined: the same, if a virtual host begins every line; json: one object a line\n"
+    "                      (nginx with escape=json, journalctl -o json, ...); dpkg: /var/log/dpkg.log;\n"
+    "                      tsv: unix-seconds or ISO time<TAB>key[<TAB>delta]\n"
+    "  --key FIELD[,...]   the fields that make the key, joined by ':'. By name: client (default), host, user,\n"
+    "                      request, method, url, path, protocol, status, bytes, referer, agent; dpkg: action\n"
+    "                      (default), package; json: the member's name, or its path as request.uri. Or by number,\n"
+    "                      counted from 1; a quoted or bracketed text is one field. tsv has its own\n"
+    "  --distinct FIELD[,...]  count how many different values these fields have had with the key, in place of lines:\n"
+    "                      an estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
+    "  --where COND        count only lines with FIELD=TEXT, != (not equal), <, <=, >, >= (numbers), ~ (contains) or\n"
+    "                      !~, as 'status>=500'; up to 8 times, then all must hold\n"
+    "  --since TIME        count only lines from this time on: 2015-05-17, 2015-05-17T10:05+02:00, Unix seconds, or\n"
+    "                      a span before now, as 2h\n"
+    "  --until TIME        count only lines before this time\n"
+    "  --time NAME         json: the member that is the time (default: time, timestamp, @timestamp, ts,\n"
+    "                      time_iso8601, time_local, msec, date, datetime or __REALTIME_TIMESTAMP)\n"
+    "  --window SPAN       30s, 1m, 1h (default), 7d ...; all: one window for everything\n"
+    "  --utc-offset +HH:MM the time zone offset by which days begin, and of times without one (default +00:00)\n"
     "  --top N             show only the N greatest counts of each window\n"
-    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, json\n"
+    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, csv: the same with a\n"
+    "                      header, json\n"
     "  --threads N         threads that parse and count (default: one per processor; one with --follow)\n"
     "  --memory SIZE       the most counting memory, such as 512M or 4G (default: 3/4 of the machine's)\n"
     "  --follow            continue as files grow, are rotated or truncated; print each window when it closes\n"
-    "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n"
+    "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n";
+static const char help_of_redis[] =
     "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path,\n"
     "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db],\n"
     "                      redis+cluster://[user:password@]node[:port][,...]; rediss: TLS;\n"
@@ -61,6 +74,10 @@ enum {
     OPTION_FORMAT = 1,
     OPTION_KEY,
     OPTION_DISTINCT,
+    OPTION_WHERE,
+    OPTION_SINCE,
+    OPTION_UNTIL,
+    OPTION_TIME,
     OPTION_WINDOW,
     OPTION_UTC_OFFSET,
     OPTION_REDIS,
@@ -78,6 +95,10 @@ enum {
 static const struct option long_options[] = {{"format", required_argument, NULL, OPTION_FORMAT},
                                              {"key", required_argument, NULL, OPTION_KEY},
                                              {"distinct", required_argument, NULL, OPTION_DISTINCT},
+                                             {"where", required_argument, NULL, OPTION_WHERE},
+                                             {"since", required_argument, NULL, OPTION_SINCE},
+                                             {"until", required_argument, NULL, OPTION_UNTIL},
+                                             {"time", required_argument, NULL, OPTION_TIME},
                                              {"window", required_argument, NULL, OPTION_WINDOW},
                                              {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
                                              {"redis", required_argument, NULL, OPTION_REDIS},
@@ -140,15 +161,12 @@ static bool choice(const char *option, const char *given, const char *const *wor
     return false;
 }
 
-/* What plan_read() collects before it can make the plan: the key's fields depend on the format, and either may come
- * first. */
+/* What plan_read() collects before it can make the plan: the fields depend on the format, and the span of time on the
+ * offset; either may come first. */
 struct draft {
     struct plan *plan;
-    enum line_format format;
-    struct draft_fields {
-        uint16_t numbers[LINE_FIELDS_MAX];
-        size_t count;
-    } key, element;
+    struct fields_asked fields;
+    const char *since, *until;
     bool lateness_given, retention_given, redis_key_given;
 };
 
@@ -172,15 +190,21 @@ static bool span_take(const char *option, const char *given, bool zero_is_fine, 
     return refuse(option, given, takes);
 }
 
-static bool fields_take(const char *option, const char *given, struct draft_fields *fields) {
-    fields->count = text_fields(given, fields->numbers, LINE_FIELDS_MAX);
-    return fields->count > 0 ||
-           refuse(option, given, "field numbers from 1 to 1000, or host, separated by commas, at most 16, are wanted");
+static bool where_take(struct fields_asked *fields, const char *given) {
+    if (fields->where_count == LINE_WHERE_MAX) return refuse("where", given, "at most 8 conditions are taken");
+    fields->where[fields->where_count++] = given;
+    return true;
+}
+
+static bool window_take(const char *given, int64_t *window_ms) {
+    if (strcmp(given, "all") != 0) return span_take("window", given, false, WINDOW_DAYS_MAX, window_ms);
+    *window_ms = WINDOWS_ALL;
+    return true;
 }
 
 static bool option_take(struct draft *draft, int option, const char *given) {
-    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv", NULL};
-    static const char *const forms[] = {"table", "tsv", "json", NULL};
+    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv", "json", NULL};
+    static const char *const forms[] = {"table", "tsv", "json", "csv", NULL};
     struct plan *plan = draft->plan;
     uint64_t number = 0;
     int index = 0;
@@ -188,12 +212,16 @@ static bool option_take(struct draft *draft, int option, const char *given) {
     if (tls_flags_take(&plan->tls, option, given)) return true;
     switch (option) {
     case OPTION_FORMAT:
-        good = choice("format", given, formats, "is one of combined, vhost_combined, dpkg, tsv", &index);
-        if (good) draft->format = (enum line_format)index;
+        good = choice("format", given, formats, "is one of combined, vhost_combined, json, dpkg, tsv", &index);
+        if (good) draft->fields.format = (enum line_format)index;
         return good;
-    case OPTION_KEY: return fields_take("key", given, &draft->key);
-    case OPTION_DISTINCT: return fields_take("distinct", given, &draft->element);
-    case OPTION_WINDOW: return span_take("window", given, false, WINDOW_DAYS_MAX, &plan->window_ms);
+    case OPTION_KEY: draft->fields.key = given; return true;
+    case OPTION_DISTINCT: draft->fields.element = given; return true;
+    case OPTION_TIME: draft->fields.time = given; return true;
+    case OPTION_WHERE: return where_take(&draft->fields, given);
+    case OPTION_SINCE: draft->since = given; return true;
+    case OPTION_UNTIL: draft->until = given; return true;
+    case OPTION_WINDOW: return window_take(given, &plan->window_ms);
     case OPTION_RETENTION:
         draft->retention_given = true;
         return span_take("retention", given, false, DAYS_MAX, &plan->retention_ms);
@@ -216,7 +244,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
         if (good) plan->threads = (unsigned)number;
         return good;
     case OPTION_OUTPUT:
-        good = choice("output", given, forms, "is one of table, tsv, json", &index);
+        good = choice("output", given, forms, "is one of table, tsv, csv, json", &index);
         if (good) plan->form = (enum print_form)index;
         return good;
     case OPTION_REDIS: plan->redis_url = given; return true;
@@ -259,9 +287,25 @@ static void defaults_set(struct plan *plan) {
 
 /* ---- the whole ---- */
 
-static bool names_host(const struct draft_fields *fields) {
-    for (size_t i = 0; i < fields->count; i++)
-        if (fields->numbers[i] == LINE_FIELD_HOST) return true;
+/* "2h" is a moment two hours ago. */
+static bool moment_take(const char *option, const char *given, int64_t utc_offset_ms, int64_t *unix_ms) {
+    int64_t span_ms;
+    if (text_span(given, &span_ms)) {
+        *unix_ms = (int64_t)time(NULL) * 1000 - span_ms;
+        return true;
+    }
+    return line_time_read(given, strlen(given), utc_offset_ms, unix_ms) ||
+           refuse(option, given, "a time is wanted, as 2015-05-17, 2015-05-17T10:05:03Z, Unix seconds, or 2h (ago)");
+}
+
+static bool span_set(struct line_rule *rule, const struct draft *draft) {
+    rule->has_span = draft->since != NULL || draft->until != NULL;
+    rule->since_ms = INT64_MIN;
+    rule->until_ms = INT64_MAX;
+    if (draft->since != NULL && !moment_take("since", draft->since, rule->utc_offset_ms, &rule->since_ms)) return false;
+    if (draft->until != NULL && !moment_take("until", draft->until, rule->utc_offset_ms, &rule->until_ms)) return false;
+    if (rule->since_ms < rule->until_ms) return true;
+    tool_complain("--until is not after --since: no line could count");
     return false;
 }
 
@@ -269,13 +313,8 @@ static bool draft_is_sound(const struct draft *draft) {
     const struct plan *plan = draft->plan;
     if (plan->file_count == 0) {
         tool_complain("nothing to count: name a FILE, or - for standard input");
-    } else if (draft->format == LINE_TSV && draft->key.count > 0) {
-        tool_complain("--key goes with --format combined and dpkg; in tsv the second field is the key");
-    } else if (draft->format == LINE_TSV && draft->element.count > 0 &&
-               (draft->element.count > 1 || draft->element.numbers[0] != 3)) {
-        tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
-    } else if (draft->format == LINE_DPKG && (names_host(&draft->key) || names_host(&draft->element))) {
-        tool_complain("--key host and --distinct host go with --format combined and vhost_combined");
+    } else if (plan->follow && plan->window_ms == WINDOWS_ALL) {
+        tool_complain("--follow prints a window when it closes, and --window all never does");
     } else if (draft->lateness_given && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
     } else if (draft->retention_given && plan->redis_url == NULL) {
@@ -291,7 +330,7 @@ static bool draft_is_sound(const struct draft *draft) {
 }
 
 int plan_read(int argc, char **argv, struct plan *plan) {
-    struct draft draft = {.plan = plan, .format = LINE_COMBINED};
+    struct draft draft = {.plan = plan, .fields.format = LINE_COMBINED};
     defaults_set(plan);
     opterr = 0;
     optind = 1;
@@ -300,7 +339,9 @@ int plan_read(int argc, char **argv, struct plan *plan) {
         int option = getopt_long(argc, argv, ":h", long_options, NULL);
         if (option == -1) break;
         if (option == OPTION_HELP || option == 'h')
-            return fputs(help, stdout) < 0 || fflush(stdout) != 0 ? EXIT_TROUBLE : -1;
+            return fputs(help_of_counting, stdout) < 0 || fputs(help_of_redis, stdout) < 0 || fflush(stdout) != 0
+                       ? EXIT_TROUBLE
+                       : -1;
         if (option == '?') {
             refuse_unknown(argv[optind > before ? optind - 1 : before]);
             return EXIT_USAGE;
@@ -313,8 +354,7 @@ int plan_read(int argc, char **argv, struct plan *plan) {
     }
     plan->files = argv + optind;
     plan->file_count = (size_t)(argc - optind);
-    if (!draft_is_sound(&draft)) return EXIT_USAGE;
-    line_rule_set(&plan->rule, draft.format, draft.key.numbers, draft.key.count);
-    line_rule_set_element(&plan->rule, draft.element.numbers, draft.element.count);
+    if (!draft_is_sound(&draft) || !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
+        return EXIT_USAGE;
     return EXIT_DONE;
 }

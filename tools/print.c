@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "utf8.h"
+#include "windows.h"
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -96,17 +97,51 @@ void print_key_json(struct sink *sink, const unsigned char *key, size_t size) {
     sink_byte(sink, '"');
 }
 
-/* ---- tsv and json ---- */
+/* ---- tsv, csv and json ---- */
 
-static void window_tsv(struct print *print, int64_t start_ms, const struct rows *rows) {
+static void window_name(const struct print *print, int64_t start_ms, char stamp[PRINT_STAMP_SIZE]) {
+    if (print->window_ms != WINDOWS_ALL) {
+        print_stamp(start_ms, stamp);
+    } else {
+        memcpy(stamp, "all", sizeof "all");
+    }
+}
+
+/* Quotes are doubled within quotes (RFC 4180). Line ends are escapes already. */
+static void key_csv(struct sink *sink, const struct row *row) {
+    const char *key = (const char *)row->key, *end = key + row->key_size;
+    bool quoted = *key == ' ' || end[-1] == ' ' || memchr(key, ',', row->key_size) != NULL ||
+                  memchr(key, '"', row->key_size) != NULL;
+    if (!quoted) {
+        print_key_escaped(sink, row->key, row->key_size);
+        return;
+    }
+    sink_byte(sink, '"');
+    while (key < end) {
+        const char *quote = memchr(key, '"', (size_t)(end - key));
+        const char *stop = quote == NULL ? end : quote;
+        print_key_escaped(sink, (const unsigned char *)key, (size_t)(stop - key));
+        if (quote != NULL) sink_text(sink, "\"\"");
+        key = quote == NULL ? end : quote + 1;
+    }
+    sink_byte(sink, '"');
+}
+
+static void window_values(struct print *print, int64_t start_ms, const struct rows *rows) {
     char stamp[PRINT_STAMP_SIZE];
-    print_stamp(start_ms, stamp);
+    window_name(print, start_ms, stamp);
     size_t stamp_size = strlen(stamp);
+    bool is_csv = print->form == PRINT_CSV;
+    char between = is_csv ? ',' : '\t';
     for (size_t i = 0; i < rows->count; i++) {
         sink_bytes(print->sink, stamp, stamp_size);
-        sink_byte(print->sink, '\t');
-        print_key_escaped(print->sink, rows->row[i].key, rows->row[i].key_size);
-        sink_byte(print->sink, '\t');
+        sink_byte(print->sink, between);
+        if (is_csv) {
+            key_csv(print->sink, &rows->row[i]);
+        } else {
+            print_key_escaped(print->sink, rows->row[i].key, rows->row[i].key_size);
+        }
+        sink_byte(print->sink, between);
         sink_number(print->sink, rows->row[i].count);
         sink_byte(print->sink, '\n');
     }
@@ -114,7 +149,7 @@ static void window_tsv(struct print *print, int64_t start_ms, const struct rows 
 
 static void window_json(struct print *print, int64_t start_ms, const struct rows *rows) {
     char stamp[PRINT_STAMP_SIZE];
-    print_stamp(start_ms, stamp);
+    window_name(print, start_ms, stamp);
     if (!print->stream) sink_text(print->sink, print->windows == 0 ? "\n" : ",\n");
     sink_text(print->sink, "{\"window\":\"");
     sink_text(print->sink, stamp);
@@ -190,13 +225,14 @@ static void key_cut(struct print *print, const struct row *row) {
 static void window_table(struct print *print, int64_t start_ms, const struct rows *rows) {
     char when[64], offset[8];
     struct sink *sink = print->sink;
-    heading_time(print, start_ms, when, sizeof when);
+    bool is_all = print->window_ms == WINDOWS_ALL;
+    if (!is_all) heading_time(print, start_ms, when, sizeof when);
     offset_text(print->utc_offset_ms, offset, sizeof offset);
     if (print->windows > 0) sink_byte(sink, '\n');
     if (print->bold) sink_text(sink, "\033[1m");
-    sink_text(sink, when);
-    sink_byte(sink, ' ');
-    sink_text(sink, offset);
+    sink_text(sink, is_all ? "All" : when);
+    if (!is_all) sink_byte(sink, ' ');
+    if (!is_all) sink_text(sink, offset);
     if (print->bold) sink_text(sink, "\033[0m");
     sink_text(sink, "  ");
     amounts(print, rows->sum_all, (int64_t)rows->keys_all);
@@ -222,13 +258,15 @@ static void window_table(struct print *print, int64_t start_ms, const struct row
 
 void print_begin(struct print *print) {
     if (print->form == PRINT_JSON && !print->stream) sink_byte(print->sink, '[');
+    if (print->form == PRINT_CSV) sink_text(print->sink, "window,key,count\n");
 }
 
 /* A window without rows is not shown: nothing was counted in it. */
 void print_window(struct print *print, int64_t start_ms, const struct rows *rows) {
     if (rows->count == 0) return;
     switch (print->form) {
-    case PRINT_TSV: window_tsv(print, start_ms, rows); break;
+    case PRINT_CSV:
+    case PRINT_TSV: window_values(print, start_ms, rows); break;
     case PRINT_JSON: window_json(print, start_ms, rows); break;
     case PRINT_TABLE: window_table(print, start_ms, rows); break;
     }

@@ -2,9 +2,11 @@
  *
  * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
  *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
+ * csv:   the same behind a header, window,key,count; a key with a comma, a quote or a space at its ends is quoted.
  * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
  *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
  *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
+ *        With --window all the start is the word all.
  * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end.
  *
  * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
@@ -14,7 +16,8 @@
 #include "rows.h"
 #include "sink.h"
 
-enum print_form { PRINT_TABLE, PRINT_TSV, PRINT_JSON };
+/* In the order of --output's words. */
+enum print_form { PRINT_TABLE, PRINT_TSV, PRINT_JSON, PRINT_CSV };
 
 struct print {
     struct sink *sink;

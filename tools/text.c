@@ -93,34 +93,6 @@ bool text_offset(const char *text, int64_t *ms) {
     return true;
 }
 
-/* A named field; NULL: no such name. */
-static const char *field_name_read(const char *text, uint64_t *value) {
-    static const struct {
-        const char *name;
-        uint64_t value;
-    } names[] = {{"host", 0}, {"client", 1}};
-    size_t size = strcspn(text, ",");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strlen(names[i].name) != size || memcmp(names[i].name, text, size) != 0) continue;
-        *value = names[i].value;
-        return text + size;
-    }
-    return NULL;
-}
-
-size_t text_fields(const char *text, uint16_t *fields, size_t max) {
-    for (size_t count = 0; count < max;) {
-        uint64_t value;
-        const char *end = field_name_read(text, &value);
-        if (end == NULL && ((end = digits_read(text, &value)) == NULL || value < 1 || value > 1000)) return 0;
-        fields[count++] = (uint16_t)value;
-        if (*end == '\0') return count;
-        if (*end != ',') return 0;
-        text = end + 1;
-    }
-    return 0;
-}
-
 #define WORD_MAX 32
 
 /* The edit distance of two words (insert, delete, replace, swap adjacent letters). */

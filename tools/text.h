@@ -1,4 +1,4 @@
-/* text.h -- the parsers for values on the command line: numbers, sizes, time spans, offsets, lists, misspelt words.
+/* text.h -- the parsers for values on the command line: numbers, sizes, time spans, offsets, misspelt words.
  * Always true: a parser reads the whole text, or returns false and does not change its result; it uses no locale. */
 #ifndef TOOL_TEXT_H
 #define TOOL_TEXT_H
@@ -15,8 +15,6 @@ bool text_size(const char *text, uint64_t *bytes);
 bool text_span(const char *text, int64_t *ms);
 /* +08:00, -0330, +8, Z: within 14 hours of UTC. */
 bool text_offset(const char *text, int64_t *ms);
-/* N[,N...]: at most `max` numbers from 1 to 1000. Returns how many; 0: refused. */
-size_t text_fields(const char *text, uint16_t *fields, size_t max);
 /* The word of a NULL-terminated list that a misspelt one most likely means; NULL: none is close. */
 const char *text_nearest(const char *word, const char *const *words);
 

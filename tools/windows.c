@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms) {
+    if (window_ms == WINDOWS_ALL) return 0;
     int64_t local_ms = unix_ms + utc_offset_ms;
     int64_t into = local_ms % window_ms;
     if (into < 0) into += window_ms;

@@ -15,6 +15,8 @@ struct windows {
 };
 
 #define WINDOWS_FREE INT64_MIN
+/* As a window's length: one window for all time, which starts at 0. */
+#define WINDOWS_ALL (INT64_MAX / 2)
 #define WINDOWS_EMPTY \
     { 0 }
 

@@ -49,17 +49,6 @@ static void offsets_stay_within_14_hours(void **state) {
     assert_i64_equal(ms, 7);
 }
 
-static void key_lists_hold_numbers_from_1(void **state) {
-    (void)state;
-    uint16_t fields[4];
-    assert_i64_equal(text_fields("1", fields, 4), 1);
-    assert_i64_equal(text_fields("9,1,5,5", fields, 4), 4);
-    assert_i64_equal(fields[0], 9);
-    assert_i64_equal(fields[3], 5);
-    static const char *const wrong[] = {"", "0", "1,", ",1", "1,,2", "1001", "1,2,3,4,5", "a", "1;2", "1 ,2"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_i64_equal(text_fields(wrong[i], fields, 4), 0);
-}
-
 static void a_misspelt_word_finds_its_neighbour(void **state) {
     (void)state;
     static const char *const words[] = {"window", "format", "follow", "top", NULL};
@@ -257,12 +246,11 @@ static void numbers_and_stamps_are_written_whole(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_multiples_of_1024),          cmocka_unit_test(spans_have_a_unit_and_an_end),
-        cmocka_unit_test(offsets_stay_within_14_hours),         cmocka_unit_test(key_lists_hold_numbers_from_1),
-        cmocka_unit_test(a_misspelt_word_finds_its_neighbour),  cmocka_unit_test(a_window_holds_its_moment),
-        cmocka_unit_test(the_set_of_windows_equals_its_twin),   cmocka_unit_test(limited_rows_are_the_first_of_all),
-        cmocka_unit_test(only_well_formed_utf8_is_text),        cmocka_unit_test(escaped_keys_can_be_read_back),
-        cmocka_unit_test(numbers_and_stamps_are_written_whole),
+        cmocka_unit_test(sizes_are_multiples_of_1024),       cmocka_unit_test(spans_have_a_unit_and_an_end),
+        cmocka_unit_test(offsets_stay_within_14_hours),      cmocka_unit_test(a_misspelt_word_finds_its_neighbour),
+        cmocka_unit_test(a_window_holds_its_moment),         cmocka_unit_test(the_set_of_windows_equals_its_twin),
+        cmocka_unit_test(limited_rows_are_the_first_of_all), cmocka_unit_test(only_well_formed_utf8_is_text),
+        cmocka_unit_test(escaped_keys_can_be_read_back),     cmocka_unit_test(numbers_and_stamps_are_written_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
