@@ -14,8 +14,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "batch.h"
 #include "count_engine.h"
 #include "feed.h"
+#include "resume.h"
 #include "stop.h"
 #include "tool.h"
 
@@ -130,12 +132,18 @@ static void feed_all(const struct plan *plan, tw_family *family, struct windows_
     *result = (struct result){.total = feed.total, .skipped_file = feed.skipped_file, .trouble = feed.trouble};
 }
 
-/* Reads the files, and prints what they had. */
-static void files_count(const struct plan *plan, tw_family *family, struct print *print, struct result *result) {
+/* Reads the files, and prints what they had. `engine`: that of the family. */
+static void files_count(const struct plan *plan, tw_engine *engine, tw_family *family, struct print *print,
+                        struct result *result) {
     struct windows_shared windows = WINDOWS_SHARED_EMPTY;
-    feed_all(plan, family, &windows, result);
+    if (plan->resume) {
+        resume_run(plan, engine, family, &windows, result);
+    } else {
+        feed_all(plan, family, &windows, result);
+    }
     if (stop_signal() != 0) {
-        tool_complain("stopped by SIG%s: the input was not read to its end", stop_signal() == SIGINT ? "INT" : "TERM");
+        tool_complain("stopped by SIG%s: the input was not read to its end%s", stop_signal() == SIGINT ? "INT" : "TERM",
+                      plan->resume ? "; --resume goes on" : "");
     }
     if (windows.no_memory) tool_complain("no memory for the list of windows");
     if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
@@ -147,6 +155,8 @@ static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family
                    struct sink *sink) {
     bool good = flush_output(sink);
     good = report(result) && good;
+    if (plan->resume) return good;
+    if (plan->batch != NULL) return batch_send(plan, family, result) && good;
     if (plan->redis_url == NULL) return good;
     (void)count_drain(engine);
     complain_of_before(family, &result->windows);
@@ -158,9 +168,11 @@ static int run(const struct plan *plan, struct sink *sink) {
     tw_engine *engine;
     tw_family *family;
     tw_family_options options;
-    int code = count_engine_open(plan, &lost, &engine);
+    struct plan counting = *plan; /* a batch is counted without Redis first */
+    if (plan->batch != NULL && !plan->resume) counting.redis_url = NULL;
+    int code = count_engine_open(&counting, &lost, &engine);
     if (code != EXIT_DONE) return code;
-    code = count_family_open(plan, engine, &options, &family);
+    code = count_family_open(&counting, engine, &options, &family);
     if (code != EXIT_DONE) {
         tw_close(engine, 0);
         return code;
@@ -170,10 +182,10 @@ static int run(const struct plan *plan, struct sink *sink) {
     if (plan->follow) {
         follow_run(plan, family, &options, &print, &result);
     } else {
-        files_count(plan, family, &print, &result);
+        files_count(&counting, engine, family, &print, &result);
     }
     bool good = finish(plan, engine, family, &result, sink);
-    good = count_engine_close(engine, plan->redis_url != NULL, &lost) && good;
+    good = count_engine_close(engine, counting.redis_url != NULL, &lost) && good;
     windows_free(&result.windows);
     if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();
     return good ? EXIT_DONE : EXIT_TROUBLE;

@@ -92,6 +92,7 @@ int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engin
     options.log_write = on_log;
     options.on_lost = on_lost;
     options.lost_ctx = lost;
+    if (plan->resume && plan->redis_url != NULL) options.threads = TW_HOST_DRIVEN;
     tw_status status = tw_open(&options, engine);
     return status == TW_OK ? EXIT_DONE : open_failed(status, error);
 }

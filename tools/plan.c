@@ -8,10 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "batch.h"
 #include "count.h"
 #include "feed.h"
 #include "fields.h"
 #include "sentinel_login.h"
+#include "step.h"
 #include "text.h"
 #include "tool.h"
 
@@ -58,6 +60,10 @@ static const char help_of_redis[] =
     "                      redis+cluster://[user:password@]node[:port][,...]; rediss: TLS;\n"
     "                      a second run over the same lines counts them there a second time\n" SENTINEL_LOGIN_HELP
         TLS_FLAGS_HELP
+    "  --batch NAME        count into Redis only if no run did so under this name before: the counts are sent\n"
+    "                      when all input was read, so a run that was interrupted can be repeated\n"
+    "  --resume            with --batch: send the counts in steps, each with the place in the file, and go on where\n"
+    "                      the last run of this name came to, however it ended; counts by one thread\n"
     "  --redis-key TEXT    the keys' names in Redis: %k the key, before it perhaps {%t}, a hash tag of Redis Cluster,\n"
     "                      %Y %m %d %H %M %S the window's start, %n \"count\", %% a percent sign (default\n"
     "                      \"%n:%k:\" and a stamp as fine as the window)\n"
@@ -83,6 +89,8 @@ enum {
     OPTION_REDIS,
     OPTION_REDIS_KEY,
     OPTION_RETENTION,
+    OPTION_BATCH,
+    OPTION_RESUME,
     OPTION_MEMORY,
     OPTION_TOP,
     OPTION_OUTPUT,
@@ -104,6 +112,8 @@ static const struct option long_options[] = {{"format", required_argument, NULL,
                                              {"redis", required_argument, NULL, OPTION_REDIS},
                                              {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
                                              TLS_FLAGS,
+                                             {"batch", required_argument, NULL, OPTION_BATCH},
+                                             {"resume", no_argument, NULL, OPTION_RESUME},
                                              {"retention", required_argument, NULL, OPTION_RETENTION},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
                                              {"top", required_argument, NULL, OPTION_TOP},
@@ -248,6 +258,11 @@ static bool option_take(struct draft *draft, int option, const char *given) {
         if (good) plan->form = (enum print_form)index;
         return good;
     case OPTION_REDIS: plan->redis_url = given; return true;
+    case OPTION_BATCH:
+        plan->batch = given;
+        return (given[0] != '\0' && strlen(given) <= BATCH_NAME_MAX) ||
+               refuse("batch", given, "a name of 1 to 200 bytes is wanted, as access.log-2015-05-17");
+    case OPTION_RESUME: plan->resume = true; return true;
     case OPTION_REDIS_KEY:
         draft->redis_key_given = true;
         plan->redis_key = given;
@@ -317,6 +332,15 @@ static bool draft_is_sound(const struct draft *draft) {
         tool_complain("--follow prints a window when it closes, and --window all never does");
     } else if (draft->lateness_given && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
+    } else if (plan->batch != NULL && plan->redis_url == NULL) {
+        tool_complain("--batch goes with --redis");
+    } else if (plan->batch != NULL && (plan->follow || draft->fields.element != NULL)) {
+        tool_complain(plan->follow ? "--batch goes with input that ends, and --follow has none"
+                                   : "--distinct needs no --batch: a second run changes nothing in Redis");
+    } else if (plan->resume && plan->batch == NULL) {
+        tool_complain("--resume goes with --batch, whose name says what is gone on with");
+    } else if (plan->resume && strstr(plan->redis_url, "+cluster://") != NULL) {
+        tool_complain("--resume wants one Redis: the nodes of a cluster cannot take counts and a position as one");
     } else if (draft->retention_given && plan->redis_url == NULL) {
         tool_complain("--retention goes with --redis");
     } else if (draft->redis_key_given && plan->redis_url == NULL) {
@@ -327,6 +351,22 @@ static bool draft_is_sound(const struct draft *draft) {
         return true;
     }
     return false;
+}
+
+/* Two runs with the same hash count the same lines under the same names. */
+static uint64_t meaning_of(const struct draft *draft) {
+    const struct plan *plan = draft->plan;
+    const struct fields_asked *fields = &draft->fields;
+    char numbers[80];
+    snprintf(numbers, sizeof numbers, "%d %lld %lld", (int)fields->format, (long long)plan->window_ms,
+             (long long)plan->rule.utc_offset_ms);
+    const char *texts[6 + LINE_WHERE_MAX] = {numbers,      fields->key,  fields->time,
+                                             draft->since, draft->until, plan->redis_key};
+    for (size_t i = 0; i < fields->where_count; i++) texts[6 + i] = fields->where[i];
+    uint64_t hash = STEP_HASH_BEGIN;
+    for (size_t i = 0; i < 6 + fields->where_count; i++) /* each with its NUL; an option that is not there is empty */
+        hash = step_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);
+    return hash;
 }
 
 int plan_read(int argc, char **argv, struct plan *plan) {
@@ -356,5 +396,6 @@ int plan_read(int argc, char **argv, struct plan *plan) {
     plan->file_count = (size_t)(argc - optind);
     if (!draft_is_sound(&draft) || !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
         return EXIT_USAGE;
+    plan->meaning = meaning_of(&draft);
     return EXIT_DONE;
 }

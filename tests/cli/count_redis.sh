@@ -14,7 +14,7 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     echo '1..0 # SKIP built without Redis'
     exit 0
 }
-plan 14
+plan 20
 
 # Every counter as "name<TAB>value", sorted.
 contents() {
@@ -85,6 +85,37 @@ ok $? '--distinct: PFCOUNT has the estimates that were printed, after a second r
 } | "$tool" count --follow --format tsv --redis "$url" - >"$work/out" 2>"$work/err"
 [ $? -eq 0 ] && err_is_empty && [ "$(ask GET count:paused:2015051710)" = 2 ]
 ok $? 'a Redis that is slow for a moment is no outage'
+
+# A batch has a name: however often it is run, it is counted once.
+ask FLUSHALL >/dev/null
+set -- count --format tsv --output tsv --redis "$url" --batch monday "$work/log"
+run 0 "$@" && err_is_empty && same "$work/out" "$work/first" && contents >"$work/got" && same "$work/got" "$work/want"
+ok $? '--batch: the counts land in Redis as ever'
+run 0 "$@" && same "$work/out" "$work/first" && err_has '--batch monday: was counted into this Redis before; nothing was added' &&
+    contents >"$work/got" && same "$work/got" "$work/want"
+ok $? '--batch: a second run prints, and adds nothing'
+ask DEL tw:once:count-batches:done:monday count-batches:done:monday >/dev/null
+run 1 "$@" && err_has '--batch monday: was begun and is not done' && contents >"$work/got" && same "$work/got" "$work/want"
+ok $? '--batch: what was begun and is not done is told, and never added again'
+ask FLUSHALL >/dev/null
+mkfifo "$work/half"
+"$tool" count --format tsv --output tsv --redis "$url" --batch tuesday - <"$work/half" >"$work/out" 2>"$work/err" &
+pid=$!
+exec 3>"$work/half"
+head -n 15000 "$work/log" >&3
+kill -INT $pid
+wait $pid
+status=$?
+exec 3>&-
+[ $status -eq 130 ] && err_has '--batch tuesday: nothing was sent to Redis' && [ "$(ask --scan --pattern 'count:*' | wc -l)" -eq 0 ] &&
+    run 0 count --format tsv --output tsv --redis "$url" --batch tuesday "$work/log" && contents >"$work/got" && same "$work/got" "$work/want"
+ok $? '--batch: a run that was interrupted has sent nothing; the next one is the first'
+run 0 count --format tsv --window all --output tsv --redis "$url" --batch wednesday "$work/log" &&
+    [ "$(ask GET count:key7)" = "$(awk -F "$tab" '$2 == "key7" { print $3 }' "$work/out")" ]
+ok $? '--batch and --window all: one key in Redis for all time'
+"$tool" count --format tsv --redis "unix://$work/none.sock" --batch friday "$work/new" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] && err_has '--batch friday: nothing was sent' && [ -s "$work/out" ]
+ok $? '--batch: where Redis is away, nothing is sent, and that is told'
 
 # Redis goes away while the log is read, and comes back.
 ask FLUSHALL >/dev/null

@@ -1,0 +1,36 @@
+/* step.h -- the counts of some lines, so few that one batch takes them to Redis: all of them or none.
+ * Always true: a step has at most STEP_COUNTERS counters, and none whose delta one add does not take. */
+#ifndef TOOL_STEP_H
+#define TOOL_STEP_H
+
+#include "tallywheel.h"
+
+/* An engine whose turns its host makes sends what it finds in one turn as one batch, up to 64 counters (TWI_NEAR_KEYS;
+ * tool_step_test.c does not compile if that gets too few). Two are the position of the file. tests/cli/count_resume.sh
+ * watches Redis for that. */
+#define STEP_COUNTERS 60
+#define STEP_POSITION_COUNTERS 2
+#define STEP_SLOTS 128 /* power of two */
+
+struct step_row {
+    int64_t start_ms; /* of the window */
+    int64_t delta;
+    size_t size;
+    char key[TW_KEY_SIZE_MAX];
+};
+
+struct step {
+    size_t count;
+    uint8_t slots[STEP_SLOTS]; /* the row's number and 1, by hash; 0: free */
+    struct step_row row[STEP_COUNTERS];
+};
+
+void step_clear(struct step *step);
+/* Returns false if the step is full; then nothing is changed. An empty step takes any delta of a line. */
+bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta);
+
+/* FNV-1a over what was hashed before, at first STEP_HASH_BEGIN, and these bytes. */
+#define STEP_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+uint64_t step_hash(uint64_t hash, const void *bytes, size_t size);
+
+#endif
