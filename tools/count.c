@@ -19,6 +19,7 @@
 #include "feed.h"
 #include "resume.h"
 #include "stop.h"
+#include "svg.h"
 #include "tool.h"
 
 /* ---- printing ---- */
@@ -29,11 +30,28 @@ static size_t terminal_width(void) {
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+static bool has_colours(void) {
+    const char *terminal = getenv("TERM");
+    return getenv("NO_COLOR") == NULL && terminal != NULL && strcmp(terminal, "dumb") != 0;
+}
+
+/* As the C library chooses the locale of characters, which the command does not set. */
+static bool has_unicode(void) {
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL && *value != '\0')
+            return strcasestr(value, "utf-8") != NULL || strcasestr(value, "utf8") != NULL;
+    }
+    return false;
+}
+
 static struct print print_make(const struct plan *plan, struct sink *sink) {
     struct print print = {.sink = sink, .form = plan->form, .window_ms = plan->window_ms};
     print.utc_offset_ms = plan->rule.utc_offset_ms;
     print.width = plan->form == PRINT_TABLE ? terminal_width() : 0;
-    print.bold = print.width > 0 && getenv("NO_COLOR") == NULL;
+    print.bold = print.width > 0 && has_colours();
+    print.blocks = has_unicode();
     print.stream = plan->follow;
     print.distinct = plan->rule.element_count > 0;
     return print;
@@ -155,6 +173,7 @@ static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family
                    struct sink *sink) {
     bool good = flush_output(sink);
     good = report(result) && good;
+    if (plan->svg != NULL) good = svg_write(plan, family, &result->windows) && good;
     if (plan->resume) return good;
     if (plan->batch != NULL) return batch_send(plan, family, result) && good;
     if (plan->redis_url == NULL) return good;

@@ -21,6 +21,7 @@ struct plan {
     unsigned threads;
     bool follow;
     const char *redis_url, *redis_key;
+    const char *svg;   /* the file of the picture; NULL: none */
     const char *batch; /* NULL: counts go to Redis as they are counted */
     bool resume;       /* --batch: in steps that a later run goes on from */
     uint64_t meaning;  /* a hash of the options that decide what is counted under which name */

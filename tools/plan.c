@@ -50,6 +50,7 @@ static const char help_of_counting[] =
     "  --top N             show only the N greatest counts of each window\n"
     "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, csv: the same with a\n"
     "                      header, json\n"
+    "  --svg FILE          draw the windows over time and the greatest keys of all windows into FILE, too\n"
     "  --threads N         threads that parse and count (default: one per processor; one with --follow)\n"
     "  --memory SIZE       the most counting memory, such as 512M or 4G (default: 3/4 of the machine's)\n"
     "  --follow            continue as files grow, are rotated or truncated; print each window when it closes\n"
@@ -94,6 +95,7 @@ enum {
     OPTION_MEMORY,
     OPTION_TOP,
     OPTION_OUTPUT,
+    OPTION_SVG,
     OPTION_THREADS,
     OPTION_FOLLOW,
     OPTION_LATENESS,
@@ -118,6 +120,7 @@ static const struct option long_options[] = {{"format", required_argument, NULL,
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
                                              {"top", required_argument, NULL, OPTION_TOP},
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
+                                             {"svg", required_argument, NULL, OPTION_SVG},
                                              {"threads", required_argument, NULL, OPTION_THREADS},
                                              {"follow", no_argument, NULL, OPTION_FOLLOW},
                                              {"lateness", required_argument, NULL, OPTION_LATENESS},
@@ -257,6 +260,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
         good = choice("output", given, forms, "is one of table, tsv, csv, json", &index);
         if (good) plan->form = (enum print_form)index;
         return good;
+    case OPTION_SVG: plan->svg = given; return true;
     case OPTION_REDIS: plan->redis_url = given; return true;
     case OPTION_BATCH:
         plan->batch = given;
@@ -332,6 +336,8 @@ static bool draft_is_sound(const struct draft *draft) {
         tool_complain("--follow prints a window when it closes, and --window all never does");
     } else if (draft->lateness_given && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
+    } else if (plan->svg != NULL && (plan->follow || draft->fields.element != NULL)) {
+        tool_complain("--svg goes with counts of lines, in input that ends: neither with --follow nor with --distinct");
     } else if (plan->batch != NULL && plan->redis_url == NULL) {
         tool_complain("--batch goes with --redis");
     } else if (plan->batch != NULL && (plan->follow || draft->fields.element != NULL)) {

@@ -168,6 +168,32 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
 /* ---- table ---- */
 
 #define COUNT_WIDTH 15 /* 999,999,999,999 */
+#define BAR_WIDTH 20
+#define BAR_TERMINAL_WIDTH 70 /* a narrower one has its columns for the keys */
+
+static bool has_bars(const struct print *print) {
+    return print->width >= BAR_TERMINAL_WIDTH;
+}
+
+/* A bar in eighths of a column, padded to its full width. */
+static void bar_show(struct print *print, int64_t count, int64_t greatest) {
+    struct sink *sink = print->sink;
+    size_t eighths = 0, columns = 0;
+    if (greatest > 0 && count > 0) eighths = (size_t)((double)count / (double)greatest * BAR_WIDTH * 8 + 0.5);
+    if (count > 0 && eighths == 0) eighths = 1;
+    if (print->bold) sink_text(sink, "\033[36m");
+    for (; columns < eighths / 8; columns++) sink_text(sink, print->blocks ? "\xE2\x96\x88" : "#");
+    if (eighths % 8 > 0 && print->blocks) { /* U+2589, seven eighths, to U+258F, one */
+        const char part[3] = {'\xE2', '\x96', (char)(0x90 - eighths % 8)};
+        sink_bytes(sink, part, sizeof part);
+        columns++;
+    } else if (eighths % 8 >= 4) {
+        sink_byte(sink, '#');
+        columns++;
+    }
+    if (print->bold) sink_text(sink, "\033[0m");
+    sink_spaces(sink, BAR_WIDTH - columns + 2);
+}
 
 /* "Tue 2015-05-19 03:00", with seconds if windows do not begin at full minutes. */
 static void heading_time(const struct print *print, int64_t unix_ms, char *text, size_t size) {
@@ -203,7 +229,8 @@ static void amounts(const struct print *print, int64_t sum, int64_t keys) {
 /* The escaped key, cut to the terminal's width. Assumes that a character is one column wide. */
 static void key_cut(struct print *print, const struct row *row) {
     struct sink text;
-    size_t columns = 0, room = print->width > COUNT_WIDTH + 4 ? print->width - COUNT_WIDTH - 4 : 16;
+    size_t columns = 0, taken = COUNT_WIDTH + 4 + (has_bars(print) ? BAR_WIDTH + 2 : 0);
+    size_t room = print->width > taken ? print->width - taken : 16;
     if (print->width == 0 || !sink_open(&text, -1)) {
         print_key_escaped(print->sink, row->key, row->key_size);
         return;
@@ -240,6 +267,7 @@ static void window_table(struct print *print, int64_t start_ms, const struct row
     for (size_t i = 0; i < rows->count; i++) {
         sink_grouped(sink, rows->row[i].count, COUNT_WIDTH);
         sink_text(sink, "  ");
+        if (has_bars(print)) bar_show(print, rows->row[i].count, rows->row[0].count);
         key_cut(print, &rows->row[i]);
         sink_byte(sink, '\n');
     }
@@ -248,7 +276,8 @@ static void window_table(struct print *print, int64_t start_ms, const struct row
             sink_text(sink, "            ...");
         else
             sink_grouped(sink, rows->sum_all - rows->sum_shown, COUNT_WIDTH);
-        sink_text(sink, "  (");
+        sink_spaces(sink, has_bars(print) ? BAR_WIDTH + 4 : 2);
+        sink_byte(sink, '(');
         sink_grouped(sink, (int64_t)(rows->keys_all - rows->count), 0);
         sink_text(sink, rows->keys_all - rows->count == 1 ? " more key)\n" : " more keys)\n");
     }

@@ -7,7 +7,8 @@
  *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
  *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
  *        With --window all the start is the word all.
- * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end.
+ * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end. On a terminal that
+ *        is wide enough, a bar beside each count, as long as its share of the window's greatest one.
  *
  * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
 #ifndef TOOL_PRINT_H
@@ -25,7 +26,8 @@ struct print {
     int64_t window_ms, utc_offset_ms;
     size_t width;     /* columns of the terminal; 0: unlimited */
     bool stream;      /* windows come one by one, without end */
-    bool bold;        /* headings, on a terminal */
+    bool bold;        /* headings, on a terminal; bars have a colour */
+    bool blocks;      /* bars are drawn with the blocks of Unicode, else with # */
     bool distinct;    /* estimates of distinct elements: their sum means nothing */
     uint64_t windows; /* printed so far */
     int64_t keys, sum;

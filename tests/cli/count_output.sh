@@ -4,7 +4,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 29
+plan 36
 
 # Keys with a tab, a backslash, broken UTF-8, a control byte, a NUL, an umlaut, quotes.
 {
@@ -175,3 +175,72 @@ ok $? '--distinct of a field that no line has'
 run 0 count --key host --distinct client --format vhost_combined --output tsv "$work/vhost" &&
     grep -q "intranet:80${tab}1" "$work/out"
 ok $? '--distinct behind a virtual host'
+
+# On a terminal, which is python's here: bars where it is wide enough, nothing beyond its width.
+cat >"$work/terminal.py" <<'END'
+import fcntl, os, pty, struct, sys, termios
+main, side = pty.openpty()
+fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+if os.fork() == 0:
+    os.dup2(side, 1)
+    os.execvp(sys.argv[2], sys.argv[2:])
+os.close(side)
+while True:
+    try:
+        piece = os.read(main, 65536)
+    except OSError:
+        break
+    if not piece:
+        break
+    sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+END
+awk 'BEGIN { for (i = 0; i < 40; i++) for (j = 0; j < 40 - i; j++)
+    printf "1431857103\tkey %d with a tail that is longer than a terminal is wide, or should be wide, for all that we know\n", i }' >"$work/long"
+on_terminal() { # WIDTH ENVIRONMENT...
+    width=$1
+    shift
+    env -u NO_COLOR -u LC_ALL -u LC_CTYPE LANG=C.UTF-8 TERM=xterm PYTHONCOERCECLOCALE=0 "$@" python3 "$work/terminal.py" "$width" \
+        "$tool" count --format tsv --top 21 "$work/long" >"$work/out" 2>"$work/err"
+}
+widest() {
+    python3 -c 'import re, sys
+print(max(len(re.sub("\x1b\\[[0-9]*m", "", line)) for line in open(sys.argv[1], encoding="utf-8").read().splitlines()))' "$work/out"
+}
+block=$(printf '\342\226\210')
+on_terminal 80 A=1 && w=$(widest) && [ "$w" -le 80 ] && [ "$w" -gt 75 ] && [ "$(grep -c "$block" "$work/out")" -eq 21 ] &&
+    [ "$(grep -c "$(printf '\342\226\210%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)" "$work/out")" -eq 1 ]
+ok $? 'table: on a terminal bars stand beside the counts, within its width'
+on_terminal 80 NO_COLOR=1 LANG=C && ! grep -q "$(printf '\033')" "$work/out" && grep -q ' 40  ####################  key 0 ' "$work/out" &&
+    grep -q ' 20  ##########            key 20 ' "$work/out"
+ok $? 'table: without colours where NO_COLOR says so, of # where the locale has no blocks'
+on_terminal 60 A=1 && w=$(widest) && [ "$w" -le 60 ] && [ "$w" -gt 55 ] && ! grep -q "$block" "$work/out"
+ok $? 'table: a narrow terminal has its columns for the keys'
+run 0 count --format tsv --top 20 "$work/long" && ! grep -q "#\\|$(printf '\033')" "$work/out" && [ "$(widest)" -gt 80 ]
+ok $? 'table: what is no terminal gets plain text, and whole keys'
+
+# The picture is read as a browser reads it: well-formed, a bar for each window, the greatest keys with their counts.
+{
+    for key in '<b>&"bold"' 'plain' "$(printf 'odd\377\001')" "$(head -c 900 /dev/zero | tr '\0' 'l')"; do
+        printf '1431857103\t%s\t5\n1431864303\t%s\t1\n' "$key" "$key"
+    done
+    printf '1431864303\tplain\t1000\n'
+} >"$work/drawn"
+run 0 count --format tsv --output tsv --top 1 --svg "$work/counts.svg" "$work/drawn" && [ "$(wc -l <"$work/out")" -eq 2 ] && err_is_empty &&
+    python3 - "$work/counts.svg" <<'END'
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+space = "{http://www.w3.org/2000/svg}"
+texts = ["".join(t.itertext()) for t in root.iter(space + "text")]
+bars = [r for r in root.iter(space + "rect") if r.get("class") == "window"]
+keys = ["".join(t.itertext()) for t in root.iter(space + "text") if t.get("class") == "key"]
+assert len(bars) == 2 and float(bars[0].get("height")) < float(bars[1].get("height")) / 40, bars
+assert keys[0] == "plain" and keys[1] == '<b>&"bold"' and keys[3] == "odd\\xFF\\x01" and keys[2] == "l" * 48 + "\u2026", keys
+assert "1,024 counts of 4 keys" in texts and "1,006" in texts and "2015-05-17T10:00:00Z" in texts and "2015-05-17T12:00:00Z" in texts, texts
+END
+ok $? '--svg: windows and keys of all of them, whatever a key is'
+run 0 count --format tsv --window all --svg "$work/counts.svg" "$work/none" && python3 -c 'import sys, xml.etree.ElementTree as tree
+assert tree.parse(sys.argv[1]).getroot().tag.endswith("svg")' "$work/counts.svg" && [ ! -e "$work/counts.svg.part" ]
+ok $? '--svg: a picture of nothing is one'
+run 1 count --format tsv --output tsv --svg "$work/absent/counts.svg" "$work/drawn" && err_has "--svg $work/absent/counts.svg: No such file" && [ -s "$work/out" ]
+ok $? '--svg: a file that cannot be written is an error; the counts are printed all the same'
