@@ -15,6 +15,7 @@ static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "  count     count the lines of logs by key and window, by each line's own time\n"
                            "  demo      watch several processes count the same keys, with Redis cut off in the middle\n"
                            "  exporter  serve the metrics of running engines for Prometheus\n"
+                           "  plan      say how much memory so many keys need\n"
                            "  reclaim   free the units of hard limits that a dead process held\n"
                            "  show      print the heaviest keys of a family of a running engine\n"
                            "  top       show a running engine: rates, Redis, families, the heaviest keys\n"
@@ -31,6 +32,7 @@ static const struct command commands[] = {{"audit", audit_main},
                                           {"demo", demo_main},
                                           {"demo-worker", demo_worker_main},
                                           {"exporter", exporter_main},
+                                          {"plan", plan_main},
                                           {"reclaim", reclaim_main},
                                           {"show", show_main},
                                           {"top", top_main}};
@@ -42,13 +44,13 @@ static int show(const char *text) {
 }
 
 static int unknown(const char *word) {
-    static const char *const words[] = {"audit", "count", "demo",   "exporter",  "reclaim",
+    static const char *const words[] = {"audit", "count", "demo",   "exporter",  "plan", "reclaim",
                                         "show",  "top",   "--help", "--version", NULL};
     const char *nearest = text_nearest(word, words);
     if (nearest != NULL) {
         tool_complain("unknown command '%s'; did you mean %s?", word, nearest);
     } else {
-        tool_complain("unknown command '%s'; there are audit, count, demo, exporter, reclaim, show and top "
+        tool_complain("unknown command '%s'; there are audit, count, demo, exporter, plan, reclaim, show and top "
                       "('tallywheel --help')",
                       word);
     }
@@ -66,7 +68,7 @@ static void descriptors_hold(void) {
 int main(int argc, char **argv) {
     descriptors_hold();
     if (argc < 2) {
-        tool_complain("name a command: audit, count, demo, exporter, reclaim, show or top ('tallywheel --help')");
+        tool_complain("name a command: audit, count, demo, exporter, plan, reclaim, show or top ('tallywheel --help')");
         return EXIT_USAGE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

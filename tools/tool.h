@@ -14,6 +14,7 @@ void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 int audit_main(int argc, char **argv);
 int reclaim_main(int argc, char **argv);
 int count_main(int argc, char **argv);
+int plan_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int exporter_main(int argc, char **argv);
 int show_main(int argc, char **argv);

@@ -1,0 +1,162 @@
+/* memory_plan.c -- `tallywheel plan`: memory by keys, key length and windows. See memory_plan.h. */
+#include "memory_plan.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tallywheel.h"
+#include "text.h"
+#include "tool.h"
+
+#define KEYS_MAX (UINT64_C(1) << 32)
+#define WINDOWS_MAX 256
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+
+/* ---- the formula ---- */
+
+/* Records come in five sizes. With Redis a record also has 32 bytes of what was sent; two short ones share a line. */
+static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
+    static const struct {
+        uint64_t bytes, key_local, key_redis;
+    } sizes[] = {{64, 32, 32}, {128, 96, 64}, {256, 224, 192}, {512, 480, 448}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (key_bytes <= (redis ? sizes[i].key_redis : sizes[i].key_local))
+            return redis && i == 0 ? sizes[i].bytes + 32 : sizes[i].bytes;
+    }
+    return 1088;
+}
+
+/* A window whose size is known from the one before lays out records ahead, for keys of up to 32 bytes: a quarter more
+ * than keys where the window is small. Chunks of records have heads, and the last one is not full. A leaf of
+ * the index is half full at the least, after it has split. */
+static uint64_t window_bytes(const struct memory_ask *ask, const struct memory_plan *plan) {
+    uint64_t records = ask->key_bytes > 32 || ask->keys > 1 << 18 ? ask->keys : ask->keys + ask->keys / 4;
+    uint64_t last_chunk = ask->keys * (plan->record + plan->record / 4 + 120);
+    return KIB + records * plan->record + ask->keys * plan->index + ask->keys * plan->record / 50 +
+           (last_chunk < 64 * KIB ? last_chunk : 64 * KIB);
+}
+
+/* Packed: the key, two numbers of the bytes that they need (counts of up to 2^31 are reckoned with), and the
+ * directory. */
+static uint64_t packed_bytes(const struct memory_ask *ask) {
+    return 2 * KIB + ask->keys * (ask->key_bytes + (ask->redis ? 16 : 12)) * 51 / 50;
+}
+
+/* Two entries and a name in Redis's allocator (docs/MEMORY.md has the measurement). The family's name and the stamp of
+ * the window are reckoned with 24 bytes. */
+static uint64_t redis_bytes(const struct memory_ask *ask) {
+    uint64_t name = ask->key_bytes + 24;
+    return ask->keys * (name + 116 + name / 5);
+}
+
+/* What replays may take by default: 64 MiB, or an eighth of all. */
+static uint64_t replay_bytes(uint64_t others) {
+    return others / 7 < 64 * MIB ? others / 7 : 64 * MIB;
+}
+
+struct memory_plan memory_plan(const struct memory_ask *ask) {
+    struct memory_plan plan = {.record = record_bytes(ask->key_bytes, ask->redis), .index = 40};
+    plan.window = window_bytes(ask, &plan);
+    plan.packed = packed_bytes(ask);
+    /* At a roll-over the next window is there already, and the one that has ended is being packed. */
+    plan.most = plan.window * (ask->open + 1) + plan.packed * (ask->closed + 1);
+    plan.memory_bytes = plan.most + plan.most / 4;
+    if (ask->redis) plan.memory_bytes += replay_bytes(plan.memory_bytes);
+    if (plan.memory_bytes < MIB) plan.memory_bytes = MIB;
+    plan.redis_a_window = ask->redis ? redis_bytes(ask) : 0;
+    return plan;
+}
+
+/* ---- the command ---- */
+
+static const char help[] =
+    "Usage: tallywheel plan --keys N [--key-bytes N] [--windows N] [--open N] [--redis]\n"
+    "Says how much memory a family of counters needs at most. docs/MEMORY.md has the formula.\n"
+    "\n"
+    "  --keys N       keys in one window\n"
+    "  --key-bytes N  bytes of a key, 1 to 1024 (default 32); of keys that differ in length the longest class counts\n"
+    "  --windows N    closed windows that stay readable: history_ms / window (default 1; 0: none)\n"
+    "  --open N       windows that take counts at once: 1 and lateness_ms / window (default 1)\n"
+    "  --redis        the family is merged into Redis\n"
+    "  --help\n"
+    "\n"
+    "Exit status: 0 done; 2 wrong usage.\n";
+
+enum { OPTION_KEYS = 1, OPTION_KEY_BYTES, OPTION_WINDOWS, OPTION_OPEN, OPTION_REDIS, OPTION_HELP };
+static const struct option long_options[] = {{"keys", required_argument, NULL, OPTION_KEYS},
+                                             {"key-bytes", required_argument, NULL, OPTION_KEY_BYTES},
+                                             {"windows", required_argument, NULL, OPTION_WINDOWS},
+                                             {"open", required_argument, NULL, OPTION_OPEN},
+                                             {"redis", no_argument, NULL, OPTION_REDIS},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+static bool take(const char *option, const char *given, uint64_t low, uint64_t high, uint64_t *number) {
+    if (text_number(given, low, high, number)) return true;
+    tool_complain("--%s '%s': a whole number from %" PRIu64 " to %" PRIu64 " is wanted", option, given, low, high);
+    return false;
+}
+
+static bool option_take(struct memory_ask *ask, int option, const char *given) {
+    switch (option) {
+    case OPTION_KEYS: return take("keys", given, 1, KEYS_MAX, &ask->keys);
+    case OPTION_KEY_BYTES: return take("key-bytes", given, 1, TW_KEY_SIZE_MAX, &ask->key_bytes);
+    case OPTION_WINDOWS: return take("windows", given, 0, WINDOWS_MAX, &ask->closed);
+    case OPTION_OPEN: return take("open", given, 1, WINDOWS_MAX, &ask->open);
+    default: ask->redis = true; return true;
+    }
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int read_options(int argc, char **argv, struct memory_ask *ask) {
+    int option;
+    opterr = 0;
+    optind = 0;
+    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
+        if (option == OPTION_HELP) return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+        if (option == ':' || option == '?') {
+            tool_complain("%s '%s'; 'tallywheel plan --help' lists the options",
+                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
+            return EXIT_USAGE;
+        }
+        if (!option_take(ask, option, optarg)) return EXIT_USAGE;
+    }
+    if (optind < argc) {
+        tool_complain("'%s' is no option; 'tallywheel plan --help' lists them", argv[optind]);
+        return EXIT_USAGE;
+    }
+    if (ask->keys > 0) return -1;
+    tool_complain("--keys is wanted: how many keys a window has");
+    return EXIT_USAGE;
+}
+
+static void print_row(const char *what, uint64_t bytes, const char *why) {
+    printf("%-28s %10.1f MiB%s%s\n", what, (double)bytes / (double)MIB, why[0] != 0 ? "  " : "", why);
+}
+
+static void print_plan(const struct memory_ask *ask, const struct memory_plan *plan) {
+    char text[120];
+    snprintf(text, sizeof text, "%" PRIu64 " keys of %" PRIu64 " bytes: a record of %" PRIu64 ", an index of %" PRIu64,
+             ask->keys, ask->key_bytes, plan->record, plan->index);
+    print_row("a window that takes counts", plan->window, text);
+    print_row("a window of history, packed", plan->packed, "");
+    snprintf(text, sizeof text, "at a roll-over: %" PRIu64 " that take counts, %" PRIu64 " packed", ask->open + 1,
+             ask->closed + 1);
+    print_row("at most", plan->most, text);
+    print_row("memory_bytes_max", plan->memory_bytes,
+              ask->redis ? "with a quarter to spare, and room for replays" : "with a quarter to spare");
+    if (ask->redis) print_row("in Redis, a window", plan->redis_a_window, "until retention_ms after its end");
+}
+
+int plan_main(int argc, char **argv) {
+    struct memory_ask ask = {.key_bytes = 32, .open = 1, .closed = 1};
+    int status = read_options(argc, argv, &ask);
+    if (status >= 0) return status;
+    struct memory_plan plan = memory_plan(&ask);
+    print_plan(&ask, &plan);
+    if (ferror(stdout) == 0 && fflush(stdout) == 0) return EXIT_DONE;
+    tool_complain("cannot write the output");
+    return EXIT_TROUBLE;
+}
