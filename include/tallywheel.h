@@ -1214,8 +1214,8 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *    TW_ERR_MODE     the family; with Redis see A WAITING CALL
  *    TW_ERR_REDIS    Redis refused, or is away
  *    TW_ERR_LATE     the window is over in Redis
- *    TW_ERR_TIMEOUT  perhaps reserved: `token` may be cancelled, else the units return by
- *    themselves general errors */
+ *    TW_ERR_TIMEOUT  perhaps reserved: cancel `token`, else the units return by themselves
+ *    general errors */
 TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit,
                             uint32_t ttl_ms, tw_key buyer, char token[TW_TOKEN_SIZE],
                             tw_verdict *verdict);

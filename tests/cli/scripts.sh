@@ -3,7 +3,8 @@
 # Method: a tree of a few files, one of which is changed at a time. Prints TAP.
 # shellcheck disable=SC2016  # backticks that are text
 set -u
-scripts=$1/scripts
+root=$1
+scripts=$root/scripts
 TW_ROOT=$(mktemp -d)
 export TW_ROOT
 trap 'rm -rf "$TW_ROOT"' EXIT
@@ -29,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..30
+echo 1..33
 
 # ---- models carry digests of what they copy
 
@@ -202,3 +203,21 @@ long_row="| $(printf '%0121d' 0) |"
 { printf '%s\n\n```\n%s\n```\n\n' "$long_row" "$long_row" && printf '%0121d\n' 0; } >"$TW_ROOT/docs/A.md"
 layers 1 && says 'docs/A.md:7: 121 columns' && [ "$(grep -c columns "$TW_ROOT/said")" -eq 2 ]
 ok $? 'and a line of docs that is too long, but not in a table or a block of code'
+
+# ---- the man pages say what the header says
+
+rm -rf "${TW_ROOT:?}"/*
+mkdir -p "$TW_ROOT/include" "$TW_ROOT/debian" "$TW_ROOT/examples"
+cp "$1/debian/changelog" "$TW_ROOT/debian/"
+header() { # SED-SCRIPT
+    sed "$1" "$root/include/tallywheel.h" >"$TW_ROOT/include/tallywheel.h"
+}
+header '/^TW_API int tw_fd/a TW_API int tw_new(tw_engine *engine);'
+run 0 man_pages.py "$TW_ROOT/man" && grep -q 'so man3/tw_turn' "$TW_ROOT/man/tw_new.3" && grep -q 'tw_new' "$TW_ROOT/man/tw_turn.3"
+ok $? 'a call that comes below the comment of another stands on its page'
+header '/^TW_API int tw_fd/a\\n/** New. */\nTW_API int tw_new(tw_engine *engine);'
+run 1 man_pages.py list && says 'on no page of PAGES is tw_new'
+ok $? 'a call with a comment of its own must be given a page'
+header 's/\btw_fd(/tw_socket(/'
+run 1 man_pages.py list && says 'page tw_turn: include/tallywheel.h has tw_fd 0 times'
+ok $? 'one that is gone may not stand on any'

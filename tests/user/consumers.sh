@@ -52,6 +52,27 @@ everything_is_there() {
         nm -D --defined-only "$libdir/libtallywheel.so" | grep -q ' tw_open@@TALLYWHEEL_0\.1$'
 }
 
+# One for each call, which may only lead to the page of its group; the pages are clean, and readers follow to them.
+man_pages_are_there() {
+    for call in $(sed -n 's/^TW_API.*[ *]\(tw_[a-z_]*\)(.*/\1/p' "$root/include/tallywheel.h" | grep -v '_sized$') tw_read tw_verdict; do
+        [ -s "$prefix/share/man/man3/$call.3" ] || { echo "no page for $call" && return 1; }
+        grep -q "^\.so" "$prefix/share/man/man3/$call.3" || continue
+        page=$(sed 's|^\.so ||' "$prefix/share/man/man3/$call.3")
+        grep -qw "$call" "$prefix/share/man/$page" || { echo "$page has no $call" && return 1; }
+    done
+    # shellcheck disable=SC2046
+    mandoc -T lint $(grep -rL '^\.so' "$prefix/share/man") || return
+    shows tallywheel.1 --utc-offset && shows tallywheel.1 INSTANCE && shows tallywheel.3 dlclose &&
+        shows tw_add.3 TW_ERR_LATE && shows tw_acquire_some.3 n_max
+}
+
+shows() { # PAGE.SECTION WORD: to somebody who asks for the page by its name; bold letters are struck twice there
+    mman -M "$prefix/share/man" "${1##*.}" "${1%.*}" | sed "s/.$(printf '\b')//g" >page.txt
+    grep -q '^NAME' page.txt && grep -qwe "$2" page.txt && return
+    echo "what man shows for $1 has no $2"
+    return 1
+}
+
 flags_of() { # FOLDER-OF-THE-PC --static or nothing
     PKG_CONFIG_SYSROOT_DIR=$tree PKG_CONFIG_PATH=$1 pkg-config ${2:+"$2"} --cflags --libs tallywheel
 }
@@ -135,6 +156,7 @@ one_file_with_redis() {
 }
 
 way 'what is installed is complete' everything_is_there
+needs mandoc 'man pages' && way 'man pages: one for each call, clean' man_pages_are_there
 way 'pkg-config, shared' by_pkg_config
 way 'pkg-config, static' by_pkg_config_static
 for compiler in g++ clang++; do
