@@ -44,7 +44,8 @@ prefix=$(find "$tree" -type d -name include | sed 's|/include$||')
 
 everything_is_there() {
     for file in include/tallywheel.h include/tallywheel.hpp bin/tallywheel share/doc/tallywheel/LICENSE \
-        share/doc/tallywheel/examples/count_hits.c share/doc/tallywheel/tallywheel.wrap; do
+        share/doc/tallywheel/examples/count_hits.c share/doc/tallywheel/tallywheel.wrap \
+        share/bash-completion/completions/tallywheel share/zsh/site-functions/_tallywheel; do
         [ -s "$prefix/$file" ] || { echo "no $file" && return 1; }
     done
     "$prefix/bin/tallywheel" --version &&
