@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..33
+echo 1..36
 
 # ---- models carry digests of what they copy
 
@@ -221,3 +221,29 @@ ok $? 'a call with a comment of its own must be given a page'
 header 's/\btw_fd(/tw_socket(/'
 run 1 man_pages.py list && says 'page tw_turn: include/tallywheel.h has tw_fd 0 times'
 ok $? 'one that is gone may not stand on any'
+
+# ---- a program that was built against the release can use this library
+
+mkdir -p "$TW_ROOT/packaging" "$TW_ROOT/tools"
+cp "$1/tools/tallywheel.map" "$TW_ROOT/tools/"
+abi() { # EXPECTED-STATUS SED-SCRIPT: against the header as it is
+    header "$2"
+    run "$1" abi.py
+}
+if ! command -v abidiff >/dev/null 2>&1; then
+    for what in 'may grow' 'may not go' 'may not move'; do
+        number=$((number + 1))
+        echo "ok $number - $what # SKIP abigail-tools are not installed"
+    done
+    exit
+fi
+header '' && run 0 abi.py --renew
+abi 0 's/^TW_API int tw_fd/TW_API int tw_new(void);\n&/; s/TW_KIND_DISTINCT = 2/&, TW_KIND_NEW = 3/; s/(tw_top)")$/& X(new_figure, gauge, "new")/
+    /^struct tw_options/,/^};/s/^};/const char *new_option;\n};/; /^struct tw_verdict/,/^};/s/uint64_t reserved\[8\]/uint64_t new_field, reserved[7]/
+    s/uint64_t new_field, /uint64_t new_field; uint64_t /' && [ "$(grep -c 'new_' "$TW_ROOT/include/tallywheel.h")" -eq 3 ]
+ok $? 'calls, numbers, options and figures may be added, and reserved words used'
+abi 1 '/^TW_API int tw_fd/d' && says 'tw_fd' && abi 1 's/TW_KIND_DISTINCT = 2/TW_KIND_DISTINCT = 3/' && says TW_KIND_DISTINCT
+ok $? 'a call that goes and a number that changes are named'
+abi 1 's/^    uint32_t wait_replicas;/    uint32_t new_option; &/' && says new_option &&
+    abi 1 '/^struct tw_verdict/,/^};/s/reserved\[8\]/reserved[9]/' && says 'struct tw_verdict'
+ok $? 'and so are an option in the middle and a verdict that grows'
