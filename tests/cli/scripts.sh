@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..36
+echo 1..39
 
 # ---- models carry digests of what they copy
 
@@ -203,6 +203,38 @@ long_row="| $(printf '%0121d' 0) |"
 { printf '%s\n\n```\n%s\n```\n\n' "$long_row" "$long_row" && printf '%0121d\n' 0; } >"$TW_ROOT/docs/A.md"
 layers 1 && says 'docs/A.md:7: 121 columns' && [ "$(grep -c columns "$TW_ROOT/said")" -eq 2 ]
 ok $? 'and a line of docs that is too long, but not in a table or a block of code'
+
+# ---- what a release lacks
+
+rm -rf "${TW_ROOT:?}"/*
+mkdir -p "$TW_ROOT/debian" "$TW_ROOT/packaging" "$TW_ROOT/include"
+printf '#define TW_VERSION_MAJOR 1\n#define TW_VERSION_MINOR 2\n#define TW_VERSION_PATCH 3\n' >"$TW_ROOT/include/tallywheel.h"
+printf "project('tallywheel', 'c',\n  version: '1.2.3',\n" >"$TW_ROOT/meson.build"
+printf '# Changelog\n\n## 1.2.3 (2027-01-31)\n\n## 1.2.2 (unreleased)\n' >"$TW_ROOT/CHANGELOG.md"
+printf 'tallywheel (1.2.3-1) unstable; urgency=medium\n\n -- Ann <ann@a.net>  Sun, 31 Jan 2027 12:00:00 +0000\n' >"$TW_ROOT/debian/changelog"
+printf 'Maintainer: Ann <ann@a.net>\n' >"$TW_ROOT/debian/control"
+printf '[wrap-git]\nurl = https://a.net/tallywheel.git\nrevision = 1.2.3\n' >"$TW_ROOT/packaging/tallywheel.wrap"
+release() { # EXPECTED-STATUS
+    sh "$scripts/release.sh" >"$TW_ROOT/said" 2>&1
+    [ $? -eq "$1" ] && return
+    sed 's/^/# /' "$TW_ROOT/said"
+    return 1
+}
+lacking() { # FILE OLD NEW SAYS: is said while that stands there
+    cp "$TW_ROOT/$1" "$TW_ROOT/kept" && sed -i "s|$2|$3|" "$TW_ROOT/$1" && ! cmp -s "$TW_ROOT/$1" "$TW_ROOT/kept" && release 1 &&
+        says "$4" && [ "$(wc -l <"$TW_ROOT/said")" -eq 1 ] && cp "$TW_ROOT/kept" "$TW_ROOT/$1"
+}
+
+release 0 && [ ! -s "$TW_ROOT/said" ]
+ok $? 'a tree with one version everywhere, and addresses, is passed over in silence'
+lacking CHANGELOG.md '(2027-01-31)' '(unreleased)' "CHANGELOG.md: its first heading is '## 1.2.3 (unreleased)'" &&
+    lacking CHANGELOG.md '## 1.2.3' '## 1.2.34' "should be '## 1.2.3 (" && lacking debian/changelog '1.2.3-1' '1.2.2-1' "of '1.2.2-1', should be of 1.2.3" &&
+    lacking packaging/tallywheel.wrap '= 1.2.3' '= 1.2.2' "its revision is '1.2.2', should be 1.2.3" &&
+    lacking include/tallywheel.h 'PATCH 3' 'PATCH 2' "TW_VERSION_* are '1.2.2', should be 1.2.3"
+ok $? 'a date that is missing and a version that stayed behind are named'
+lacking packaging/tallywheel.wrap '//a.net' '//example.org' 'packaging/tallywheel.wrap: example.org stands for an address' &&
+    lacking debian/control 'a.net' 'example.org' 'debian/control: example.org' && lacking debian/changelog 'a.net' 'example.org' 'debian/changelog: example.org'
+ok $? 'and so is each place where an address is still to be put'
 
 # ---- the man pages say what the header says
 
