@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <sys/utsname.h>
@@ -142,6 +143,12 @@ static void print_machine() {
     std::printf("system:   %s %s %s; transparent huge pages: %s; load: %s\n", system.sysname, system.release,
                 system.machine, line_of("/sys/kernel/mm/transparent_hugepage/enabled", "").c_str(),
                 line_of("/proc/loadavg", "").c_str());
+    char date[16];
+    time_t now = time(nullptr);
+    struct tm day = {};
+    gmtime_r(&now, &day);
+    std::strftime(date, sizeof date, "%Y-%m-%d", &day);
+    std::printf("date:     %s\n", date);
     const char *tunables = std::getenv("GLIBC_TUNABLES");
     std::printf("built by: %s %s, optimised; malloc: %s\n",
 #if defined(__clang__)
