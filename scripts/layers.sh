@@ -122,6 +122,9 @@ python3 "$scripts"/mutants.py | must_be_empty "tests/sim/mutants/*.patch apply: 
 # ---- what is named exists
 python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists"
 
+# ---- links, commands and figures of all pages
+python3 "$scripts"/page_check.py | must_be_empty "pages keep their word (scripts/page_check.py says what that is)"
+
 # ---- one version
 version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build)
 header=$(sed -n 's/^#define TW_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/tallywheel.h | paste -sd.)
