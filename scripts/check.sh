@@ -258,24 +258,7 @@ step_valgrind() {
 }
 
 step_fuzz() {
-    if ! clang -fsanitize=fuzzer -x c - -o "$out/fuzzer-there" 2>/dev/null <<'END'
-#include <stddef.h>
-int LLVMFuzzerTestOneInput(const void *data, size_t size) { return data == (void *)size; }
-END
-    then
-        echo "libclang-rt-*-dev, which has libFuzzer, is not installed"
-        return 77
-    fi
-    CC=clang configure fuzz -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
-        -Dtests=disabled -Dtools=false -Dfuzzers=true -Dchecks=3 "-Dc_args=-fno-sanitize-recover=all -g1" &&
-        ninja -C "$out/fuzz" || return
-    # shellcheck disable=SC2016  # expanded by those shells
-    find "$out"/fuzz/tests/fuzz -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x -print0 | xargs -0 -P "$jobs" -I{} sh -c '
-        name=${1##*/fuzz_}
-        mkdir -p "$2/fuzz-corpus/$name"
-        $4 "$1" -max_total_time=7 -max_len=8192 -timeout=5 -print_final_stats=1 -artifact_prefix="$2/" \
-            "$2/fuzz-corpus/$name" "$3/tests/fuzz/$name" || exit 255
-    ' sh {} "$out" "$root" "$(plain_addresses)"
+    sh scripts/fuzz.sh "$out" 7
 }
 
 step_long() {

@@ -1,0 +1,42 @@
+#!/bin/sh
+# fuzz.sh DIR SECONDS [RUNS] -- builds the fuzzers of tests/fuzz in DIR/fuzz and lets each run for so long, or for so many
+# inputs if that is less; inputs that took new ways stay in DIR/fuzz-corpus and are the first ones of the next time.
+# Always true: each fuzzer says how many inputs it ran; what made one fail lies in DIR; without libFuzzer it exits with 77.
+set -u
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+mkdir -p "$1"
+out=$(CDPATH='' cd -- "$1" && pwd)
+seconds=$2 runs=${3:--1}
+
+if ! clang -fsanitize=fuzzer -x c - -o "$out/fuzzer-there" 2>/dev/null <<'END'
+#include <stddef.h>
+int LLVMFuzzerTestOneInput(const void *data, size_t size) { return data == (void *)size; }
+END
+then
+    echo "libclang-rt-*-dev, which has libFuzzer, is not installed"
+    exit 77
+fi
+if [ ! -f "$out/fuzz/build.ninja" ]; then
+    CC=clang meson setup "$out/fuzz" "$root" -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined \
+        -Db_lundef=false -Dredis=enabled -Dtests=disabled -Dfuzzers=true -Dchecks=3 \
+        "-Dc_args=-fno-sanitize-recover=all -g1" || exit
+fi
+ninja -C "$out/fuzz" || exit
+
+# clang of Debian 12 cannot place a sanitizer's shadow where the kernel spreads addresses widely.
+if setarch -R true 2>/dev/null; then plain='setarch -R'; else plain='env'; fi
+export root out plain seconds runs
+# shellcheck disable=SC2016  # expanded by those shells
+find "$out"/fuzz/tests/fuzz -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x -print0 |
+    xargs -0 -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c '
+        name=${1##*/fuzz_}
+        log=$out/fuzz-corpus/$name.log
+        mkdir -p "$out/fuzz-corpus/$name"
+        if ! $plain "$1" -max_total_time="$seconds" -runs="$runs" -max_len=8192 -timeout=5 -print_final_stats=1 \
+            -artifact_prefix="$out/" "$out/fuzz-corpus/$name" "$root/tests/fuzz/$name" >"$log" 2>&1; then
+            tail -n 60 "$log"
+            echo "fuzz_$name FAILED"
+            exit 255
+        fi
+        echo "fuzz_$name: $(sed -n "s/^stat::number_of_executed_units: *//p" "$log") inputs"
+    ' sh {}
