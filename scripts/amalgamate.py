@@ -18,7 +18,7 @@ import sys
 from functools import lru_cache
 
 sys.dont_write_bytecode = True
-OUT = os.path.abspath(sys.argv[1]) if len(sys.argv) == 2 else ""
+OUT = os.path.abspath(sys.argv[1]) if len(sys.argv) == 2 and not sys.argv[1].startswith("-") else ""
 os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.append(os.path.abspath("sync/script"))
 import embed
