@@ -125,7 +125,7 @@ END
 by_subproject() {
     mkdir -p meson/subprojects && cp "$root/packaging/tallywheel.wrap" meson/subprojects/ &&
         ln -sfn "$root" meson/subprojects/tallywheel && cp "$program" meson/program.c && cat >meson/meson.build <<'END' &&
-project('consumer', 'c', default_options: ['default_library=static', 'optimization=0'])
+project('consumer', 'c', default_options: ['default_library=static', 'optimization=0', 'debug=false'])
 executable('program', 'program.c', dependencies: dependency('tallywheel', version: '>=0.1'))
 END
         meson setup meson/build meson && ninja -C meson/build && meson/build/program || return
