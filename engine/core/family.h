@@ -107,12 +107,6 @@ struct twi_family_outage {
         bridged_until_ms; /* engine time: local buckets may hold more than Redis until then (strict_gcra.c) */
 };
 
-/* Statistics of its limits (limit_stats.h). */
-struct twi_family_limit_stats_state {
-    _Atomic bool limits_in_use; /* threads need lines of their own for its statistics */
-    struct twi_limit_shard limits_shared;
-};
-
 /* By how much its limits were passed (overshoot.h). Any thread reads it. */
 struct twi_family_overshoot {
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* read by any thread */
@@ -123,6 +117,7 @@ struct twi_family_requests {
     _Atomic bool changed;         /* tw_family_set(): every window is examined again */
     _Atomic bool close_requested; /* tw_family_close(): it drains, then it is freed */
     _Atomic bool close_seen;      /* the turn has begun to close it */
+    _Atomic bool limit_lines;     /* threads need lines of their own for the statistics of its limits */
 };
 
 /* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */
@@ -218,9 +213,11 @@ struct tw_family {
     struct twi_fields *fields; /* those that it declares (redis_shape.h); never changes; NULL: any */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
-    struct twi_family_limit_stats_state stats;
-    struct twi_key_template template; /* the last field: only the filled part of its frame is allocated */
+    struct twi_limit_shard limits_shared; /* statistics of its limits, until threads have lines of their own */
+    struct twi_key_template template;     /* the last field: only the filled part of its frame is allocated */
 };
+
+static_assert(offsetof(struct tw_family, template) <= 19 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
 
 /* Frees a family. It holds no generation, and nobody can find it any more. */
 void twi_family_free(struct tw_family *family);

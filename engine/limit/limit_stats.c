@@ -12,10 +12,10 @@
 
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     if (self->shard == TWI_SHARD_ASIDE) return;
-    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->stats.limits_shared + at);
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
     int64_t before = twi_add_relaxed(count, 1);
     if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
-    twi_store_relaxed(&family->stats.limits_in_use, true);
+    twi_store_relaxed(&family->requests.limit_lines, true);
     twi_agenda_notify(family);
 }
 
@@ -24,8 +24,8 @@ static struct twi_limit_lines *older_lines(const struct tw_family *family, const
 }
 
 void twi_limit_stats_turn(struct tw_family *family) {
-    if (!twi_load_relaxed(&family->stats.limits_in_use)) return;
-    twi_store_relaxed(&family->stats.limits_in_use, false);
+    if (!twi_load_relaxed(&family->requests.limit_lines)) return;
+    twi_store_relaxed(&family->requests.limit_lines, false);
     struct twi_arena *arena = &family->engine->arena;
     struct twi_limit_lines *old = twi_load_relaxed(&family->limit_lines), *lines;
     uint32_t threads = twi_epoch_shards(), count = old != NULL ? old->count : 0;
@@ -64,7 +64,7 @@ static void add_shard(const struct twi_limit_shard *shard, struct twi_limit_stat
 }
 
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
-    add_shard(&family->stats.limits_shared, sum);
+    add_shard(&family->limits_shared, sum);
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     for (; lines != NULL; lines = older_lines(family, lines))
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
@@ -97,7 +97,7 @@ void twi_limit_stats_keep(struct tw_family *family) {
 }
 
 void twi_limit_stats_clear(struct tw_family *family) {
-    memset((void *)&family->stats.limits_shared, 0, sizeof family->stats.limits_shared);
+    memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
     twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoot.overshoots[i], 0);
     twi_store_relaxed(&family->overshoot.overshoot_ppm, 0);
