@@ -8,6 +8,7 @@
 #define TWI_CORE_FAMILY_H
 
 #include "engine/base/calendar.h"
+#include "engine/base/why.h"
 #include "engine/core/state.h"
 #include "engine/core/key_template.h"
 
@@ -68,16 +69,16 @@ struct twi_family_kind {
     twi_hot_acquire *limit_acquire;     /* the deciding function, if hot_acquire only counts statistics (shadow.c) */
     const struct twi_limit_kind *limit; /* acquire.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *status); /* NULL: one by one */
-    bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
-    bool slides;                          /* TW_SHAPE_SLIDING */
-    bool is_gcra;                         /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
-    bool is_distinct;                     /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
-    twi_hot_distinct *hot_distinct;       /* distinct_fast.h; refuses in other families */
-    bool keeps_no_counts;                 /* one of these two: calls that add to counts, or read them, are refused */
-    bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
-    uint16_t item_flags;                  /* TWI_ITEM_HASH, TWI_ITEM_ZSET; 0: strings, a key is a name in Redis */
-    bool has_fields;                      /* TW_REDIS_HASH: keys are checked (twi_call_check_key()) */
+                      tw_status *status, struct twi_why *why); /* NULL: one by one */
+    bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (closing.h) */
+    bool slides;                                               /* TW_SHAPE_SLIDING */
+    bool is_gcra;                   /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
+    bool is_distinct;               /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
+    twi_hot_distinct *hot_distinct; /* distinct_fast.h; refuses in other families */
+    bool keeps_no_counts;           /* one of these two: calls that add to counts, or read them, are refused */
+    bool is_strict;                 /* TW_LIMIT_STRICT (strict.h) */
+    uint16_t item_flags;            /* TWI_ITEM_HASH, TWI_ITEM_ZSET; 0: strings, a key is a name in Redis */
+    bool has_fields;                /* TW_REDIS_HASH: keys are checked (twi_call_check_key()) */
 };
 
 /* What tw_family_set() changes, field by field. Any thread reads it. */

@@ -39,15 +39,15 @@ static tw_status worse(tw_status a, tw_status b) {
     return a > b ? a : b;
 }
 
-static void settle_status(struct many *many, size_t i, tw_status status) {
-    if (many->each != NULL) many->each[i] = status;
-    if (twi_unlikely(status < 0) && status < many->worst) many->why = twi_why_now();
+static void settle_status(struct many *many, tw_status status, struct twi_why why) {
+    if (twi_unlikely(status < 0) && status < many->worst) many->why = why;
     many->worst = worse(many->worst, status);
 }
 
 static void settle(struct many *many, size_t i, tw_status status, int64_t view) {
     if (many->views != NULL && status >= 0) many->views[i] = view;
-    settle_status(many, i, status);
+    if (many->each != NULL) many->each[i] = status;
+    settle_status(many, status, twi_why_now());
 }
 
 static void add_one(struct many *many, size_t i) {
@@ -132,11 +132,12 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_family *family = many->family;
     const int64_t *deltas = many->deltas != NULL ? many->deltas + first : NULL;
     int64_t *views = many->views != NULL ? many->views + first : NULL;
+    struct twi_why why = {0};
     if (many->unix_ms != NULL || family->kind.hot_group == NULL ||
-        !family->kind.hot_group(family, many->keys + first, deltas, count, views, status))
+        !family->kind.hot_group(family, many->keys + first, deltas, count, views, status, &why))
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (twi_unlikely(status[i] != TW_OK)) settle_status(many, first + i, status[i]);
+        if (twi_unlikely(status[i] != TW_OK)) settle_status(many, status[i], why);
     }
     return true;
 }

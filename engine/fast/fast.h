@@ -9,7 +9,7 @@
 typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /* Adds for a group of at most TWI_HOT_GROUP_MAX keys; false: nothing was done (add_fast.h). */
 typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                           tw_status *status);
+                           tw_status *status, struct twi_why *why);
 #define TWI_HOT_GROUP_MAX 32u
 /* A window of more chunks of tag groups than this lies in no second-level cache: some 130,000 keys. There a call waits
  * for its tags, and then for its record. If it asks for the record that the key chose if that was free, both waits

@@ -96,12 +96,13 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_ge
 
 /* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
  * plain; then add_many.c adds one by one. True: status[] is filled, and views[], unless NULL, where a status is not
- * negative. */
+ * negative. *why: the reason for the lowest status, if that is negative. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
-                                int64_t *views, tw_status *status) {
+                                int64_t *views, tw_status *status, struct twi_why *why) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
     struct hot_staged staged[TWI_HOT_GROUP_MAX];
+    tw_status lowest = TW_OK;
     if (!hot_may_begin(self, engine)) return false;
     for (size_t i = 0; i < count; i++) {
         if (keys[i].size - 1 >= TW_KEY_SIZE_MAX || keys[i].data == NULL) return false;
@@ -130,6 +131,10 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
             twi_unlikely(!twi_cell_count(cell, delta, &before))) {
             status[i] =
                 TWI_HOT_OWN(add_staged)(generation, keys[i], delta, views != NULL ? &views[i] : NULL, staged[i].hash);
+            if (twi_unlikely(status[i] < lowest)) {
+                lowest = status[i];
+                *why = twi_why_now();
+            }
             continue;
         }
         if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))

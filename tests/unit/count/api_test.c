@@ -274,6 +274,27 @@ static void many_adds_are_answered_each_by_itself(void **state) {
     assert_i64_equal(rig_each(family, TW_NOW).overflow, 3);
 }
 
+/* Goal: the sentence for many adds is that of the lowest status, whatever was refused later, in a group (8 keys and
+ * more) as one by one. */
+static void the_reason_for_many_adds_is_that_of_the_lowest_status(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
+    options.keys_max = 1;
+    options.on_full = TW_ON_FULL_REJECT;
+    tw_family *family = rig_family_of(&rig, &options);
+    for (int64_t step = TW_DELTA_MAX; step != 0; step /= 2)
+        while (tw_add(family, tw_str("vast"), step, NULL) == TW_OK) continue;
+    for (size_t count = 2; count <= 40; count++) {
+        tw_key keys[40];
+        tw_status each[40];
+        for (size_t i = 0; i < count; i++) keys[i] = tw_str(i == 0 ? "vast" : "new");
+        assert_status(tw_add_many(family, keys, NULL, count, NULL, each), TW_ERR_RANGE);
+        assert_status(each[0], TW_ERR_RANGE);
+        assert_status(each[count - 1], TW_ERR_FULL);
+        assert_string_equal(tw_error_text(), "delta: the count would not be within +-TW_COUNT_MAX");
+    }
+}
+
 static void a_batch_of_any_length_counts_as_single_adds_do(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -719,6 +740,7 @@ int main(void) {
         RIG_TEST(a_key_of_a_from_first_family_lives_its_length_to_the_millisecond),
         RIG_TEST(an_endless_family_forgets_nothing),
         RIG_TEST(many_adds_are_answered_each_by_itself),
+        RIG_TEST(the_reason_for_many_adds_is_that_of_the_lowest_status),
         RIG_TEST(a_batch_of_any_length_counts_as_single_adds_do),
         RIG_TEST(a_batch_by_event_time_answers_views_too),
         RIG_TEST(every_out_parameter_may_be_missing),
