@@ -1,0 +1,135 @@
+/* borders_test.c -- no call reads a byte outside of its key. A key may begin where a page begins and end where one
+ * ends, and the pages beside it may not be readable: fast paths load keys by whole vectors, which must not reach there.
+ * Method: keys of every size at both borders, through every call with a fast path, for both hashes, with tag groups,
+ * without, and in a window that lies in no cache. Two copies of a key are one counter. The fast paths are for engines
+ * with a thread, which writes the time down: here the test writes it. */
+#include "tests/unit/rig.h"
+
+#include "engine/base/hash_aes.h"
+#include "engine/fast/fast.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GROUP 8u /* the smallest batch that is a group */
+#define FAR 135000u
+
+static struct rig rig;
+static unsigned char *begins, *ends; /* the page between the two that may not be read */
+
+static void make_borders(void) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *map = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    assert_int_equal(mprotect(map, page, PROT_NONE), 0);
+    assert_int_equal(mprotect(map + 2 * page, page, PROT_NONE), 0);
+    begins = map + page, ends = map + 2 * page;
+}
+
+static void hold_time(void) {
+    twi_store_relaxed(&rig.engine->clock.word, rig_now(&rig) * 2);
+}
+
+/* Each call adds one to the key. Returns how many there were. */
+static int64_t count_by_each_call(tw_family *family, tw_key key) {
+    tw_key keys[GROUP];
+    int64_t times[GROUP], views[GROUP], view;
+    tw_verdict verdict;
+    tw_pin *pin;
+    for (size_t i = 0; i < GROUP; i++) keys[i] = key, times[i] = rig_now(&rig);
+    assert_status(tw_add(family, key, 1, NULL), TW_OK);
+    assert_status(tw_add(family, key, 1, &view), TW_OK);
+    assert_status(tw_acquire(family, key, 1, 1000, NULL), TW_OK);
+    assert_status(tw_acquire(family, key, 1, 1000, &verdict), TW_OK);
+    assert_i64_equal(verdict.used, view + 2);
+    assert_status(tw_acquire(family, key, 1, 1, &verdict), TW_DENIED);
+    tw_enter(rig.engine);
+    assert_status(tw_add(family, key, 1, &view), TW_OK);
+    assert_status(tw_acquire(family, key, 1, 1000, &verdict), TW_OK);
+    tw_leave(rig.engine);
+    assert_i64_equal(verdict.used, view + 1);
+    assert_status(tw_add_many(family, keys, NULL, GROUP, views, NULL), TW_OK);
+    assert_i64_equal(views[GROUP - 1], verdict.used + GROUP);
+    assert_status(tw_add_many_at(family, keys, NULL, GROUP, times, views, NULL), TW_OK);
+    assert_status(tw_add_at(family, key, 1, times[0], &view), TW_OK);
+    assert_i64_equal(view, verdict.used + 2 * GROUP + 1);
+    assert_status(tw_pin_open(family, key, &pin), TW_OK);
+    assert_status(tw_pin_add(pin, 1, NULL), TW_OK);
+    assert_status(tw_pin_add(pin, 1, &view), TW_OK);
+    tw_pin_close(pin);
+    return 6 + 2 * GROUP + 1 + 2;
+}
+
+static void check_distinct(tw_family *family, tw_key key, tw_key element) {
+    bool changed;
+    assert_status(tw_distinct_add(family, key, element, &changed), TW_OK);
+    assert_status(tw_distinct_add(family, key, key, &changed), TW_OK);
+    assert_status(tw_distinct_add(family, key, element, &changed), TW_OK);
+    assert_false(changed);
+}
+
+static tw_family *family_of(const char *name, uint64_t keys_expected, uint32_t kind) {
+    tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_HOUR);
+    options.keys_expected = keys_expected;
+    options.kind = kind;
+    return rig_family_of(&rig, &options);
+}
+
+/* Until the calling thread has a line for the statistics of this family's limits. */
+static void warm(tw_family *family) {
+    for (int i = 0; i < 2000; i++) assert_status(tw_acquire(family, tw_str("warm"), 1, 2000, NULL), TW_OK);
+    rig_turn(&rig);
+    assert_non_null(twi_load_acquire(&family->limit_lines));
+    hold_time();
+}
+
+static void play(twi_hash_fn *hash, uint64_t keys_expected) {
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    rig_init(&rig);
+    rig.options.memory_bytes_max = UINT64_C(256) << 20;
+    rig_start(&rig);
+    rig.engine->hashing.fn = hash; /* families choose their fast paths by it */
+    tw_family *family = family_of("f", keys_expected, TW_KIND_COUNTER), *distinct = family_of("d", 1, TW_KIND_DISTINCT);
+    bool is_aes = hash == twi_hash_aes();
+    assert_true(is_aes || family->kind.hot_add == twi_hot_add_any);
+    warm(family);
+    const struct twi_generation *generation = twi_load_acquire(&family->current);
+    assert_int_equal(generation->tag_groups.chunks > TWI_HOT_CHUNKS_CACHED, keys_expected == FAR);
+    uint64_t keys = 1; /* "warm" */
+    for (size_t size = 1; size <= TW_KEY_SIZE_MAX; size++) {
+        tw_key first = tw_bytes(begins, size), last = tw_bytes(ends - size, size);
+        int64_t wanted = 0, view;
+        for (size_t i = 0; i < size; i++) begins[i] = (unsigned char)test_prng_next(&prng);
+        if (size > 4) memcpy(begins, &size, 4); /* no two keys are equal */
+        memmove(ends - size, begins, size);
+        wanted += count_by_each_call(family, size % 2 != 0 ? first : last); /* new ones at both borders */
+        wanted += count_by_each_call(family, first);
+        wanted += count_by_each_call(family, last);
+        assert_status(tw_get(family, last, &view), TW_OK);
+        if (size > 2) assert_i64_equal(view, wanted); /* smaller keys may come twice */
+        check_distinct(distinct, first, last);
+        check_distinct(distinct, last, first);
+        keys++;
+    }
+    assert_in_range(rig_each(family, TW_NOW).counters, keys - 2, keys);
+    rig_close(&rig);
+}
+
+static void keys_that_end_where_memory_ends(void **state) {
+    (void)state;
+    const uint64_t expected[] = {1, 1200, FAR};
+    make_borders();
+    for (size_t i = 0; i < 3; i++) {
+        play(twi_hash_sip, expected[i]);
+        if (twi_hash_aes() != NULL) play(twi_hash_aes(), expected[i]);
+    }
+    if (twi_hash_aes() == NULL) test_leave_out("no AES rounds on this processor");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_that_end_where_memory_ends),
+    };
+    return cmocka_run_group_tests_name("borders", tests, NULL, NULL);
+}
