@@ -2,22 +2,32 @@
  * compared with a simple twin. In half of the seeds families are also of hashes and sorted sets: without Redis that
  * shows in the keys of hashes, which are a subject, a separator and a field, and in tw_each_field().
  *
- * Goal: every answer, count, verdict and hook is what the header says, in any order of calls, clock steps and turns.
+ * Goal: every answer, count, verdict and hook is what the header says, in any order of calls, clock steps and turns,
+ * whichever path a call takes.
  * Method: each seed makes an engine, some families of any kind and some hundred operations; each answer is compared
  * with the twin's. The same seed gives the same run: nothing depends on an address, a hash or the time of day. TW_SEED
- * repeats one. */
+ * repeats one.
+ * Ways: an add may go through a pin that was opened some windows ago, wish no view, or be made inside a section; a
+ * decision may wish no verdict. In half of the seeds the engine's time is where an engine with a thread writes it, so
+ * that the shortest paths are taken (add_fast.h), and limits have lines of statistics, as those need (acquire_fast.h);
+ * in half the hash is the portable one. Some engines live before 1970. */
 #include "tests/model/twin.h"
 
 #include "engine/core/family.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/table/packed.h"
 #include "engine/core/window_map.h"
 
 #define FAMILIES_MAX 4u
 #define START_MS INT64_C(1709200000000) /* 2024-02-29T09:46:40Z: a leap day, a Thursday */
 
+#define PINS 3u
+
 struct member {
     tw_family *family;
     struct twin twin;
+    tw_pin *pins[PINS]; /* NULL: not opened yet */
+    uint32_t pinned[PINS];
     char name[24];
     int64_t told_ms; /* the start of the window whose hook was called last */
     bool is_gone;    /* its family was closed: its remaining windows are being reported */
@@ -28,6 +38,8 @@ struct model {
     struct test_prng prng;
     bool shaped; /* families are drawn to be of strings, hashes or sorted sets */
     struct test_prng shapes;
+    struct test_prng ways;
+    bool holds_time;
     struct fake_clock clock;
     tw_engine *engine;
     struct member members[FAMILIES_MAX];
@@ -262,11 +274,20 @@ static void open_member(struct model *model, struct member *member) {
     twin_make(&member->twin, &options);
     options.name = member->name;
     member->told_ms = INT64_MIN;
+    if (!model->holds_time) return;
+    twi_store_relaxed(&member->family->requests.limit_lines, true);
+    twi_limit_stats_turn(member->family);
+}
+
+static void close_pins(struct member *member) {
+    for (size_t i = 0; i < PINS; i++) tw_pin_close(member->pins[i]);
+    memset(member->pins, 0, sizeof member->pins);
 }
 
 static void close_member(struct model *model, struct member *member) {
     check_that(model->gone_count < GONE_MAX);
     struct member *gone = &model->gone[model->gone_count++];
+    close_pins(member);
     *gone = *member; /* its windows, too */
     gone->is_gone = true;
     check_i64(tw_family_close(member->family), TW_OK);
@@ -391,11 +412,40 @@ static void check_add_at(struct model *model, struct member *member, uint32_t ke
     check_added(model, member, key, delta, unix_ms, status, view);
 }
 
+/* What the view of an add would have been, by what it answered. */
+static int64_t view_by_twin(struct model *model, struct member *member, uint32_t key, int64_t delta, tw_status status) {
+    struct twin *twin = &member->twin;
+    struct twin_window *window = twin_window_of_key(twin, key, model->now_ms);
+    if (status == TW_OK) return window != NULL ? window->count[key] + delta : delta;
+    int64_t start_ms, end_ms;
+    twin_span(twin, model->now_ms, &start_ms, &end_ms);
+    window = twin_window_at(twin, start_ms);
+    return status == TW_OVERFLOWED && window != NULL ? window->overflow + delta : delta;
+}
+
+/* A pin of that key; NULL: it has none, or must not have one. */
+static tw_pin *pin_of(struct model *model, struct member *member, uint32_t key) {
+    size_t i = test_prng_below(&model->ways, PINS);
+    if (member->pins[i] != NULL && member->pinned[i] == key) return member->pins[i];
+    if (model->stopped || (member->twin.options.redis_shape == TW_REDIS_HASH && subject_size(&member->twin, key) == 0))
+        return NULL;
+    tw_pin_close(member->pins[i]);
+    check_i64(tw_pin_open(member->family, key_of(key), &member->pins[i]), TW_OK);
+    member->pinned[i] = key;
+    return member->pins[i];
+}
+
 static void do_add(struct model *model) {
     struct member *member = draw_member(model);
     uint32_t key = draw_key(model);
     int64_t delta = draw_delta(model), view = 0;
-    tw_status status = tw_add(member->family, key_of(key), delta, &view);
+    bool blind = test_prng_chance(&model->ways, 1, 3), inside = test_prng_chance(&model->ways, 1, 8);
+    tw_pin *pin = test_prng_chance(&model->ways, 1, 3) ? pin_of(model, member, key) : NULL;
+    if (inside) tw_enter(model->engine);
+    tw_status status = pin != NULL ? tw_pin_add(pin, delta, blind ? NULL : &view)
+                                   : tw_add(member->family, key_of(key), delta, blind ? NULL : &view);
+    if (inside) tw_leave(model->engine);
+    if (blind && status >= 0) view = view_by_twin(model, member, key, delta, status);
     check_add(model, member, key, delta, status, view);
 }
 
@@ -597,6 +647,7 @@ static void do_each(struct model *model) {
 static void check_verdict(struct model *model, const tw_verdict *verdict, tw_status status, int64_t n, int64_t limit,
                           int64_t used, int64_t start_ms, int64_t end_ms, bool full) {
     int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - model->now_ms;
+    if (verdict == NULL) return;
     check_i64(verdict->limit, limit);
     check_i64(verdict->used, used);
     check_i64(verdict->remaining, used < limit ? limit - used : 0);
@@ -624,7 +675,7 @@ static bool check_new_limit(struct model *model, struct member *member, uint32_t
         return false;
     }
     struct twin_window *window = twin_window_make(twin, model->now_ms);
-    bool full = verdict->decided_by == TW_BY_FULL;
+    bool full = verdict != NULL && verdict->decided_by == TW_BY_FULL;
     if (full || must_be_full(twin, window)) {
         check_that(may_be_full(model, twin, window));
         check_i64(status, twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
@@ -645,16 +696,20 @@ static void do_acquire(struct model *model) {
     int64_t n =
         chance(model, 80) ? (int64_t)draw(model, 6) : PICK(model, -1, TW_DELTA_MAX, TW_DELTA_MAX + 1, INT64_MIN, 0);
     int64_t limit = chance(model, 80) ? (int64_t)draw(model, 40) : PICK(model, -1, TW_DELTA_MAX, TW_DELTA_MAX + 1, 0);
-    tw_verdict verdict;
-    memset(&verdict, 0x55, sizeof verdict);
-    tw_status status = tw_acquire(member->family, key_of(key), n, limit, &verdict);
-    check_i64(verdict.limit, limit);
+    tw_verdict filled, *verdict = &filled;
+    memset(&filled, 0x55, sizeof filled);
+    if (!model->tight && test_prng_chance(&model->ways, 1, 3)) verdict = NULL;
+    bool inside = test_prng_chance(&model->ways, 1, 8);
+    if (inside) tw_enter(model->engine);
+    tw_status status = tw_acquire(member->family, key_of(key), n, limit, verdict);
+    if (inside) tw_leave(model->engine);
+    if (verdict != NULL) check_i64(verdict->limit, limit);
     if (answers(n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX, status, TW_ERR_RANGE)) return;
     if (key_is_wrong(&member->twin, key, status)) return;
     if (answers(model->stopped, status, TW_ERR_CLOSED)) return;
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
     if (window == NULL) {
-        (void)check_new_limit(model, member, key, n, limit, status, &verdict);
+        (void)check_new_limit(model, member, key, n, limit, status, verdict);
         return;
     }
     bool admits = window->count[key] + n <= limit;
@@ -665,7 +720,7 @@ static void do_acquire(struct model *model) {
     bool from_first = member->twin.options.window == TW_WINDOW_FROM_FIRST;
     int64_t end_ms = from_first ? window->life_end_ms[key] : window->end_ms;
     int64_t start_ms = from_first ? end_ms - (window->end_ms - window->start_ms) : window->start_ms;
-    check_verdict(model, &verdict, status, n, limit, window->count[key], start_ms, end_ms, false);
+    check_verdict(model, verdict, status, n, limit, window->count[key], start_ms, end_ms, false);
 }
 
 static void do_once(struct model *model) {
@@ -804,6 +859,15 @@ static const struct operation operations[] = {
     {"close_until", do_close_until, 2},
 };
 
+/* Whether callers find the time written down, or must read the clock. Within one call the time stands still. */
+static void hold_time(struct model *model, bool held) {
+    _Atomic int64_t *word = &model->engine->clock.word;
+    if (held && model->holds_time)
+        (void)twi_and_acqrel(word, ~INT64_C(1));
+    else
+        (void)twi_or_relaxed(word, 1);
+}
+
 static void step(struct model *model) {
     uint32_t total = 0;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) total += operations[i].weight;
@@ -812,7 +876,9 @@ static void step(struct model *model) {
     while (drawn >= operations[index].weight) drawn -= operations[index++].weight;
     model->doing = operations[index].name;
     model->now_ms = twi_clock_read(&model->engine->clock);
+    hold_time(model, true);
     operations[index].run(model);
+    hold_time(model, false);
 }
 
 /* Takes most of the arena away, so that inserts fail sometimes. */
@@ -854,6 +920,7 @@ static void end_run(struct model *model) {
         }
     }
     model->closing = true;
+    for (uint32_t i = 0; i < model->member_count; i++) close_pins(&model->members[i]);
     check_i64(tw_close(model->engine, 0), TW_OK);
     for (uint32_t i = 0; i < model->member_count + model->gone_count; i++) {
         bool gone = i >= model->member_count;
@@ -874,7 +941,11 @@ static void run_seed(const char *name, uint64_t seed, bool shaped) {
     test_prng_seed(&model->prng, seed);
     model->shaped = shaped;
     test_prng_seed(&model->shapes, seed ^ 0x5a9e);
-    fake_clock_init(&model->clock, START_MS + (int64_t)draw(model, 400 * TW_DAY));
+    test_prng_seed(&model->ways, seed ^ 0x3a75);
+    model->holds_time = test_prng_chance(&model->ways, 1, 2);
+    int64_t since_ms = (int64_t)draw(model, 400 * TW_DAY);
+    if (test_prng_chance(&model->ways, 1, 8)) since_ms = since_ms % (4 * TW_DAY) - 4 * TW_DAY - START_MS;
+    fake_clock_init(&model->clock, START_MS + since_ms);
     tw_options options;
     tw_options_init(&options);
     fake_clock_install(&model->clock, &options);
@@ -883,6 +954,7 @@ static void run_seed(const char *name, uint64_t seed, bool shaped) {
     options.memory_bytes_max = model->tight ? UINT64_C(1) << 20 : UINT64_C(256) << 20;
     check_i64(tw_open(&options, &model->engine), TW_OK);
     if (model->tight) hog_memory(model);
+    if (test_prng_chance(&model->ways, 1, 2)) model->engine->hashing.fn = twi_hash_sip; /* families choose by it */
     model->member_count = 1 + (uint32_t)draw(model, FAMILIES_MAX);
     for (uint32_t i = 0; i < model->member_count; i++) {
         snprintf(model->members[i].name, sizeof model->members[i].name, "family-%u", i);
