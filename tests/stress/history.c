@@ -83,13 +83,14 @@ static void field_open(bool synced) {
     family.history_ms = HISTORY_WINDOWS * TW_SECOND;
     family.on_window_closed = on_closed;
     field.family = stress_family(field.engine, &family);
+    stress_write_time(field.engine);
 }
 
 /* ---- who takes part ---------------------------------------------------------------------------------------------- */
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
-        fake_clock_advance_ms(&field.clock, 1 + (int64_t)test_prng_below(&member->prng, 60));
+        stress_pass(&field.clock, field.engine, 1 + (int64_t)test_prng_below(&member->prng, 60));
         test_sleep_ms(1);
     }
     atomic_store(&field.stop, 1);
@@ -118,7 +119,7 @@ static void add_some(struct member *member, tw_pin *pin) {
         return;
     case 2:
         for (uint32_t i = 0; i < MANY; i++)
-            moments[i] = fake_clock_wall_ms(&field.clock) - (int64_t)test_prng_below(&member->prng, 9000);
+            moments[i] = stress_now_ms(field.engine) - (int64_t)test_prng_below(&member->prng, 9000);
         (void)tw_add_many_at(field.family, keys, NULL, MANY, moments, NULL, each);
         for (uint32_t i = 0; i < MANY; i++) {
             expect(each[i] == TW_OK || each[i] == TW_ERR_LATE);
@@ -177,7 +178,7 @@ static void read_while_time_passes(struct member *member) {
     struct look *look = malloc(sizeof *look);
     expect(look != NULL);
     while (look != NULL && !atomic_load(&field.stop)) {
-        uint32_t now = window_of(fake_clock_wall_ms(&field.clock));
+        uint32_t now = window_of(stress_now_ms(field.engine));
         uint32_t back = 1 + (uint32_t)test_prng_below(&member->prng, HISTORY_WINDOWS + 1);
         if (back > now || !atomic_load(&field.is_told[now - back])) {
             sched_yield();

@@ -72,13 +72,14 @@ static void field_open(bool synced) {
     family.keys_expected = test_seed() % 2 == 0 ? 0 : 500;
     family.on_window_closed = on_closed;
     field.family = stress_family(field.engine, &family);
+    stress_write_time(field.engine);
 }
 
 /* ---- the members ------------------------------------------------------------------------------------------------- */
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
-        fake_clock_advance_ms(&field.clock, 1 + (int64_t)test_prng_below(&member->prng, 60));
+        stress_pass(&field.clock, field.engine, 1 + (int64_t)test_prng_below(&member->prng, 60));
         test_sleep_ms(1);
     }
     atomic_store(&field.stop, 1);

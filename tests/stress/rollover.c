@@ -75,6 +75,7 @@ static void field_open(struct field *field, uint32_t threads) {
         family.closed_ctx = field;
     }
     field->family = stress_family(field->engine, &family);
+    stress_write_time(field->engine);
     atomic_store(&field->stop, 0);
 }
 
@@ -82,7 +83,7 @@ static void field_open(struct field *field, uint32_t threads) {
 static void let_time_pass(struct field *field, struct member *member) {
     while (window_of(fake_clock_wall_ms(&field->clock)) < field->windows) {
         int64_t step_ms = test_prng_chance(&member->prng, 1, 4) ? 1 : 1 + (int64_t)test_prng_below(&member->prng, 500);
-        fake_clock_advance_ms(&field->clock, step_ms);
+        stress_pass(&field->clock, field->engine, step_ms);
         if (test_prng_chance(&member->prng, 1, 2)) test_sleep_ms(1);
     }
     atomic_store(&field->stop, 1);
@@ -96,7 +97,7 @@ static void add_by_the_clock(struct field *field, struct member *member, uint64_
 }
 
 static void add_by_event_time(struct field *field, struct member *member, uint64_t number) {
-    int64_t now_ms = fake_clock_wall_ms(&field->clock);
+    int64_t now_ms = stress_now_ms(field->engine);
     int64_t at_ms = now_ms - (int64_t)test_prng_below(&member->prng, (uint64_t)field->lateness_ms + 1500);
     if (at_ms < STRESS_START_MS) at_ms = STRESS_START_MS;
     tw_status status = tw_add_at(field->family, number_key(&number), 1, at_ms, NULL);
@@ -127,7 +128,7 @@ static void count_while_time_passes(struct member *member) {
             int64_t view;
             expect(tw_get(field->family, number_key(&number), &view) == TW_OK);
             struct tally tally = {.seen = NULL};
-            int64_t at_ms = fake_clock_wall_ms(&field->clock) - (int64_t)test_prng_below(&member->prng, 3000);
+            int64_t at_ms = stress_now_ms(field->engine) - (int64_t)test_prng_below(&member->prng, 3000);
             tw_status status = tw_each(field->family, at_ms, tally_count, &tally);
             expect(status == TW_OK || status == TW_ERR_LATE);
             tw_stats stats;
@@ -195,10 +196,10 @@ static void be_first_while_time_passes(struct member *member) {
     }
     while (!atomic_load(&field->stop)) {
         uint64_t number = test_prng_below(&member->prng, field->keys);
-        int64_t before_ms = fake_clock_wall_ms(&field->clock);
+        int64_t before_ms = stress_now_ms(field->engine);
         bool first = false;
         expect(tw_once(field->family, number_key(&number), &first) == TW_OK);
-        int64_t after_ms = fake_clock_wall_ms(&field->clock);
+        int64_t after_ms = stress_now_ms(field->engine);
         if (!first || window_of(before_ms) != window_of(after_ms)) continue; /* its window is not certain */
         expect(atomic_fetch_add(&field->firsts[window_of(before_ms) * field->keys + number], 1) == 0);
     }
@@ -245,10 +246,10 @@ static void live_while_time_passes(struct member *member) {
     }
     while (!atomic_load(&field->stop)) {
         uint64_t number = test_prng_below(&member->prng, field->keys);
-        int64_t before_ms = fake_clock_wall_ms(&field->clock);
+        int64_t before_ms = stress_now_ms(field->engine);
         tw_verdict verdict;
         tw_status status = tw_acquire(field->family, number_key(&number), 1, 1, &verdict);
-        int64_t after_ms = fake_clock_wall_ms(&field->clock);
+        int64_t after_ms = stress_now_ms(field->engine);
         expect(status == TW_OK || status == TW_DENIED);
         if (status != TW_OK || before_ms != after_ms || verdict.reset_after_ms <= 0) continue;
         struct life *life = &all->lives[number];
@@ -318,7 +319,7 @@ static void memory_stays_flat_over_many_windows(void **state) {
     for (int window = 0; window < 40; window++) {
         team_work(3, add_new_keys, &field);
         for (int step = 0; step < 10; step++) {
-            fake_clock_advance_ms(&field.clock, 100);
+            stress_pass(&field.clock, field.engine, 100);
             for (int turn = 0; turn < 3; turn++) assert_status(tw_turn(field.engine), TW_OK);
         }
         if (window == 5) high = test_stat_of(field.engine, memory_bytes_high);

@@ -7,6 +7,8 @@
 
 #include "tests/support/support.h"
 
+#include "engine/core/state.h"
+
 #include <pthread.h>
 #include <sched.h>
 
@@ -113,6 +115,21 @@ static inline bool tally_count(void *ctx, const tw_count *count) {
         if (number < tally->numbers) tally->seen[number]++;
     }
     return true;
+}
+
+/* Whether callers find the time written down, as in an engine on the system's clock. Then they take the shortest paths
+ * (add_fast.h), also over the ends of windows. Drawn by the seed. */
+static inline void stress_write_time(tw_engine *engine) {
+    if (test_seed() / 2 % 2 != 0) (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1));
+}
+/* Time passes, and is written down. */
+static inline void stress_pass(struct fake_clock *clock, tw_engine *engine, int64_t ms) {
+    fake_clock_advance_ms(clock, ms);
+    (void)twi_clock_read(&engine->clock);
+}
+/* As the engine's callers have it: if it is written down, it may be behind the fake clock. */
+static inline int64_t stress_now_ms(tw_engine *engine) {
+    return twi_clock_now_ms(&engine->clock);
 }
 
 static inline tw_engine *stress_open(tw_options *options) {

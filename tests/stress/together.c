@@ -75,6 +75,7 @@ static void field_open(void) {
     family.name = "limits";
     family.window = TW_WINDOW_FOREVER;
     field.limits = stress_family(field.local_engine, &family);
+    stress_write_time(field.local_engine);
     fake_driver.return_percent = 15;
     fake_driver.hold_percent = 25;
     fake_driver.collect_max = 29;
@@ -84,7 +85,7 @@ static void field_open(void) {
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
-        fake_clock_advance_ms(&field.clock, 1 + (int64_t)test_prng_below(&member->prng, 80));
+        stress_pass(&field.clock, field.local_engine, 1 + (int64_t)test_prng_below(&member->prng, 80));
         test_sleep_ms(1);
     }
     atomic_store(&field.stop, 1);
