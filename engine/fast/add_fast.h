@@ -437,7 +437,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
     uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    TWI_RACE_POINT(window_loaded_time_not_read);
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
     if (twi_likely(twi_generation_holds(generation, now_ms)))
         return TWI_HOT_OWN(walk)(engine, self, section, generation, key, true, delta, view, hash);
     hot_leave(self, section);
@@ -485,7 +486,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
     uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     hot_enter(self, section);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    TWI_RACE_POINT(window_loaded_time_not_read);
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         hot_leave(self, section);
         return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);

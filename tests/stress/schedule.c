@@ -24,8 +24,17 @@ struct job {
     tw_status status;
     bool walks;  /* it walks through the first window instead of adding */
     bool resets; /* it resets the key instead of adding */
+    bool many;   /* it adds MANY times at once */
     int64_t sum; /* of the walk; or what the reset took away */
 };
+
+#define MANY 8u /* a group (group_fast.h) */
+static tw_status add_many(const struct job *job) {
+    tw_key keys[MANY];
+    int64_t deltas[MANY];
+    for (size_t i = 0; i < MANY; i++) keys[i] = fake_key(&job->key), deltas[i] = job->delta;
+    return tw_add_many(job->family, keys, deltas, MANY, NULL, NULL);
+}
 
 static bool add_count(void *ctx, const tw_count *count) {
     *(int64_t *)ctx += count->local;
@@ -39,6 +48,8 @@ static void run_job(struct errand *errand) {
         job->status = tw_each(job->family, START_MS, add_count, &job->sum);
     else if (job->resets)
         job->status = tw_reset(job->family, fake_key(&job->key), &job->sum);
+    else if (job->many)
+        job->status = add_many(job);
     else if (job->at_ms != 0)
         job->status = tw_add_at(job->family, fake_key(&job->key), job->delta, job->at_ms, NULL);
     else
@@ -438,6 +449,62 @@ static void a_window_found_as_current_after_it_was_unlinked_keeps_its_memory(voi
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
+/* Goal: a window that was told of and dropped, and that a late-comer opens again, stays empty, even if it is `current`
+ * and another thread still has a time of it (P7): a call reads the clock after it has loaded the window. Method: three
+ * threads have read a time in the window: one that will open it again, one that will make it current, and an adder of a
+ * new key. It stops between the two loads; meanwhile the window ends, is told of and dropped, and the others go on.
+ * `written`: the adder takes the shortest path, as in an engine on the system's clock. */
+static void check_reopened_window(bool written, const char *adder_stops_at, bool many) {
+    struct rig rig;
+    rig_open(&rig, false);
+    if (written) (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+    for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
+    int64_t start_ms = START_MS + TW_SECOND, view;
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    (void)twi_clock_read(&rig.engine->clock);
+    struct job opener = {.errand.stop_at = "window_not_opened", .family = rig.family, .key = 2, .delta = 100},
+               finder = {.errand.stop_at = "current_loaded_not_read",
+                         .errand.then_stop_at = "window_found_not_inserted",
+                         .family = rig.family,
+                         .key = 3,
+                         .delta = 1000},
+               adder = {.errand.stop_at = adder_stops_at, .family = rig.family, .key = 4, .delta = 7, .many = many};
+    errand_begin(&opener.errand, run_job);
+    errand_begin(&finder.errand, run_job);
+    for (int i = 0; i < 2; i++) rig_add(&rig, 1, 5);
+    errand_begin(&adder.errand, run_job);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_calls, 2);
+    assert_i64_equal(rig.hook_sum, 14);
+    assert_null(twi_window_find(rig.family, start_ms));
+    errand_end(&opener.errand);
+    struct twi_generation *again = twi_window_find(rig.family, start_ms);
+    assert_non_null(again);
+    errand_go_on(&finder.errand);
+    assert_ptr_equal(atomic_load(&rig.family->current), again);
+    errand_end(&adder.errand);
+    assert_i64_equal(atomic_load(&again->keys), 0);
+    errand_end(&finder.errand);
+    assert_true(opener.status == TW_OK && finder.status == TW_OK && adder.status == TW_OK);
+    assert_status(tw_get(rig.family, fake_key(&adder.key), &view), TW_OK);
+    assert_i64_equal(view, many ? 7 * MANY : 7);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_calls, 3);
+    assert_i64_equal(rig.hook_sum, 14 + 1100 + view);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void a_window_that_is_opened_again_and_current_stays_empty(void **state) {
+    (void)state;
+    check_reopened_window(true, "window_loaded_time_not_read", false);
+    check_reopened_window(true, "absent_not_inserted", false);
+    check_reopened_window(false, "window_found_not_inserted", false);
+    check_reopened_window(false, "absent_not_inserted", false);
+    check_reopened_window(false, "window_found_not_inserted", true);
+    check_reopened_window(true, "absent_not_inserted", true);
+}
+
 static tw_family *racing;
 static uint32_t raced_key;
 
@@ -617,6 +684,7 @@ int main(void) {
         cmocka_unit_test(a_walk_that_stalls_in_its_choice_keeps_the_table),
         cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
         cmocka_unit_test(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory),
+        cmocka_unit_test(a_window_that_is_opened_again_and_current_stays_empty),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
