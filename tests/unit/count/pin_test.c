@@ -97,6 +97,38 @@ static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **sta
     rig_close(&rig);
 }
 
+/* Goal: callers that only peek at the clock do not count in a window that is over because its time lies before 1970,
+ * where a stale time looks like a moment (clock.h). Method: time passes and nobody reads the clock; then one call adds.
+ * Some windows end in 1970 or begin in it. */
+static void before_1970_a_call_reads_the_clock(void **state) {
+    (void)state;
+    for (int64_t start_ms = -3 * TW_MINUTE; start_ms <= TW_MINUTE; start_ms += TW_MINUTE / 2) {
+        struct rig rig;
+        rig_init(&rig);
+        fake_clock_init(&rig.clock, start_ms);
+        rig_start(&rig);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+        tw_pin *pin = pin_of(family, "pinned");
+        for (int window = 0; window < 8; window++) {
+            int64_t view = 0;
+            fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+            for (int adds = 1; adds < 4; adds++) {
+                if (window % 2 == 0) {
+                    assert_status(tw_pin_add(pin, 1, &view), TW_OK);
+                    assert_i64_equal(view, adds);
+                    assert_i64_equal(rig_add(family, "looked up", 1), adds);
+                } else {
+                    assert_i64_equal(rig_add(family, "looked up", 1), adds);
+                    assert_status(tw_pin_add(pin, 1, &view), TW_OK);
+                    assert_i64_equal(view, adds);
+                }
+            }
+        }
+        tw_pin_close(pin);
+        rig_close(&rig);
+    }
+}
+
 /* Goal: in TW_WINDOW_FROM_FIRST families, a pin begins a new window for its key when the old one has ended. */
 static void a_pin_from_first_begins_a_new_life(void **state) {
     (void)state;
@@ -199,6 +231,7 @@ int main(void) {
         cmocka_unit_test(a_pin_and_its_key_are_one_counter),
         cmocka_unit_test(a_pin_checks_its_key_and_knows_a_stopped_engine),
         cmocka_unit_test(trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger),
+        cmocka_unit_test(before_1970_a_call_reads_the_clock),
         cmocka_unit_test(a_pin_from_first_begins_a_new_life),
         cmocka_unit_test(a_pin_in_a_forked_child_counts_from_zero),
         cmocka_unit_test(pins_of_many_threads_lose_nothing_over_boundaries),
