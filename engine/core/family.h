@@ -281,8 +281,11 @@ TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
             twi_load_acquire(&generation->marks.overflow) == 0);
 }
 
+/* Called by the turn. Once the generation is sealed, `keys` may still hold what inserters reserve in vain. */
 TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
-    return twi_load_relaxed(&generation->keys) != 0 || generation->turn.is_adopted ||
+    bool is_sealed = twi_load_relaxed(&generation->phase) >= TWI_SEALED;
+    bool has_keys = is_sealed ? generation->has_cells : twi_load_relaxed(&generation->keys) != 0;
+    return has_keys || generation->turn.is_adopted ||
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 

@@ -191,6 +191,7 @@ struct twi_generation {
     struct twi_quota *quota;
     _Atomic uint8_t phase;
     bool synced;
+    bool has_cells;                     /* sealing has met a counter that is not the overflow counter; the turn's own */
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
     _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
     struct twi_generation_aside aside;

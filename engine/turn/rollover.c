@@ -88,6 +88,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
         (meta & TWI_META_OVERFLOW) != 0
             ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
             : twi_generation_at(&rollover->engine->arena, twi_cell_chunk(cell, meta)->generation);
+    generation->has_cells |= (meta & TWI_META_OVERFLOW) == 0;
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;

@@ -159,6 +159,33 @@ static void a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_
     check_stalled_inserter("record_ready_not_claimed");
 }
 
+/* Goal: a window in which nothing was counted is told to nobody, even if a thread had its first record ready when it
+ * ended. Method: that thread stops before its slot; alone, or where another key was counted. */
+static void check_window_of_a_record(bool alone) {
+    struct rig rig;
+    rig_open(&rig, false);
+    if (!alone) rig_add(&rig, 1, 2);
+    struct job job = {.errand.stop_at = "record_ready_not_claimed", .family = rig.family, .key = 2, .delta = 7};
+    errand_begin(&job.errand, run_job);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_calls, alone ? 0 : 1);
+    assert_i64_equal(test_stat_of(rig.engine, windows_closed), alone ? 0 : 1);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_calls, alone ? 1 : 2);
+    assert_i64_equal(rig.hook_sum, alone ? 7 : 9);
+    assert_i64_equal(test_stat_of(rig.engine, windows_closed), alone ? 1 : 2);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void a_window_for_which_only_a_record_was_ready_is_told_to_nobody(void **state) {
+    (void)state;
+    check_window_of_a_record(true);
+    check_window_of_a_record(false);
+}
+
 /* Goal: a reset that has read a count, and stalls until its window is sealed, has taken nothing of that window, and
  * says so: the window's hook has the whole count (P1). Method: it stops there. The next window has no such key, or has
  * one with another count. */
@@ -668,6 +695,7 @@ static void a_record_that_lost_a_race_forgets_its_first_delta(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
+        cmocka_unit_test(a_window_for_which_only_a_record_was_ready_is_told_to_nobody),
         cmocka_unit_test(a_reset_that_stalls_until_its_window_is_sealed_takes_nothing_of_it),
         cmocka_unit_test(a_slot_that_was_seen_free_is_not_taken_in_a_window_that_was_closed_since),
         cmocka_unit_test(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since),
