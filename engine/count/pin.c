@@ -119,6 +119,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     if (twi_unlikely(!pin->is_plain)) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* stale: in no window */
+    TWI_RACE_POINT(pin_time_read_not_added);
     struct twi_cell *cell = pin->cell;
     uint64_t before;
     if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||

@@ -305,7 +305,8 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
     uint64_t hash = TWI_HOT_LONG_HASH(engine, key);
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    TWI_RACE_POINT(window_loaded_time_not_read);
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
     if (twi_likely(twi_generation_holds(generation, now_ms)))
         return TWI_HOT_OWN(acquire_by_index)(self, generation, key, true, n, limit, now_ms, verdict, hash);
     twi_section_leave_first(self);
@@ -322,7 +323,8 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     uint64_t hash = TWI_HOT_SHORT_HASH(engine, short_key, key);
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* behind W1; stale: in no window */
+    TWI_RACE_POINT(window_loaded_time_not_read);
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);

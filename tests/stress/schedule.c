@@ -25,6 +25,7 @@ struct job {
     bool walks;  /* it walks through the first window instead of adding */
     bool resets; /* it resets the key instead of adding */
     bool many;   /* it adds MANY times at once */
+    enum { BY_TW_ADD, BY_LONG_KEY, BY_ACQUIRE, BY_LONG_ACQUIRE, BY_PIN, BY_ALL } by;
     int64_t sum; /* of the walk; or what the reset took away */
 };
 
@@ -34,6 +35,24 @@ static tw_status add_many(const struct job *job) {
     int64_t deltas[MANY];
     for (size_t i = 0; i < MANY; i++) keys[i] = fake_key(&job->key), deltas[i] = job->delta;
     return tw_add_many(job->family, keys, deltas, MANY, NULL, NULL);
+}
+
+static tw_key long_key(const struct job *job) {
+    static _Thread_local unsigned char bytes[40];
+    memcpy(bytes, &job->key, sizeof job->key);
+    return tw_bytes(bytes, sizeof bytes);
+}
+static tw_status add_by(const struct job *job) {
+    tw_pin *pin;
+    if (job->by == BY_LONG_KEY) return tw_add(job->family, long_key(job), job->delta, NULL);
+    if (job->by == BY_ACQUIRE) return tw_acquire(job->family, fake_key(&job->key), job->delta, 1000, NULL);
+    if (job->by == BY_LONG_ACQUIRE) return tw_acquire(job->family, long_key(job), job->delta, 1000, NULL);
+    if (job->by != BY_PIN) return tw_add(job->family, fake_key(&job->key), job->delta, NULL);
+    tw_status status = tw_pin_open(job->family, fake_key(&job->key), &pin);
+    if (status == TW_OK) status = tw_pin_add(pin, 0, NULL); /* finds the counter */
+    if (status == TW_OK) status = tw_pin_add(pin, job->delta, NULL);
+    if (status == TW_OK) tw_pin_close(pin);
+    return status;
 }
 
 static bool add_count(void *ctx, const tw_count *count) {
@@ -53,7 +72,7 @@ static void run_job(struct errand *errand) {
     else if (job->at_ms != 0)
         job->status = tw_add_at(job->family, fake_key(&job->key), job->delta, job->at_ms, NULL);
     else
-        job->status = tw_add(job->family, fake_key(&job->key), job->delta, NULL);
+        job->status = add_by(job);
 }
 
 /* ---- an engine --------------------------------------------------------------------------------------------------- */
@@ -532,6 +551,40 @@ static void a_window_that_is_opened_again_and_current_stays_empty(void **state) 
     check_reopened_window(true, "absent_not_inserted", true);
 }
 
+/* Goal: the short sections of the shortest paths hold the memory of their window, as all others do (section 7 of
+ * docs/CONCURRENCY.md). Method: by each path a thread stops with the window in hand; meanwhile it ends and is dropped.
+ * Its memory is free when the thread has gone on, and not before. */
+static void a_short_section_keeps_the_memory_of_its_window(void **state) {
+    (void)state;
+    for (int by = 0; by < BY_ALL; by++) {
+        struct rig rig;
+        rig_open(&rig, false);
+        (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+        for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
+        struct job job = {.errand.stop_at = by == BY_PIN ? "pin_time_read_not_added" : "window_loaded_time_not_read",
+                          .family = rig.family,
+                          .key = 2,
+                          .delta = 7,
+                          .by = by};
+        errand_begin(&job.errand, run_job);
+        fake_clock_advance_ms(&rig.clock, TW_SECOND);
+        for (int turn = 0; turn < 100; turn++) rig_turns(&rig, 10);
+        assert_i64_equal(rig.hook_calls, 1);
+        assert_null(twi_window_find(rig.family, START_MS));
+        assert_i64_equal(rig.family->turn.held, 1);
+        errand_end(&job.errand);
+        assert_status(job.status, TW_OK);
+        rig_turns(&rig, 100);
+        assert_i64_equal(rig.family->turn.held, 1); /* the window in which it has counted */
+        fake_clock_advance_ms(&rig.clock, TW_SECOND);
+        rig_turns(&rig, 100);
+        assert_i64_equal(rig.family->turn.held, 0);
+        assert_i64_equal(rig.hook_calls, 2);
+        assert_i64_equal(rig.hook_sum, 4 + 7);
+        assert_status(tw_close(rig.engine, 0), TW_OK);
+    }
+}
+
 static tw_family *racing;
 static uint32_t raced_key;
 
@@ -713,6 +766,7 @@ int main(void) {
         cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
         cmocka_unit_test(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory),
         cmocka_unit_test(a_window_that_is_opened_again_and_current_stays_empty),
+        cmocka_unit_test(a_short_section_keeps_the_memory_of_its_window),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
