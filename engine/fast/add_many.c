@@ -47,7 +47,7 @@ static void settle_status(struct many *many, tw_status status, struct twi_why wh
 static void settle(struct many *many, size_t i, tw_status status, int64_t view) {
     if (many->views != NULL && status >= 0) many->views[i] = view;
     if (many->each != NULL) many->each[i] = status;
-    settle_status(many, status, twi_why_now());
+    settle_status(many, status, status < 0 ? twi_why_now() : (struct twi_why){0});
 }
 
 static void add_one(struct many *many, size_t i) {
