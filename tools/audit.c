@@ -4,7 +4,6 @@
  * with --shape also <TAB>field or member.
  * Names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that everything was checked
  * and no difference was found. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "print.h"
 #include "sink.h"
 #include "tallywheel.h"
+#include "options.h"
 #include "sentinel_login.h"
 #include "text.h"
 #include "tls_flags.h"
@@ -135,6 +135,11 @@ static bool take_shape(tw_audit_options *options, const char *given) {
     return false;
 }
 
+static bool refuse(const char *option, const char *given, const char *takes) {
+    tool_complain("--%s '%s': %s", option, given, takes);
+    return false;
+}
+
 static bool take(tw_audit_options *options, int option, const char *given) {
     uint64_t number = 0;
     int64_t span_ms = 0;
@@ -145,33 +150,25 @@ static bool take(tw_audit_options *options, int option, const char *given) {
     case OPTION_TOTALS: options->totals_path = given; return true;
     case OPTION_NAME: options->totals_name = given; return true;
     case OPTION_KEYS_MAX:
-        if (!text_number(given, 1, INT64_MAX, &number)) break;
+        if (!text_number(given, 1, INT64_MAX, &number)) return refuse("keys-max", given, "a number of keys is wanted");
         options->keys_max = number;
         return true;
     case OPTION_TAGS:
-        if (!text_number(given, 1, 1024, &number)) break;
+        if (!text_number(given, 1, 1024, &number)) return refuse("tags", given, "a power of two up to 1024 is wanted");
         options->redis_tags = number;
         return true;
-    case OPTION_SHAPE:
-        if (!take_shape(options, given)) break;
-        return true;
+    case OPTION_SHAPE: return take_shape(options, given) || refuse("shape", given, "is one of string, hash, zset");
     case OPTION_SEPARATOR:
-        if (strlen(given) != 1) break;
+        if (strlen(given) != 1) return refuse("separator", given, "one byte is wanted");
         options->key_separator = given[0];
         return true;
     case OPTION_TIMEOUT:
-        if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000) break;
+        if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000)
+            return refuse("timeout", given, "a span from 1s to 10m is wanted");
         options->timeout_ms = (uint32_t)span_ms;
         return true;
     default: return false;
     }
-    tool_complain("'%s' is no %s", given,
-                  option == OPTION_TIMEOUT     ? "span from 1s to 10m"
-                  : option == OPTION_TAGS      ? "number of tags: a power of two from 1 to 1024"
-                  : option == OPTION_SHAPE     ? "shape: string, hash or zset"
-                  : option == OPTION_SEPARATOR ? "separator: one byte"
-                                               : "number of keys");
-    return false;
 }
 
 /* Returns -1 to go on, else the exit status. */
@@ -180,13 +177,9 @@ static int read_options(int argc, char **argv, tw_audit_options *options) {
     struct tls_flags tls = {0};
     opterr = 0;
     optind = 0;
-    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
-        if (option == OPTION_HELP) return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
-        if (option == '?' || option == ':') {
-            tool_complain("%s '%s'; 'tallywheel audit --help' lists the options",
-                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
-            return EXIT_USAGE;
-        }
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
+        if (option == OPTION_HELP || option == 'h') return options_help(help, NULL);
+        if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
         if (!tls_flags_take(&tls, option, optarg) && !take(options, option, optarg)) return EXIT_USAGE;
     }
     tls_flags_apply(&tls, options);

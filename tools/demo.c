@@ -14,7 +14,6 @@
  * Always true: however the demo ends, its processes are ended and its folder is removed; it exits with 0 only if the
  * books agree. */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +23,7 @@
 #include <unistd.h>
 
 #include "demo.h"
+#include "options.h"
 #include "say.h"
 #include "stop.h"
 #include "text.h"
@@ -67,14 +67,13 @@ static int options_read(int argc, char **argv, struct demo *demo) {
         {"engines", required_argument, NULL, 'e'}, {"threads", required_argument, NULL, 't'},
         {"no-redis", no_argument, NULL, 'n'},      {"cluster", no_argument, NULL, 'c'},
         {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
-    static const char *const names[] = {"engines", "threads", "no-redis", "cluster", "help", NULL};
     opterr = 0;
     optind = 1;
     for (;;) {
         uint64_t number = 0;
-        int option = getopt_long(argc, argv, ":h", options, NULL);
+        int option = getopt_long(argc, argv, OPTIONS_SHORT, options, NULL);
         if (option == -1) break;
-        if (option == 'h') return fputs(help, stdout) < 0 || fflush(stdout) != 0 ? EXIT_TROUBLE : -1;
+        if (option == 'h') return options_help(help, NULL) == EXIT_DONE ? -1 : EXIT_TROUBLE;
         if (option == 'e' && text_number(optarg, 1, DEMO_ENGINES_MAX, &number)) {
             demo->engines = (unsigned)number;
         } else if (option == 't' && text_number(optarg, 1, DEMO_THREADS_MAX, &number)) {
@@ -87,15 +86,8 @@ static int options_read(int argc, char **argv, struct demo *demo) {
             tool_complain("--%s '%s': must be a whole number from 1 to %d", option == 'e' ? "engines" : "threads",
                           optarg, option == 'e' ? DEMO_ENGINES_MAX : DEMO_THREADS_MAX);
             return EXIT_USAGE;
-        } else if (option == ':') {
-            tool_complain("%s needs a value", argv[optind - 1]);
-            return EXIT_USAGE;
         } else {
-            const char *given = argv[optind - 1], *nearest = text_nearest(given + strspn(given, "-"), names);
-            tool_complain("unknown option %s; %s%s", given,
-                          nearest != NULL ? "did you mean --" : "see 'tallywheel demo --help'",
-                          nearest != NULL ? nearest : "");
-            return EXIT_USAGE;
+            return options_refuse(option, argv, options);
         }
     }
     if (demo->is_cluster && demo->no_redis) {

@@ -5,7 +5,6 @@
  * client that is slow or wrong delays the next one by two seconds at most. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <getopt.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 
 #include "tallywheel.h"
 #include "exporter_page.h"
+#include "options.h"
 #include "say.h"
 #include "stop.h"
 #include "text.h"
@@ -63,9 +63,10 @@ static int read_options(struct request *request, int argc, char **argv) {
     int option;
     opterr = 0;
     optind = 0;
-    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
         switch (option) {
-        case OPTION_HELP: return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+        case 'h':
+        case OPTION_HELP: return options_help(help, NULL);
         case OPTION_LISTEN: request->listen = optarg; break;
         case OPTION_TEXTFILE: request->textfile = optarg; break;
         case OPTION_ONCE: request->once = true; break;
@@ -73,10 +74,7 @@ static int read_options(struct request *request, int argc, char **argv) {
             if (text_span(optarg, &request->interval_ms) && request->interval_ms > 0) break;
             tool_complain("--interval is a span such as 15s or 1m, not '%s'", optarg);
             return EXIT_USAGE;
-        default:
-            tool_complain("%s '%s'; 'tallywheel exporter --help' lists the options",
-                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
-            return EXIT_USAGE;
+        default: return options_refuse(option, argv, long_options);
         }
     }
     request->patterns = argv + optind;

@@ -1,10 +1,10 @@
 /* memory_plan.c -- `tallywheel plan`: memory by keys, key length and windows. See memory_plan.h. */
 #include "memory_plan.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "options.h"
 #include "tallywheel.h"
 #include "text.h"
 #include "tool.h"
@@ -114,13 +114,9 @@ static int read_options(int argc, char **argv, struct memory_ask *ask) {
     int option;
     opterr = 0;
     optind = 0;
-    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
-        if (option == OPTION_HELP) return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
-        if (option == ':' || option == '?') {
-            tool_complain("%s '%s'; 'tallywheel plan --help' lists the options",
-                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
-            return EXIT_USAGE;
-        }
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
+        if (option == OPTION_HELP || option == 'h') return options_help(help, NULL);
+        if (option == ':' || option == '?') return options_refuse(option, argv, long_options);
         if (!option_take(ask, option, optarg)) return EXIT_USAGE;
     }
     if (optind < argc) {

@@ -1,7 +1,6 @@
 /* plan.c -- the options of `tallywheel count`. See count.h.
  * Always true: every refusal names the option, its value, and the values that it takes. */
 #include <errno.h>
-#include <getopt.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "count.h"
 #include "feed.h"
 #include "fields.h"
+#include "options.h"
 #include "sentinel_login.h"
 #include "step.h"
 #include "text.h"
@@ -132,27 +132,6 @@ static const struct option long_options[] = {{"format", required_argument, NULL,
 static bool refuse(const char *option, const char *given, const char *takes) {
     tool_complain("--%s '%s': %s", option, given, takes);
     return false;
-}
-
-static void refuse_unknown(const char *given) {
-    const char *names[sizeof long_options / sizeof *long_options + 1];
-    size_t count = 0;
-    while (long_options[count].name != NULL) {
-        names[count] = long_options[count].name;
-        count++;
-    }
-    names[count] = NULL;
-    char word[64];
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
-    const char *bare = word + strspn(word, "-");
-    const char *nearest = text_nearest(bare, names);
-    if (nearest != NULL && strcmp(nearest, bare) == 0) { /* a known option, but a value that it does not take */
-        tool_complain("--%s takes no value", bare);
-    } else if (nearest != NULL) {
-        tool_complain("unknown option %s; did you mean --%s?", word, nearest);
-    } else {
-        tool_complain("unknown option %s; 'tallywheel count --help' lists them", word);
-    }
 }
 
 /* ---- values ---- */
@@ -377,25 +356,14 @@ static uint64_t meaning_of(const struct draft *draft) {
 
 int plan_read(int argc, char **argv, struct plan *plan) {
     struct draft draft = {.plan = plan, .fields.format = LINE_COMBINED};
+    int option;
     defaults_set(plan);
     opterr = 0;
     optind = 1;
-    for (;;) {
-        int before = optind;
-        int option = getopt_long(argc, argv, ":h", long_options, NULL);
-        if (option == -1) break;
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
         if (option == OPTION_HELP || option == 'h')
-            return fputs(help_of_counting, stdout) < 0 || fputs(help_of_redis, stdout) < 0 || fflush(stdout) != 0
-                       ? EXIT_TROUBLE
-                       : -1;
-        if (option == '?') {
-            refuse_unknown(argv[optind > before ? optind - 1 : before]);
-            return EXIT_USAGE;
-        }
-        if (option == ':') {
-            tool_complain("%s needs a value", argv[optind - 1]);
-            return EXIT_USAGE;
-        }
+            return options_help(help_of_counting, help_of_redis) == EXIT_DONE ? -1 : EXIT_TROUBLE;
+        if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
         if (!option_take(&draft, option, optarg)) return EXIT_USAGE;
     }
     plan->files = argv + optind;

@@ -1,10 +1,10 @@
 /* reclaim.c -- `tallywheel reclaim`: frees the units of hard limits that a process held when it died.
  * Always true: nothing of an engine is freed if Redis has heard of it within the last seconds. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "tallywheel.h"
+#include "options.h"
 #include "sentinel_login.h"
 #include "text.h"
 #include "tls_flags.h"
@@ -38,17 +38,16 @@ static int read_options(int argc, char **argv, tw_options *options, tw_family_op
     struct tls_flags tls = {0};
     opterr = 0;
     optind = 0;
-    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
         switch (option) {
-        case OPTION_HELP: return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+        case 'h':
+        case OPTION_HELP: return options_help(help, NULL);
         case OPTION_REDIS: options->redis_url = optarg; break;
         case OPTION_PREFIX: options->redis_prefix = optarg; break;
         case OPTION_KEY: family->redis_key = optarg; break;
         default:
             if (tls_flags_take(&tls, option, optarg)) break;
-            tool_complain("%s '%s'; 'tallywheel reclaim --help' lists the options",
-                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
-            return EXIT_USAGE;
+            return options_refuse(option, argv, long_options);
         }
     }
     tls_flags_apply(&tls, options);

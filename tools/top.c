@@ -1,12 +1,12 @@
 /* top.c -- `tallywheel top` and `tallywheel show`: a running engine, looked at through its watch socket.
  * Always true: at most a fifth of the time is spent in asking: an engine with very many keys is asked less often. */
-#include <getopt.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "options.h"
 #include "say.h"
 #include "stop.h"
 #include "text.h"
@@ -75,10 +75,11 @@ static int usage(const struct request *request, const char *what, const char *wh
 }
 
 /* Returns -1 to go on, else the exit status. */
-static int take_option(struct request *request, int option, const char *help, char *const *argv) {
+static int take_option(struct request *request, int option, const char *help) {
     uint64_t value;
     switch (option) {
-    case OPTION_HELP: return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+    case 'h':
+    case OPTION_HELP: return options_help(help, NULL);
     case OPTION_FAMILY: request->family = optarg; return -1;
     case OPTION_ONCE: request->once = true; return -1;
     case OPTION_JSON: request->json = true; return -1;
@@ -91,10 +92,9 @@ static int take_option(struct request *request, int option, const char *help, ch
             return usage(request, "--at is a number of milliseconds, not", optarg);
         request->unix_ms = (int64_t)value;
         return -1;
-    case OPTION_INTERVAL:
+    default:
         if (text_span(optarg, &request->interval_ms) && request->interval_ms > 0) return -1;
         return usage(request, "--interval is a span such as 2s or 1m, not", optarg);
-    default: return usage(request, option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
     }
 }
 
@@ -103,8 +103,9 @@ static int read_options(struct request *request, int argc, char **argv, const st
     int option, status = -1;
     opterr = 0;
     optind = 0;
-    while (status < 0 && (option = getopt_long(argc, argv, ":", options, NULL)) != -1)
-        status = take_option(request, option, help, argv);
+    while (status < 0 && (option = getopt_long(argc, argv, OPTIONS_SHORT, options, NULL)) != -1)
+        status =
+            option == '?' || option == ':' ? options_refuse(option, argv, options) : take_option(request, option, help);
     return status;
 }
 

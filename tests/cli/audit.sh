@@ -58,12 +58,12 @@ run 1 audit --redis "$url" --totals "$work/fields" --name 'article:%k' --shape h
     printf 'total\tarticle:7\t4\t3\tthe counts differ\tlikes\n' | cmp -s - "$work/out" &&
     run 1 audit --redis "$url" --totals "$work/members" --name 'ranking:2026' --shape zset &&
     printf 'total\tranking:2026\t6\t5\tthe counts differ\ta|b\n' | cmp -s - "$work/out" &&
-    run 2 audit --redis "$url" --shape list && err_has 'hash or zset'
+    run 2 audit --redis "$url" --shape list && err_has "--shape 'list': is one of string, hash, zset"
 ok $? 'totals of hashes and sorted sets: the last column is the field or member'
 
-run 2 audit && err_has '--redis' && run 2 audit --redis "$url" --nmae x && err_has '--help' &&
+run 2 audit && err_has '--redis' && run 2 audit --redis "$url" --nmae x && err_has 'did you mean --name?' &&
     run 2 audit --redis 'http://x' && run 2 audit --redis "$url" --name 'x' && err_has 'totals_name' &&
-    run 2 audit --redis "$url" --keys-max many && run 2 audit --redis "$url" file
+    run 2 audit --redis "$url" --keys-max many && err_has "--keys-max 'many'" && run 2 audit --redis "$url" file
 ok $? 'wrong usage is exit status 2, and says what is wrong'
 
 run 1 audit --redis "unix://$work/nobody.sock" && [ ! -s "$work/out" ] && [ -s "$work/err" ] &&

@@ -28,7 +28,7 @@ options_of() { # COMMAND: by its help; demo names them in its first line
 }
 commands=$("$tool" --help | grep -oE '^  [a-z][a-z-]*' | tr -d ' ')
 formats=$("$tool" count --format '?' 2>&1 | sed 's/.*is one of //' | tr -s ', ' '\n')
-shapes=$("$tool" audit --redis redis://x --shape '?' 2>&1 | sed 's/.*: //; s/,\| or / /g' | tr -s ' ' '\n')
+shapes=$("$tool" audit --redis redis://x --shape '?' 2>&1 | sed 's/.*is one of //' | tr -s ', ' '\n')
 
 echo 1..9
 

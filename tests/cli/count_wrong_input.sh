@@ -5,7 +5,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 54
+plan 59
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 printf '2015-05-17T10:00:00Z\t10.0.0.1\t1\n' >"$work/one"
@@ -23,6 +23,23 @@ refused 'a misspelt option' 'unknown option --windwo; did you mean --window?' co
 refused 'an unknown option' 'unknown option --frobnicate' count --frobnicate "$work/log"
 refused 'an option without its value' '--key needs a value' count --key
 refused 'a value where none is taken' '--follow takes no value' count --follow=yes "$work/log"
+refused 'an unknown letter behind a file' 'unknown option -xyz' count "$work/log" -xyz
+refused 'a value where none is taken, behind a file' '--follow takes no value' count "$work/log" --follow=yes
+each_command() { # FUNCTION: it holds for each of them
+    for word in audit count demo exporter plan reclaim show top; do "$1" "$word" || return 1; done
+}
+names_unknown() { run 2 "$1" file --frobnicate && err_has 'unknown option --frobnicate' && [ ! -s "$work/out" ]; }
+each_command names_unknown
+ok $? 'an unknown option of each command is named'
+names_nearest() { run 2 "$1" --helo && err_has 'unknown option --helo; did you mean --help?'; }
+each_command names_nearest
+ok $? 'a misspelt option of each command is recognised'
+has_help() {
+    run 0 "$1" --help && grep -q "^Usage: tallywheel $1" "$work/out" && cp "$work/out" "$work/help" && run 0 "$1" -h &&
+        same "$work/out" "$work/help" && ! "$tool" "$1" --help >/dev/full 2>"$work/err" && err_has 'cannot write the output'
+}
+each_command has_help
+ok $? 'each command shows its help, and says if it cannot'
 refused 'a format that is none' "--format 'cmbined': did you mean combined?" count --format cmbined "$work/log"
 refused 'an output that is none' "--output 'xml'" count --output xml "$work/log"
 refused 'a key field of 0' "--key '0'" count --key 0 "$work/log"

@@ -20,8 +20,8 @@ ok $? 'without a number of keys there is nothing to say'
 usage "--keys '0'" --keys 0 && usage "--keys 'many'" --keys many && usage "--key-bytes '1025'" --keys 1 --key-bytes 1025 &&
     usage "--windows '257'" --keys 1 --windows 257 && usage "--open '0'" --keys 1 --open 0
 ok $? 'a value that is none is named, with those that it takes'
-usage "unknown option" --bytes 5 --keys 1 && usage "'5' is no option" --keys 1 5 &&
-    usage "a value is missing after '--keys'" --keys
+usage 'unknown option --bytes' --bytes 5 --keys 1 && usage "'5' is no option" --keys 1 5 &&
+    usage '--keys needs a value' --keys
 ok $? 'an unknown option, a word too much and a missing value are named'
 run 0 plan --help && grep -q '^Usage: tallywheel plan' "$work/out" && err_is_empty
 ok $? '--help'

@@ -26,7 +26,7 @@ usage() { # MESSAGE ARGS...
 usage 'a family and an instance are wanted' && usage 'are wanted' --redis "$url" sale && usage 'are wanted' sale "$dead" &&
     usage 'are wanted' --redis "$url" sale "$dead" more
 ok $? 'Redis, one family and one instance are wanted'
-usage "unknown option '--units'" --units 5 && usage "a value is missing after '--redis'" sale "$dead" --redis
+usage 'unknown option --units' --units 5 && usage '--redis needs a value' sale "$dead" --redis
 ok $? 'an unknown option, and one without its value, are named'
 usage 'redis_url' --redis 'http://localhost' sale "$dead"
 ok $? 'what is no URL of Redis is refused'

@@ -1,0 +1,19 @@
+/* options.h -- what every subcommand does alike with its options: it shows its help, and refuses what getopt_long()
+ * does not know.
+ * Always true: a refusal names the option as it was given, wherever it stands on the command line. */
+#ifndef TOOL_OPTIONS_H
+#define TOOL_OPTIONS_H
+
+#include <getopt.h>
+
+/* For getopt_long(): -h is --help. A value that is missing is told apart from an option that is unknown. */
+#define OPTIONS_SHORT ":h"
+
+/* Prints the help, in one text or in two (`rest`: NULL). Returns the exit status. */
+int options_help(const char *help, const char *rest);
+
+/* Complains about what getopt_long() has just refused: `answer` is its answer, '?' or ':'. argv[0]: the subcommand.
+ * Returns EXIT_USAGE. */
+int options_refuse(int answer, char *const *argv, const struct option *options);
+
+#endif
