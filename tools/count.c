@@ -82,8 +82,11 @@ static bool print_all(const struct plan *plan, tw_family *family, const struct w
 
 static bool flush_output(struct sink *sink) {
     if (sink_flush(sink)) return true;
-    if (sink->error != EPIPE) /* the reader, such as `head`, has closed the pipe */
+    if (stop_interrupted()) {
+        tool_complain("stopped by %s: not everything was printed", stop_name());
+    } else if (sink->error != EPIPE) { /* the reader, such as `head`, has closed the pipe */
         tool_complain("cannot write the output: %s", strerror(sink->error));
+    }
     return false;
 }
 
@@ -160,9 +163,10 @@ static void files_count(const struct plan *plan, tw_engine *engine, tw_family *f
         feed_all(plan, family, &windows, result);
     }
     if (stop_signal() != 0) {
-        tool_complain("stopped by SIG%s: the input was not read to its end%s", stop_signal() == SIGINT ? "INT" : "TERM",
+        tool_complain("stopped by %s: the input was not read to its end%s", stop_name(),
                       plan->resume ? "; --resume goes on" : "");
     }
+    stop_interrupts();
     if (windows.no_memory) tool_complain("no memory for the list of windows");
     if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
     result->windows = windows.set;
@@ -173,7 +177,7 @@ static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family
                    struct sink *sink) {
     bool good = flush_output(sink);
     good = report(result) && good;
-    if (plan->svg != NULL) good = svg_write(plan, family, &result->windows) && good;
+    if (plan->svg != NULL && !stop_interrupted()) good = svg_write(plan, family, &result->windows) && good;
     if (plan->resume) return good;
     if (plan->batch != NULL) return batch_send(plan, family, result) && good;
     if (plan->redis_url == NULL) return good;

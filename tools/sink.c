@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stop.h"
+
 #define BUFFER_BYTES 65536
 
 bool sink_open(struct sink *sink, int fd) {
@@ -15,9 +17,14 @@ bool sink_open(struct sink *sink, int fd) {
     return sink->buffer != NULL;
 }
 
-/* A descriptor that somebody else made non-blocking (a shared terminal) fails with EAGAIN: waits for it. */
+/* A descriptor that somebody else made non-blocking (a shared terminal) fails with EAGAIN: waits for it. A signal that
+ * is to end the output (stop_interrupts()) is the error EINTR. */
 static bool write_all(int fd, const char *bytes, size_t size, int *error) {
     while (size > 0) {
+        if (stop_interrupted()) {
+            *error = EINTR;
+            return false;
+        }
         ssize_t written = write(fd, bytes, size);
         if (written >= 0) {
             bytes += written;

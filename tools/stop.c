@@ -12,6 +12,7 @@
 
 static int signal_fd = -1;
 static atomic_int signal_seen;
+static volatile sig_atomic_t has_interrupted; /* seen after stop_interrupts() */
 
 static void ending_signals(sigset_t *set) {
     sigemptyset(set);
@@ -36,6 +37,27 @@ bool stop_begin(void) {
     return signal_fd >= 0;
 }
 
+static void on_signal(int number) {
+    signal_seen = number;
+    has_interrupted = 1;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+}
+
+void stop_interrupts(void) {
+    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: what waits fails with EINTR */
+    sigset_t set;
+    if (stop_signal() != 0) return;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    ending_signals(&set);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+bool stop_interrupted(void) {
+    return has_interrupted != 0;
+}
+
 int stop_signal(void) {
     struct signalfd_siginfo info;
     if (signal_seen == 0 && signal_fd >= 0 && read(signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -45,6 +67,10 @@ int stop_signal(void) {
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     }
     return signal_seen;
+}
+
+const char *stop_name(void) {
+    return stop_signal() == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
 bool stop_came(void) {
