@@ -109,6 +109,14 @@ static const struct {
                  {">=", LINE_AT_LEAST}, {"!~", LINE_LACKS},   {"=", LINE_EQUAL},
                  {"<", LINE_LESS},      {">", LINE_GREATER},  {"~", LINE_CONTAINS}};
 
+/* "=>500", "=<500", "===", "~=" are meant as something else. The text "<none>" is one. */
+static bool is_mistaken(const struct line_condition *condition) {
+    const char *text = condition->value.data;
+    double number;
+    if (*text == '=') return true;
+    return (*text == '<' || *text == '>') && line_number_read(text + 1, strlen(text + 1), &number);
+}
+
 static bool condition_split(const char *text, size_t *name_size, struct line_condition *condition) {
     *name_size = strcspn(text, "=!<>~");
     for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
@@ -116,7 +124,7 @@ static bool condition_split(const char *text, size_t *name_size, struct line_con
         if (strncmp(text + *name_size, relations[i].text, size) != 0) continue;
         condition->relation = relations[i].relation;
         condition->value = tw_str(text + *name_size + size);
-        return *name_size > 0 && strspn(text + *name_size + size, "=<>") == 0; /* "=>" is none */
+        return *name_size > 0 && !is_mistaken(condition);
     }
     return false;
 }

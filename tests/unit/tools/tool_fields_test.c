@@ -136,6 +136,9 @@ static void conditions_choose_lines(void **state) {
                  {"path~", true},
                  {"user!=bob", true},
                  {"request=GET /a?b=1 HTTP/1.1", true},
+                 {"agent!=<none>", true},
+                 {"agent=<none>", false},
+                 {"path~>", false},
                  {"bytes<00000000000000000000013", true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct line_rule rule = rule_of(&(struct fields_asked){.where = {cases[i].where}, .where_count = 1});
@@ -145,10 +148,16 @@ static void conditions_choose_lines(void **state) {
     assert_true(meets(&rule, web));
     rule = rule_of(&(struct fields_asked){.where = {"status>=400", "method=PUT"}, .where_count = 2});
     assert_false(meets(&rule, web));
-    static const char *const wrong[] = {"",           "status",      "=1",         "status>",  "status>=abc",
-                                        "status<nan", "status<0x10", "colour=red", "status=>5"};
+    static const char *const wrong[] = {"",           "status",      "=1",         "status>",   "status>=abc",
+                                        "status<nan", "status<0x10", "colour=red", "status=>5", "status=<5",
+                                        "status===5", "path~=a"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(fields_set(&rule, &(struct fields_asked){.where = {wrong[i]}, .where_count = 1}));
+    static const char dpkg[] = "2024-05-01 12:00:01 install foo:amd64 <none> 1.2-3";
+    rule = rule_of(&(struct fields_asked){.format = LINE_DPKG, .where = {"5=<none>"}, .where_count = 1});
+    assert_true(meets(&rule, dpkg));
+    rule = rule_of(&(struct fields_asked){.format = LINE_DPKG, .where = {"5!=<none>"}, .where_count = 1});
+    assert_false(meets(&rule, dpkg));
     rule = rule_of(&(struct fields_asked){.format = LINE_TSV, .where = {"delta>3", "key!=b"}, .where_count = 2});
     struct line line;
     assert_null(parse(&rule, "5\ta\t4", 5, &line));
