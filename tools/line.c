@@ -55,7 +55,9 @@ const char *line_parse(const struct line_rule *rule, const char *text, size_t si
     if (size > 0 && text[size - 1] == '\r') size--;
     if (size == 0) return "empty line";
     const char *wrong = parse(rule, text, size, line, joined);
-    if (wrong != NULL || !rule->has_span) return wrong;
+    if (wrong != NULL) return wrong;
+    if (line->unix_ms < LINE_MS_MIN || line->unix_ms > LINE_MS_MAX) return "its time is not in the years 1000 to 9998";
+    if (!rule->has_span) return NULL;
     return line->unix_ms >= rule->since_ms && line->unix_ms < rule->until_ms ? NULL : line_left_out;
 }
 

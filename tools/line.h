@@ -7,7 +7,8 @@
  * conditions (--where) and a span of time (--since, --until): a line that does not meet them is left out.
  *
  * Always true: the parsers read only the given bytes (NUL is a byte like any other), allocate nothing, use no locale
- * and no time zone, and return a key of 1..TW_KEY_SIZE_MAX bytes. Any number of threads may use them. */
+ * and no time zone, and return a key of 1..TW_KEY_SIZE_MAX bytes and a moment that the library counts. Any number of
+ * threads may use them. */
 #ifndef TOOL_LINE_H
 #define TOOL_LINE_H
 
@@ -16,6 +17,9 @@
 #define LINE_FIELDS_MAX 16
 #define LINE_ELEMENT_MAX 8192 /* bytes of an element that is joined from several fields */
 #define LINE_WHERE_MAX 8
+/* The moments that the library counts: 1000-01-01T00:00:00Z to 9998-12-31T23:59:59.999Z. */
+#define LINE_MS_MIN INT64_C(-30610224000000)
+#define LINE_MS_MAX INT64_C(253370764799999)
 #define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX)
 
 /* In the order of --format's words. LINE_COMBINED also takes lines with a leading virtual host, if it can recognize

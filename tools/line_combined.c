@@ -14,8 +14,8 @@
 #include "line.h"
 
 /* A time of the servers' own, or of ISO 8601, as nginx has it in $time_iso8601. */
-static bool time_read(const char *text, size_t size, int64_t *unix_ms) {
-    return line_time_web(text, size, unix_ms) || line_time_iso(text, size, 0, unix_ms);
+static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
+    return line_time_web(text, size, unix_ms) || line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
 }
 
 /* The end of the quoted text that begins at `at`; NULL: it has none. */
@@ -79,7 +79,7 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
         if (wrong != NULL) return wrong;
         if (field.bracketed && found->time_number == 0) {
             bracket_seen = true;
-            if (time_read(field.text.data, field.text.size, &line->unix_ms)) found->time_number = number;
+            if (time_read(rule, field.text.data, field.text.size, &line->unix_ms)) found->time_number = number;
         }
         if (number == 1) found->first = field.text;
         if (number == 2) found->second = field.text;

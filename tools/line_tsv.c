@@ -1,12 +1,10 @@
 /* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta], or with an element
  * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too: so is what
  * `count --output tsv` has written.
- * Always true: a time is in the years 1 to 9999, a delta within TW_DELTA_MAX; the key may contain anything but a
- * tab, the element anything. */
+ * Always true: a delta is within TW_DELTA_MAX; the key may contain anything but a tab, the element anything. */
 #include "line.h"
 
-#define UNIX_S_MIN INT64_C(-62135596800) /* 0001-01-01T00:00:00Z */
-#define UNIX_S_MAX INT64_C(253402300799) /* 9999-12-31T23:59:59Z */
+#define UNIX_S_MAX INT64_C(1000000000000000) /* in milliseconds it fits into 64 bits */
 
 /* An optional sign and 1..18 digits (which cannot overflow), and nothing else. */
 static bool integer_read(const char *text, size_t size, int64_t *number) {
@@ -23,12 +21,11 @@ static bool integer_read(const char *text, size_t size, int64_t *number) {
     return true;
 }
 
-/* A time of the years 1 to 9999. */
 static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
     int64_t unix_s;
     if (!integer_read(text, size, &unix_s)) return line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
-    *unix_ms = unix_s >= UNIX_S_MIN && unix_s <= UNIX_S_MAX ? unix_s * 1000 : 0;
-    return unix_s >= UNIX_S_MIN && unix_s <= UNIX_S_MAX;
+    *unix_ms = unix_s >= -UNIX_S_MAX && unix_s <= UNIX_S_MAX ? unix_s * 1000 : 0;
+    return unix_s >= -UNIX_S_MAX && unix_s <= UNIX_S_MAX;
 }
 
 /* The conditions' fields: the time, the key, and what follows. */

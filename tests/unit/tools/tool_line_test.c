@@ -272,6 +272,44 @@ static void an_element_is_read_beside_the_key(void **state) {
     }
 }
 
+/* Goal: what the library does not count is refused here, with the reason, in every format. */
+static void a_moment_is_one_that_the_library_counts(void **state) {
+    (void)state;
+    struct line_rule combined = rule_of(LINE_COMBINED, NULL, 0), dpkg = rule_of(LINE_DPKG, NULL, 0);
+    struct line_rule tsv = rule_of(LINE_TSV, NULL, 0);
+    parses(&tsv, "-30610224000\tk", LINE_MS_MIN / 1000, "k", 1);
+    parses(&tsv, "253370764799\tk", LINE_MS_MAX / 1000, "k", 1);
+    parses(&combined, "c - - [01/Jan/1000:00:00:00 +0000]", LINE_MS_MIN / 1000, "c", 1);
+    parses(&dpkg, "9998-12-31 23:59:59 install", LINE_MS_MAX / 1000, "install", 1);
+    const struct {
+        const struct line_rule *rule;
+        const char *text;
+    } cases[] = {{&tsv, "-30610224001\tk"},
+                 {&tsv, "253370764800\tk"},
+                 {&tsv, "1431857103000\tk"},
+                 {&tsv, "0999-12-31\tk"},
+                 {&combined, "c - - [31/Dec/0999:23:59:59 +0000]"},
+                 {&combined, "c - - [01/Jan/1000:00:00:00 +0100]"},
+                 {&combined, "c - - [9999-01-01T00:00:00Z]"},
+                 {&dpkg, "0999-12-31 23:59:59 install"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct line line;
+        const char *why = parse(cases[i].rule, cases[i].text, strlen(cases[i].text), &line);
+        if (why == NULL) fail_msg("%s: should not parse", cases[i].text);
+        assert_string_equal(why, "its time is not in the years 1000 to 9998");
+    }
+}
+
+/* Goal: a time of ISO 8601 without an offset has the rule's, in an access log as elsewhere. */
+static void a_time_without_offset_has_that_of_the_rule(void **state) {
+    (void)state;
+    struct line_rule rule = rule_of(LINE_COMBINED, NULL, 0);
+    rule.utc_offset_ms = 8 * TW_HOUR;
+    parses(&rule, "c - - [2015-05-17T18:05:03]", 1431857103, "c", 1);
+    parses(&rule, "c - - [2015-05-17T10:05:03Z]", 1431857103, "c", 1);
+    parses(&rule, "c - - [17/May/2015:10:05:03 +0000]", 1431857103, "c", 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(civil_time_agrees_with_timegm),
@@ -284,6 +322,8 @@ int main(void) {
         cmocka_unit_test(keys_have_the_sizes_the_library_takes),
         cmocka_unit_test(damaged_lines_never_lead_astray),
         cmocka_unit_test(an_element_is_read_beside_the_key),
+        cmocka_unit_test(a_moment_is_one_that_the_library_counts),
+        cmocka_unit_test(a_time_without_offset_has_that_of_the_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
