@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,6 +218,7 @@ static int run(const struct plan *plan, struct sink *sink) {
 int count_main(int argc, char **argv) {
     struct plan plan;
     struct sink sink;
+    (void)setlocale(LC_CTYPE, "C.UTF-8"); /* keys are UTF-8, and wcwidth() is to know how wide they are */
     int code = plan_read(argc, argv, &plan);
     if (code == -1) return EXIT_DONE;
     if (code != EXIT_DONE) return code;

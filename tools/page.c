@@ -33,8 +33,7 @@ static size_t width_of(const unsigned char *text, size_t size) {
     return width < 0 ? 1 : (size_t)width;
 }
 
-/* How many bytes of the text fit into the columns. */
-static size_t fitting(const char *text, size_t size, size_t columns, size_t *used) {
+size_t page_fitting(const char *text, size_t size, size_t columns, size_t *used) {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t at = 0;
     for (*used = 0; at < size;) {
@@ -48,7 +47,7 @@ static size_t fitting(const char *text, size_t size, size_t columns, size_t *use
 
 size_t page_columns(const char *text, size_t size) {
     size_t used;
-    (void)fitting(text, size, SIZE_MAX - 2, &used);
+    (void)page_fitting(text, size, SIZE_MAX - 2, &used);
     return used;
 }
 
@@ -85,8 +84,8 @@ void page_end_line(struct page *page, enum page_style style) {
     if (page_left(page) > 0) lines = realloc(page->lines, (page->count + 1) * sizeof *lines);
     if (lines != NULL) {
         page->lines = lines;
-        bool cut = page->width != 0 && fitting(page->line.buffer, size, page->width, &used) < size;
-        if (cut) size = fitting(page->line.buffer, size, page->width - 1, &used);
+        bool cut = page->width != 0 && page_fitting(page->line.buffer, size, page->width, &used) < size;
+        if (cut) size = page_fitting(page->line.buffer, size, page->width - 1, &used);
         char *text = copy_plain(page->line.buffer, size);
         if (text != NULL && cut) strcat(text, "\xe2\x80\xa6"); /* an ellipsis */
         if (text != NULL) lines[page->count++] = (struct page_line){text, style};

@@ -32,7 +32,9 @@ void page_to(struct page *page, size_t column);
 size_t page_left(const struct page *page); /* lines that there is still room for; SIZE_MAX: unlimited */
 void page_free(struct page *page);
 
-/* Columns of a text on a terminal. */
+/* Columns of a text on a terminal, as the locale's characters are wide. */
 size_t page_columns(const char *text, size_t size);
+/* How many bytes of the text fit into the columns; `*used`: the columns of these. */
+size_t page_fitting(const char *text, size_t size, size_t columns, size_t *used);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "page.h"
 #include "utf8.h"
 #include "windows.h"
 
@@ -169,6 +170,7 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
 
 #define COUNT_WIDTH 15 /* 999,999,999,999 */
 #define BAR_WIDTH 20
+#define KEY_WIDTH_LEAST 16    /* of a key that is cut */
 #define BAR_TERMINAL_WIDTH 70 /* a narrower one has its columns for the keys */
 
 static bool has_bars(const struct print *print) {
@@ -176,7 +178,7 @@ static bool has_bars(const struct print *print) {
 }
 
 /* A bar in eighths of a column, padded to its full width. */
-static void bar_show(struct print *print, int64_t count, int64_t greatest) {
+static void bar_show(const struct print *print, int64_t count, int64_t greatest) {
     struct sink *sink = print->sink;
     size_t eighths = 0, columns = 0;
     if (greatest > 0 && count > 0) eighths = (size_t)((double)count / (double)greatest * BAR_WIDTH * 8 + 0.5);
@@ -218,69 +220,95 @@ static void offset_text(int64_t offset_ms, char *text, size_t size) {
 }
 
 /* "1,234 counts of 56 keys" */
-static void amounts(const struct print *print, int64_t sum, int64_t keys) {
-    struct sink *sink = print->sink;
+static void amounts(const struct print *print, struct sink *sink, int64_t sum, int64_t keys) {
     if (!print->distinct) sink_grouped(sink, sum, 0);
     if (!print->distinct) sink_text(sink, sum == 1 ? " count of " : " counts of ");
     sink_grouped(sink, keys, 0);
     sink_text(sink, keys == 1 ? " key" : " keys");
 }
 
-/* The escaped key, cut to the terminal's width. Assumes that a character is one column wide. */
-static void key_cut(struct print *print, const struct row *row) {
+/* When, and how much: in two lines where one is too narrow. */
+static void heading_show(const struct print *print, int64_t start_ms, const struct rows *rows) {
+    char when[64] = "All", offset[8];
+    struct sink much, *sink = print->sink;
+    if (!sink_open(&much, -1)) return;
+    amounts(print, &much, rows->sum_all, (int64_t)rows->keys_all);
+    if (print->window_ms != WINDOWS_ALL) {
+        heading_time(print, start_ms, when, sizeof when);
+        offset_text(print->utc_offset_ms, offset, sizeof offset);
+        strcat(strcat(when, " "), offset);
+    }
+    if (print->bold) sink_text(sink, "\033[1m");
+    sink_text(sink, when);
+    if (print->bold) sink_text(sink, "\033[0m");
+    bool is_narrow = print->width > 0 && strlen(when) + 2 + much.size > print->width;
+    sink_text(sink, is_narrow ? "\n  " : "  ");
+    sink_bytes(sink, much.buffer, much.size);
+    sink_byte(sink, '\n');
+    sink_close(&much);
+}
+
+/* The columns of the counts: the widest is the first, the last, or the rest. */
+static size_t count_columns(const struct rows *rows, int64_t rest) {
+    const int64_t counts[] = {rows->row[0].count, rows->row[rows->count - 1].count, rest};
+    size_t widest = COUNT_WIDTH;
+    for (size_t i = 0; i < 3; i++) {
+        size_t columns = sink_grouped_size(counts[i]);
+        if (columns > widest) widest = columns;
+    }
+    return widest;
+}
+
+/* The escaped key, cut to the columns that the terminal has left behind `taken` ones. */
+static void key_cut(const struct print *print, const struct row *row, size_t taken) {
     struct sink text;
-    size_t columns = 0, taken = COUNT_WIDTH + 4 + (has_bars(print) ? BAR_WIDTH + 2 : 0);
-    size_t room = print->width > taken ? print->width - taken : 16;
+    const char *ellipsis = print->blocks ? "\xE2\x80\xA6" : "...";
+    size_t columns, room = print->width > taken + KEY_WIDTH_LEAST ? print->width - taken : KEY_WIDTH_LEAST;
     if (print->width == 0 || !sink_open(&text, -1)) {
         print_key_escaped(print->sink, row->key, row->key_size);
         return;
     }
     print_key_escaped(&text, row->key, row->key_size);
-    for (size_t i = 0; i < text.size; i++) columns += (text.buffer[i] & 0xC0) != 0x80;
-    size_t shown = text.size;
-    if (columns > room) {
-        shown = 0;
-        for (size_t column = 0; shown < text.size; shown++) {
-            if ((text.buffer[shown] & 0xC0) != 0x80 && ++column == room) break;
-        }
-    }
+    size_t shown = page_fitting(text.buffer, text.size, room, &columns);
+    bool is_cut = shown < text.size;
+    if (is_cut) shown = page_fitting(text.buffer, text.size, room - page_columns(ellipsis, strlen(ellipsis)), &columns);
     sink_bytes(print->sink, text.buffer, shown);
-    if (columns > room) sink_text(print->sink, "\xE2\x80\xA6"); /* an ellipsis */
+    if (is_cut) sink_text(print->sink, ellipsis);
     sink_close(&text);
 }
 
-static void window_table(struct print *print, int64_t start_ms, const struct rows *rows) {
-    char when[64], offset[8];
+/* What --top left out. */
+static void rest_show(const struct print *print, const struct rows *rows, int64_t rest, size_t columns) {
     struct sink *sink = print->sink;
-    bool is_all = print->window_ms == WINDOWS_ALL;
-    if (!is_all) heading_time(print, start_ms, when, sizeof when);
-    offset_text(print->utc_offset_ms, offset, sizeof offset);
+    size_t keys = rows->keys_all - rows->count;
+    if (keys == 0) return;
+    if (print->distinct) {
+        sink_spaces(sink, columns - 3);
+        sink_text(sink, "...");
+    } else {
+        sink_grouped(sink, rest, columns);
+    }
+    sink_spaces(sink, has_bars(print) ? BAR_WIDTH + 4 : 2);
+    sink_byte(sink, '(');
+    sink_grouped(sink, (int64_t)keys, 0);
+    sink_text(sink, keys == 1 ? " more key)\n" : " more keys)\n");
+}
+
+static void window_table(const struct print *print, int64_t start_ms, const struct rows *rows) {
+    struct sink *sink = print->sink;
+    int64_t rest;
+    if (__builtin_sub_overflow(rows->sum_all, rows->sum_shown, &rest)) rest = rows->sum_all; /* a saturated sum */
+    size_t columns = count_columns(rows, print->distinct ? 0 : rest);
     if (print->windows > 0) sink_byte(sink, '\n');
-    if (print->bold) sink_text(sink, "\033[1m");
-    sink_text(sink, is_all ? "All" : when);
-    if (!is_all) sink_byte(sink, ' ');
-    if (!is_all) sink_text(sink, offset);
-    if (print->bold) sink_text(sink, "\033[0m");
-    sink_text(sink, "  ");
-    amounts(print, rows->sum_all, (int64_t)rows->keys_all);
-    sink_byte(sink, '\n');
+    heading_show(print, start_ms, rows);
     for (size_t i = 0; i < rows->count; i++) {
-        sink_grouped(sink, rows->row[i].count, COUNT_WIDTH);
+        sink_grouped(sink, rows->row[i].count, columns);
         sink_text(sink, "  ");
         if (has_bars(print)) bar_show(print, rows->row[i].count, rows->row[0].count);
-        key_cut(print, &rows->row[i]);
+        key_cut(print, &rows->row[i], columns + 3 + (has_bars(print) ? BAR_WIDTH + 2 : 0));
         sink_byte(sink, '\n');
     }
-    if (rows->keys_all > rows->count) {
-        if (print->distinct)
-            sink_text(sink, "            ...");
-        else
-            sink_grouped(sink, rows->sum_all - rows->sum_shown, COUNT_WIDTH);
-        sink_spaces(sink, has_bars(print) ? BAR_WIDTH + 4 : 2);
-        sink_byte(sink, '(');
-        sink_grouped(sink, (int64_t)(rows->keys_all - rows->count), 0);
-        sink_text(sink, rows->keys_all - rows->count == 1 ? " more key)\n" : " more keys)\n");
-    }
+    rest_show(print, rows, rest, columns);
 }
 
 /* ---- all ---- */

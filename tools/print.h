@@ -8,7 +8,8 @@
  *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
  *        With --window all the start is the word all.
  * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end. On a terminal that
- *        is wide enough, a bar beside each count, as long as its share of the window's greatest one.
+ *        is wide enough, a bar beside each count, as long as its share of the window's greatest one; keys are cut to
+ *        its width.
  *
  * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
 #ifndef TOOL_PRINT_H

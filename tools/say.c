@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,12 +13,13 @@
 
 #define DRAW_EVERY_MS 200
 #define BAR_WIDTH 30
+#define LINE_WIDTH 72 /* with the bar, at a million MiB */
 
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* the last line of the terminal */
 static bool bar_stands;
 
 static struct {
-    bool wanted;
+    bool wanted, is_narrow; /* is_narrow: figures without a bar */
     uint64_t bytes_all;
     int64_t begun_ms, drawn_ms;
 } progress;
@@ -47,7 +49,9 @@ void tool_complain(const char *format, ...) {
 }
 
 void progress_begin(uint64_t bytes_all) {
+    struct winsize size;
     progress.wanted = isatty(STDERR_FILENO) == 1;
+    progress.is_narrow = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_col < LINE_WIDTH;
     progress.bytes_all = bytes_all;
     progress.begun_ms = say_mono_ms();
     progress.drawn_ms = progress.begun_ms; /* short runs show no bar */
@@ -60,8 +64,9 @@ static void bar_draw(uint64_t done, double seconds) {
     if (progress.bytes_all > 0) {
         double share = (double)done / (double)progress.bytes_all;
         int filled = share >= 1 ? BAR_WIDTH : (int)(share * BAR_WIDTH);
-        fprintf(stderr, "[%.*s%*s] %3.0f %%  ", filled, "==============================", BAR_WIDTH - filled, "",
-                share >= 1 ? 100.0 : share * 100);
+        if (!progress.is_narrow)
+            fprintf(stderr, "[%.*s%*s] ", filled, "==============================", BAR_WIDTH - filled, "");
+        fprintf(stderr, "%3.0f %%  ", share >= 1 ? 100.0 : share * 100);
     }
     fprintf(stderr, "%.0f MiB  %.0f MiB/s", mib, seconds > 0 ? mib / seconds : 0.0);
     fflush(stderr);

@@ -112,6 +112,11 @@ void sink_grouped(struct sink *sink, int64_t number, size_t width) {
     sink_bytes(sink, first, size);
 }
 
+size_t sink_grouped_size(int64_t number) {
+    char digits[32];
+    return (size_t)(digits + sizeof digits - number_write(digits + sizeof digits, number, true));
+}
+
 void sink_spaces(struct sink *sink, size_t count) {
     while (count-- > 0) sink_byte(sink, ' ');
 }

@@ -22,6 +22,7 @@ void sink_byte(struct sink *sink, char byte);
 void sink_number(struct sink *sink, int64_t number);
 /* Right-aligned in `width`, with commas every three digits. */
 void sink_grouped(struct sink *sink, int64_t number, size_t width);
+size_t sink_grouped_size(int64_t number); /* without padding */
 void sink_spaces(struct sink *sink, size_t count);
 /* Writes what is held; returns true if there was no error so far. */
 bool sink_flush(struct sink *sink);

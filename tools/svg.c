@@ -8,9 +8,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "count_engine.h"
+#include "page.h"
 #include "print.h"
 #include "rows.h"
 #include "sink.h"
@@ -19,7 +21,7 @@
 
 #define KEYS_SHOWN 15
 #define COLUMNS_MAX 400
-#define KEY_CHARACTERS 48 /* what fits beside a bar */
+#define KEY_COLUMNS 48 /* what fits beside a bar */
 
 /* In pixels. */
 #define WIDTH 960
@@ -107,24 +109,36 @@ static void put(struct picture *picture, const char *format, ...) {
     sink_text(&picture->sink, text);
 }
 
+/* A character of a text that has no control characters. Two of them XML does not allow. */
+static void put_character(struct picture *picture, const unsigned char *text, size_t size) {
+    struct sink *sink = &picture->sink;
+    switch (*text) {
+    case '<': sink_text(sink, "&lt;"); return;
+    case '>': sink_text(sink, "&gt;"); return;
+    case '&': sink_text(sink, "&amp;"); return;
+    default: break;
+    }
+    if (size == 3 && memcmp(text, "\xEF\xBF", 2) == 0 && text[2] >= 0xBE) { /* U+FFFE, U+FFFF */
+        put(picture, "\\xEF\\xBF\\x%02X", text[2]);
+    } else {
+        sink_bytes(sink, text, size);
+    }
+}
+
 /* Text of a key: escapes as in the table, then those of XML, cut to what fits. */
 static void put_key(struct picture *picture, const struct row *row) {
     struct sink plain;
-    size_t characters = 0, at = 0;
+    size_t columns;
     if (!sink_open(&plain, -1)) return;
     print_key_escaped(&plain, row->key, row->key_size);
-    while (at < plain.size && characters++ < KEY_CHARACTERS) {
+    size_t shown = page_fitting(plain.buffer, plain.size, KEY_COLUMNS, &columns);
+    for (size_t at = 0; at < shown;) {
         const unsigned char *text = (const unsigned char *)plain.buffer + at;
         size_t step = utf8_size(text, plain.size - at);
-        switch (*text) {
-        case '<': sink_text(&picture->sink, "&lt;"); break;
-        case '>': sink_text(&picture->sink, "&gt;"); break;
-        case '&': sink_text(&picture->sink, "&amp;"); break;
-        default: sink_bytes(&picture->sink, text, step);
-        }
+        put_character(picture, text, step);
         at += step;
     }
-    if (at < plain.size) sink_text(&picture->sink, "\xE2\x80\xA6");
+    if (shown < plain.size) sink_text(&picture->sink, "\xE2\x80\xA6");
     sink_close(&plain);
 }
 
@@ -153,16 +167,21 @@ static void head_draw(struct picture *picture) {
     sink_text(&picture->sink, picture->top.keys_all == 1 ? " key</text>\n" : " keys</text>\n");
 }
 
+/* A line across the chart at a count, and the count beside it. */
+static void line_draw(struct picture *picture, int64_t count, int64_t greatest) {
+    double share = greatest > 0 ? (double)count / (double)greatest : 0, y = CHART_TOP + CHART_HEIGHT * (1 - share);
+    put(picture, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", LEFT, y, LEFT + CHART_WIDTH,
+        y);
+    put(picture, "<text class=\"count\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, y + 4);
+    put_count(picture, count);
+    put(picture, "</text>\n");
+}
+
 static void axis_draw(struct picture *picture, int64_t greatest) {
     char stamp[PRINT_STAMP_SIZE];
-    for (int i = 0; i <= 2; i++) {
-        int y = CHART_TOP + CHART_HEIGHT - CHART_HEIGHT * i / 2;
-        put(picture, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#ccc\"/>\n", LEFT, y, LEFT + CHART_WIDTH,
-            y);
-        put(picture, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", LEFT - 8, y + 4);
-        put_count(picture, i == 2 ? greatest : greatest / 2 * i);
-        put(picture, "</text>\n");
-    }
+    line_draw(picture, 0, greatest);
+    if (greatest > 1) line_draw(picture, greatest / 2, greatest);
+    if (greatest > 0) line_draw(picture, greatest, greatest);
     if (picture->plan->window_ms == WINDOWS_ALL) return;
     print_stamp(picture->first_ms, stamp);
     put(picture, "<text x=\"%d\" y=\"%d\">%s</text>\n", LEFT, CHART_TOP + CHART_HEIGHT + 20, stamp);
@@ -192,7 +211,9 @@ static void keys_draw(struct picture *picture) {
         double width = top->row[0].count > 0 && top->row[i].count > 0
                            ? (double)top->row[i].count / (double)top->row[0].count * KEY_BAR_WIDTH
                            : 0;
-        put(picture, "<text class=\"key\" x=\"%d\" y=\"%d\" text-anchor=\"end\">", KEY_BAR_LEFT - 8, y + 14);
+        put(picture,
+            "<text class=\"key\" x=\"%d\" y=\"%d\" text-anchor=\"end\" font-family=\"monospace\" font-size=\"12\">",
+            KEY_BAR_LEFT - 8, y + 14);
         put_key(picture, &top->row[i]);
         put(picture, "</text>\n<rect x=\"%d\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"#c8692f\"/>\n", KEY_BAR_LEFT,
             y, width, KEY_HEIGHT - 5);
@@ -211,17 +232,8 @@ static void draw(struct picture *picture) {
 
 /* ---- the file ---- */
 
-static bool file_fail(const char *file) {
-    tool_complain("--svg %s: %s", file, strerror(errno));
-    return false;
-}
-
-/* Draws into FILE.part, which then takes the file's name. */
-static bool file_write(struct picture *picture) {
-    const char *file = picture->plan->svg;
-    char *part;
-    if (asprintf(&part, "%s.part", file) < 0) return file_fail(file);
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* Draws into what open() returned. Returns false with errno set. */
+static bool draw_into(struct picture *picture, int fd) {
     bool good = fd >= 0 && sink_open(&picture->sink, fd);
     if (good) {
         draw(picture);
@@ -230,10 +242,30 @@ static bool file_write(struct picture *picture) {
         sink_close(&picture->sink);
     }
     if (fd >= 0 && close(fd) != 0) good = false;
-    if (good && rename(part, file) != 0) good = false;
-    if (!good) (void)file_fail(file);
+    return good;
+}
+
+/* Draws into FILE.part, which then takes the file's name: nobody sees half a picture. */
+static bool file_replace(struct picture *picture, const char *file) {
+    char *part;
+    if (asprintf(&part, "%s.part", file) < 0) return false;
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool good = draw_into(picture, fd) && rename(part, file) == 0;
+    int error = errno;
     if (!good && fd >= 0) (void)unlink(part);
     free(part);
+    errno = error;
+    return good;
+}
+
+/* A pipe, a device or a link, such as /dev/stderr, is not replaced but written to. */
+static bool file_write(struct picture *picture) {
+    const char *file = picture->plan->svg;
+    struct stat status;
+    bool is_special = lstat(file, &status) == 0 && !S_ISREG(status.st_mode);
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
+    bool good = is_special ? draw_into(picture, open(file, flags, 0666)) : file_replace(picture, file);
+    if (!good) tool_complain("--svg %s: %s", file, strerror(errno));
     return good;
 }
 

@@ -4,7 +4,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 36
+plan 43
 
 # Keys with a tab, a backslash, broken UTF-8, a control byte, a NUL, an umlaut, quotes.
 {
@@ -176,14 +176,15 @@ run 0 count --key host --distinct client --format vhost_combined --output tsv "$
     grep -q "intranet:80${tab}1" "$work/out"
 ok $? '--distinct behind a virtual host'
 
-# On a terminal, which is python's here: bars where it is wide enough, nothing beyond its width.
+# On a terminal, which is python's here: bars where it is wide enough, nothing beyond its width. Chinese characters have
+# two columns.
 cat >"$work/terminal.py" <<'END'
 import fcntl, os, pty, struct, sys, termios
 main, side = pty.openpty()
 fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
 if os.fork() == 0:
-    os.dup2(side, 1)
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.dup2(side, int(sys.argv[2]))
+    os.execvp(sys.argv[3], sys.argv[3:])
 os.close(side)
 while True:
     try:
@@ -200,12 +201,13 @@ awk 'BEGIN { for (i = 0; i < 40; i++) for (j = 0; j < 40 - i; j++)
 on_terminal() { # WIDTH ENVIRONMENT...
     width=$1
     shift
-    env -u NO_COLOR -u LC_ALL -u LC_CTYPE LANG=C.UTF-8 TERM=xterm PYTHONCOERCECLOCALE=0 "$@" python3 "$work/terminal.py" "$width" \
-        "$tool" count --format tsv --top 21 "$work/long" >"$work/out" 2>"$work/err"
+    env -u NO_COLOR -u LC_ALL -u LC_CTYPE LANG=C.UTF-8 TERM=xterm PYTHONCOERCECLOCALE=0 "$@" python3 "$work/terminal.py" "$width" 1 \
+        "$tool" count --format tsv --top 21 "${log:-$work/long}" >"$work/out" 2>"$work/err"
 }
-widest() {
-    python3 -c 'import re, sys
-print(max(len(re.sub("\x1b\\[[0-9]*m", "", line)) for line in open(sys.argv[1], encoding="utf-8").read().splitlines()))' "$work/out"
+widest() { # of the lines, which end in a newline or are overwritten
+    python3 -c 'import re, sys, unicodedata
+lines = re.split("[\r\n]", re.sub("\x1b\\[[0-9]*[mK]", "", open(sys.argv[1], encoding="utf-8", newline="").read()))
+print(max(sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line) for line in lines))' "$work/out"
 }
 block=$(printf '\342\226\210')
 on_terminal 80 A=1 && w=$(widest) && [ "$w" -le 80 ] && [ "$w" -gt 75 ] && [ "$(grep -c "$block" "$work/out")" -eq 21 ] &&
@@ -216,6 +218,29 @@ on_terminal 80 NO_COLOR=1 LANG=C && ! grep -q "$(printf '\033')" "$work/out" && 
 ok $? 'table: without colours where NO_COLOR says so, of # where the locale has no blocks'
 on_terminal 60 A=1 && w=$(widest) && [ "$w" -le 60 ] && [ "$w" -gt 55 ] && ! grep -q "$block" "$work/out"
 ok $? 'table: a narrow terminal has its columns for the keys'
+awk 'BEGIN { for (i = 0; i < 9; i++) for (j = 0; j < 9 - i; j++)
+    printf "1431857103\t%d \344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\344\270\255\346\226\207\351\224\256\n", i }' >"$work/wide"
+ellipsis=$(printf '\342\200\246')
+log=$work/wide on_terminal 80 A=1 && w=$(widest) && [ "$w" -le 80 ] && [ "$w" -gt 75 ] && [ "$(grep -c "$ellipsis\$" "$work/out")" -eq 9 ]
+ok $? 'table: keys of wide characters stay within the width, too'
+log=$work/wide on_terminal 80 LANG=C && w=$(widest) && [ "$w" -le 80 ] && ! grep -q "$ellipsis" "$work/out" && [ "$(grep -c '\.\.\.$' "$work/out")" -eq 9 ]
+ok $? 'table: three points where the locale has no ellipsis'
+printf '1431857103\tkey\t1234567890\n' >"$work/much"
+log=$work/much on_terminal 40 A=1 NO_COLOR=1 && w=$(widest) && [ "$w" -le 40 ] && grep -q '^  1,234,567,890 counts of 1 key$' "$work/out"
+ok $? 'table: a heading that is too wide has two lines'
+awk 'BEGIN { for (i = 0; i < 200; i++) print "1431857103\tgreat\t9007199254740992"; print "1431857103\tsmall and long, longer than a terminal is wide"; print "1431857103\tnegative\t-5" }' >"$work/much"
+log=$work/much on_terminal 80 NO_COLOR=1 LANG=C && w=$(widest) && [ "$w" -le 80 ] &&
+    grep -q '^1,801,439,850,948,198,400  #* *great$' "$work/out" && grep -q '^                        1  *small and lo' "$work/out"
+ok $? 'table: great counts have a column that is wide enough for all'
+# Compressed, so that it takes a while: the bar is drawn every 200 ms.
+head -c 300000000 /dev/zero | gzip -1 >"$work/some.gz"
+cat "$work/some.gz" "$work/some.gz" "$work/some.gz" "$work/some.gz" >"$work/zeros.gz"
+progress() { # WIDTH
+    python3 "$work/terminal.py" "$1" 2 "$tool" count "$work/zeros.gz" >"$work/out" 2>"$work/err"
+    grep -q '%.*MiB/s' "$work/out"
+}
+progress 80 && grep -q '\[=* *\] ' "$work/out" && progress 40 && ! grep -q '\[=* *\] ' "$work/out"
+ok $? 'progress: a bar where the terminal is wide enough, else figures'
 run 0 count --format tsv --top 20 "$work/long" && ! grep -q "#\\|$(printf '\033')" "$work/out" && [ "$(widest)" -gt 80 ]
 ok $? 'table: what is no terminal gets plain text, and whole keys'
 
@@ -239,6 +264,27 @@ assert keys[0] == "plain" and keys[1] == '<b>&"bold"' and keys[3] == "odd\\xFF\\
 assert "1,024 counts of 4 keys" in texts and "1,006" in texts and "2015-05-17T10:00:00Z" in texts and "2015-05-17T12:00:00Z" in texts, texts
 END
 ok $? '--svg: windows and keys of all of them, whatever a key is'
+# U+FFFE and U+FFFF, which XML forbids; wide characters; a count whose half is no whole number.
+printf '1431857103\tx\357\277\276\357\277\277\t4\n' >"$work/drawn2"
+cat "$work/wide" >>"$work/drawn2"
+run 0 count --format tsv --output tsv --svg "$work/counts.svg" "$work/drawn2" && python3 - "$work/counts.svg" <<'END'
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+space = "{http://www.w3.org/2000/svg}"
+keys = ["".join(t.itertext()) for t in root.iter(space + "text") if t.get("class") == "key"]
+assert "x\\xEF\\xBF\\xBE\\xEF\\xBF\\xBF" in keys and max(len(k) for k in keys) == 26 and sum(k[-1] == "\u2026" for k in keys) == 9, keys
+axis = {int(t.text): float(t.get("y")) for t in root.iter(space + "text") if t.get("class") == "count"}
+assert sorted(axis) == [0, 24, 49] and abs((axis[0] - axis[24]) / 24 - (axis[0] - axis[49]) / 49) < 0.01, axis
+END
+ok $? '--svg: what XML forbids is escaped, wide keys are cut'
+mkfifo "$work/svg_pipe"
+cat "$work/svg_pipe" >"$work/got.svg" &
+pid=$!
+ln -s target.svg "$work/link.svg"
+run 0 count --format tsv --output tsv --svg "$work/svg_pipe" "$work/drawn" && wait $pid && [ -p "$work/svg_pipe" ] &&
+    run 0 count --format tsv --output tsv --svg "$work/link.svg" "$work/drawn" && [ -L "$work/link.svg" ] &&
+    grep -q '</svg>' "$work/got.svg" && same "$work/target.svg" "$work/got.svg"
+ok $? '--svg: a pipe and a link are written to, not replaced'
 run 0 count --format tsv --window all --svg "$work/counts.svg" "$work/none" && python3 -c 'import sys, xml.etree.ElementTree as tree
 assert tree.parse(sys.argv[1]).getroot().tag.endswith("svg")' "$work/counts.svg" && [ ! -e "$work/counts.svg.part" ]
 ok $? '--svg: a picture of nothing is one'
