@@ -1,6 +1,8 @@
 /* line.c -- what the log formats share: the choice of the parser, keys of several fields. See line.h. */
 #include "line.h"
 
+const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
+
 static bool is_part(uint16_t field) {
     return field >= LINE_FIELD_METHOD;
 }
@@ -51,14 +53,17 @@ static const char *parse(const struct line_rule *rule, const char *text, size_t 
     }
 }
 
+static const char *parse_within(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                                char *joined) {
+    const char *wrong = parse(rule, text, size, line, joined);
+    if (wrong != NULL) return wrong;
+    return line->unix_ms >= rule->since_ms && line->unix_ms < rule->until_ms ? NULL : line_left_out;
+}
+
 const char *line_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
     if (size > 0 && text[size - 1] == '\r') size--;
     if (size == 0) return "empty line";
-    const char *wrong = parse(rule, text, size, line, joined);
-    if (wrong != NULL) return wrong;
-    if (line->unix_ms < LINE_MS_MIN || line->unix_ms > LINE_MS_MAX) return "its time is not in the years 1000 to 9998";
-    if (!rule->has_span) return NULL;
-    return line->unix_ms >= rule->since_ms && line->unix_ms < rule->until_ms ? NULL : line_left_out;
+    return rule->has_span ? parse_within(rule, text, size, line, joined) : parse(rule, text, size, line, joined);
 }
 
 /* Joins fields by ':'. Returns false if there is no room. One field stays where it is. */
@@ -78,6 +83,7 @@ static bool join(const tw_key *field_at, size_t count, char *room, size_t room_s
 }
 
 const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
+    if (!line_time_counts(line->unix_ms)) return line_time_uncounted;
     if (rule->where_count > 0 && !line_where_holds(rule, field_at + rule->field_count + rule->element_count))
         return line_left_out;
     if (!join(field_at, rule->field_count, joined, TW_KEY_SIZE_MAX, &line->key) || line->key.size > TW_KEY_SIZE_MAX)

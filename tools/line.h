@@ -132,14 +132,20 @@ bool line_number_read(const char *text, size_t size, double *number);
 /* field_at[i] is the text of the condition's i-th field. */
 bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);
 
+/* Whether the library counts this moment, and what is said of a line if not. */
+static inline bool line_time_counts(int64_t unix_ms) {
+    return (uint64_t)unix_ms - (uint64_t)LINE_MS_MIN <= LINE_MS_MAX - LINE_MS_MIN;
+}
+extern const char line_time_uncounted[];
+
 /* How many fields of a line the rule needs: the key's, the element's and those of the conditions. */
 static inline size_t line_field_count(const struct line_rule *rule) {
     return (size_t)rule->field_count + rule->element_count + rule->where_count;
 }
 /* What is said of a line that lacks some of them. */
 const char *line_too_short(const struct line_rule *rule);
-/* Makes key and element of a line's fields, if it meets the conditions. field_at[i] is the text of rule->fields[i].
- * Returns NULL on success. */
+/* Makes key and element of a line's fields, if its time counts and it meets the conditions. field_at[i] is the text of
+ * rule->fields[i]. Returns NULL on success. */
 const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined);
 
 #endif

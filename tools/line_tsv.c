@@ -4,13 +4,14 @@
  * Always true: a delta is within TW_DELTA_MAX; the key may contain anything but a tab, the element anything. */
 #include "line.h"
 
-#define UNIX_S_MAX INT64_C(1000000000000000) /* in milliseconds it fits into 64 bits */
+#define TIME_DIGITS 15  /* in milliseconds they fit into 64 bits */
+#define DELTA_DIGITS 18 /* as many cannot overflow */
 
-/* An optional sign and 1..18 digits (which cannot overflow), and nothing else. */
-static bool integer_read(const char *text, size_t size, int64_t *number) {
+/* An optional sign, 1 to `digits` digits, and nothing else. */
+static bool integer_read(const char *text, size_t size, size_t digits, int64_t *number) {
     bool negative = size > 0 && text[0] == '-';
     size_t at = size > 0 && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-    if (at == size || size - at > 18) return false;
+    if (at == size || size - at > digits) return false;
     int64_t value = 0;
     for (; at < size; at++) {
         unsigned digit = (unsigned)(unsigned char)text[at] - '0';
@@ -23,9 +24,9 @@ static bool integer_read(const char *text, size_t size, int64_t *number) {
 
 static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
     int64_t unix_s;
-    if (!integer_read(text, size, &unix_s)) return line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
-    *unix_ms = unix_s >= -UNIX_S_MAX && unix_s <= UNIX_S_MAX ? unix_s * 1000 : 0;
-    return unix_s >= -UNIX_S_MAX && unix_s <= UNIX_S_MAX;
+    if (!integer_read(text, size, TIME_DIGITS, &unix_s)) return line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
+    *unix_ms = unix_s * 1000;
+    return true;
 }
 
 /* The conditions' fields: the time, the key, and what follows. */
@@ -44,6 +45,7 @@ const char *line_tsv(const struct line_rule *rule, const char *text, size_t size
     if (tab == NULL) return "no tab after the time";
     if (!time_read(rule, text, (size_t)(tab - text), &line->unix_ms))
         return "the time is neither a number of Unix seconds nor like 2015-05-17T10:05:03Z";
+    if (!line_time_counts(line->unix_ms)) return line_time_uncounted;
     const char *key = tab + 1;
     const char *key_end = memchr(key, '\t', (size_t)(end - key));
     int64_t delta = 1;
@@ -51,7 +53,7 @@ const char *line_tsv(const struct line_rule *rule, const char *text, size_t size
         if (key_end == NULL) return "no tab after the key: the third field is the element";
         line->element = tw_bytes(key_end + 1, (size_t)(end - key_end - 1));
     } else if (key_end != NULL) {
-        if (!integer_read(key_end + 1, (size_t)(end - key_end - 1), &delta))
+        if (!integer_read(key_end + 1, (size_t)(end - key_end - 1), DELTA_DIGITS, &delta))
             return "the third field is not a whole number";
         if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return "the delta is out of range";
     } else {
