@@ -12,7 +12,6 @@
 #include "say.h"
 #include "stop.h"
 #include "tool.h"
-#include "unpack.h"
 
 #define PIECE_BYTES (256 * 1024)
 #define PIECES_PER_THREAD 3
@@ -298,9 +297,7 @@ static bool source_look(struct source *source, bool at_end) {
     enum unpack_kind kind = unpack_kind_of(piece->text, piece->size);
     if (kind == UNPACK_PLAIN) return true;
     if (!unpack_can(kind)) {
-        tool_complain("%s: is compressed (%s), which this command does not read; decompress it first: %s FILE |"
-                      " tallywheel count ... -",
-                      source_name(source), unpack_name(kind), unpack_program(kind));
+        feed_refuse_packed(source_name(source), kind);
         return false;
     }
     source->unpack = unpack_new(kind, piece->text, piece->size);
@@ -322,11 +319,12 @@ static void skip_long_line(struct source *source) {
 /* A full piece without a line end: makes more room, or drops the line. Returns false if there is no memory. */
 static bool grow_or_skip(struct source *source) {
     struct piece *piece = source->piece;
-    if (piece->capacity < FEED_LINE_MAX) {
-        char *text = realloc(piece->text, piece->capacity * 2);
+    size_t capacity = feed_grown(piece->capacity);
+    if (capacity > 0) {
+        char *text = realloc(piece->text, capacity);
         if (text == NULL) return false;
         piece->text = text;
-        piece->capacity *= 2;
+        piece->capacity = capacity;
         return true;
     }
     source->piece = piece_get(source->crew);
@@ -426,6 +424,17 @@ int feed_open(const char *file) {
         return -1;
     }
     return fd;
+}
+
+void feed_refuse_packed(const char *name, enum unpack_kind kind) {
+    tool_complain("%s: is compressed (%s), which this command does not read; decompress it first: %s FILE |"
+                  " tallywheel count ... -",
+                  name, unpack_name(kind), unpack_program(kind));
+}
+
+size_t feed_grown(size_t capacity) {
+    if (capacity > FEED_LINE_MAX) return 0;
+    return capacity * 2 > FEED_LINE_MAX ? FEED_LINE_MAX + 1 : capacity * 2;
 }
 
 bool feed_may_block(int fd) {

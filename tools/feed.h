@@ -11,6 +11,7 @@
 #define TOOL_FEED_H
 
 #include "counter.h"
+#include "unpack.h"
 
 #define FEED_LINE_MAX (1024 * 1024) /* a longer line is skipped; so is binary junk, in bounded memory */
 #define FEED_THREADS_MAX 256
@@ -39,5 +40,9 @@ int feed_open(const char *file);
 /* True for a pipe, a terminal, a socket: anything but a regular file. */
 bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
+/* Says which program decompresses a file of a kind that this command does not. */
+void feed_refuse_packed(const char *name, enum unpack_kind kind);
+/* The next size of a buffer that is full and holds no whole line; 0: it held the longest, and its newline. */
+size_t feed_grown(size_t capacity);
 
 #endif

@@ -72,10 +72,11 @@ static void line_is_long(struct take *take) {
     static const struct outcome too_long = {
         .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
     struct tail *tail = take->tail;
-    char *text = tail->capacity < FEED_LINE_MAX ? realloc(tail->text, tail->capacity * 2) : NULL;
+    size_t capacity = feed_grown(tail->capacity);
+    char *text = capacity > 0 ? realloc(tail->text, capacity) : NULL;
     if (text != NULL) {
         tail->text = text;
-        tail->capacity *= 2;
+        tail->capacity = capacity;
         return;
     }
     fold(take, &too_long);

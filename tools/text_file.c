@@ -85,9 +85,7 @@ static bool look(struct text_file *text) {
     enum unpack_kind kind = unpack_kind_of(text->bytes, text->size);
     if (kind == UNPACK_PLAIN) return true;
     if (!unpack_can(kind)) {
-        tool_complain("%s: is compressed (%s), which this command does not read; decompress it first: %s FILE |"
-                      " tallywheel count ... -",
-                      feed_name(text->file), unpack_name(kind), unpack_program(kind));
+        feed_refuse_packed(feed_name(text->file), kind);
         return false;
     }
     text->unpack = unpack_new(kind, text->bytes, text->size);

@@ -5,7 +5,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 60
+plan 62
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 printf '2015-05-17T10:00:00Z\t10.0.0.1\t1\n' >"$work/one"
@@ -98,6 +98,22 @@ ok $? 'one line is read and one is skipped'
 run 0 count --output tsv "$work/long" && printf '2015-05-17T10:00:00Z\t10.0.0.1\t2\n' | cmp -s - "$work/out" &&
     err_has "1 line skipped, first: $work/long:2: longer than 1 MiB"
 ok $? 'a line of 3 MB is skipped as one'
+long_lines() { # TAIL: a line of 1 MiB and one that is a byte longer; TAIL: what follows, a newline or nothing
+    for size in 1048576 1048577; do
+        printf '1431857103\t%d\t' $size
+        awk -v size=$((size - 19)) 'BEGIN { while (size-- > 0) printf "x" }'
+        if [ $size = 1048576 ]; then echo; else printf "%b" "$1"; fi
+    done
+}
+long_lines '\n' >"$work/mib"
+printf '2015-05-17T10:00:00Z\t1048576\t1\n' >"$work/want"
+one_is_too_long() { same "$work/out" "$work/want" && err_has '1 line skipped, first: ' && err_has ':2: longer than 1 MiB'; }
+set -- count --format tsv --distinct 3 --output tsv
+run 0 "$@" "$work/mib" && one_is_too_long && run 0 "$@" - <"$work/mib" && one_is_too_long &&
+    long_lines '' | "$tool" "$@" - >"$work/out" 2>"$work/err" && one_is_too_long
+ok $? 'a line of 1 MiB counts, a longer one is skipped'
+long_lines '\n' | timeout 100 "$tool" "$@" --follow - >"$work/out" 2>"$work/err" && one_is_too_long
+ok $? 'with --follow, too'
 {
     head -c 700000 /dev/zero | tr '\0' 'x'
     printf '\n'
