@@ -44,6 +44,29 @@ run() { # EXPECTED-STATUS ARGS...
     return 1
 }
 
+# A reader that takes nothing out of the pipe that it makes: $work/full is there when the pipe is full.
+stuck_reader() { # PIPE
+    mkfifo "$1"
+    rm -f "$work/full"
+    python3 -c 'import fcntl, os, struct, sys, termios, time
+pipe = os.open(sys.argv[1], os.O_RDONLY)
+while struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] < 60000: time.sleep(0.05)
+open(sys.argv[2], "w").close()
+time.sleep(100)' "$1" "$work/full" &
+    background="$background $!"
+}
+
+# Ends a program that prints into it by one signal. $status: its exit status, 137 if it had to be killed.
+interrupt_print() { # PID SIGNAL
+    (sleep 50 && kill -KILL "$1") 2>/dev/null &
+    background="$background $!"
+    until [ -e "$work/full" ]; do sleep 0.1; done
+    sleep 0.2
+    kill "-$2" "$1"
+    wait "$1"
+    status=$?
+}
+
 err_has() { # TEXT
     grep -qF -- "$1" "$work/err" && return 0
     echo "# standard error lacks: $1"

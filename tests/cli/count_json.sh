@@ -6,7 +6,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 12
+plan 13
 
 # journal MICROSECONDS UNIT PRIORITY MESSAGE: a record of journalctl -o json; UNIT and MESSAGE are written as they are.
 journal() {
@@ -90,3 +90,6 @@ rows 'nginx: conditions on numbers and texts' '' --key uri --where 'request_time
 printf '{"time":"2015-05-17T10:00:00Z","caf\\u00e9":"x","request":{"h\\u0065ad":"y"}}\n' >"$work/names"
 row 10 x:y 1 >"$work/want"
 rows 'names that are written with escapes' '' --key café,request.head "$work/names"
+printf '{"time":"2015-05-17T10:00:00Z","k":"first","r":{"k":1},"k":"second","r":{"k":2}}\n' >"$work/twice"
+row 10 first:1 1 >"$work/want"
+rows 'of a member that stands twice, the first counts' '' --key k,r.k "$work/twice"

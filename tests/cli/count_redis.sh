@@ -14,7 +14,7 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     echo '1..0 # SKIP built without Redis'
     exit 0
 }
-plan 20
+plan 22
 
 # Every counter as "name<TAB>value", sorted.
 contents() {
@@ -116,6 +116,23 @@ ok $? '--batch and --window all: one key in Redis for all time'
 "$tool" count --format tsv --redis "unix://$work/none.sock" --batch friday "$work/new" >"$work/out" 2>"$work/err"
 [ $? -eq 1 ] && err_has '--batch friday: nothing was sent' && [ -s "$work/out" ]
 ok $? '--batch: where Redis is away, nothing is sent, and that is told'
+
+# A signal while the rows are printed, to a reader that takes nothing.
+ask FLUSHALL >/dev/null
+stuck_reader "$work/stuck"
+"$tool" count --format tsv --output tsv --redis "$url" "$work/log" >"$work/stuck" 2>"$work/err" &
+interrupt_print $! INT
+contents >"$work/got"
+[ $status -eq 130 ] && err_has 'stopped by SIGINT: not everything was printed' && same "$work/got" "$work/want"
+ok $? 'a signal ends the printing, and every count arrives in Redis'
+ask FLUSHALL >/dev/null
+rm "$work/stuck"
+stuck_reader "$work/stuck"
+"$tool" count --format tsv --output tsv --redis "$url" --batch saturday "$work/log" >"$work/stuck" 2>"$work/err" &
+interrupt_print $! INT
+[ $status -eq 130 ] && err_has '--batch saturday: nothing was sent to Redis: a signal came before' && [ "$(ask DBSIZE)" -eq 0 ] &&
+    run 0 count --format tsv --output tsv --redis "$url" --batch saturday "$work/log" && contents >"$work/got" && same "$work/got" "$work/want"
+ok $? '--batch: a signal while it prints: nothing was sent, and the next run is the first'
 
 # Redis goes away while the log is read, and comes back.
 ask FLUSHALL >/dev/null

@@ -201,18 +201,9 @@ wait $pid
 [ $? -eq 143 ] && err_has 'stopped by SIGTERM'
 ok $? 'SIGTERM ends the wait for a named pipe that nobody writes, with 143'
 
-# A reader that takes nothing: the pipe is full when more than its buffer was written (wchar has what was written before).
-mkfifo "$work/stuck"
-# shellcheck disable=SC2217  # it reads nothing: that is what is tested
-sleep 60 <"$work/stuck" &
-background="$background $!"
-awk 'BEGIN { for (i = 0; i < 30000; i++) print "1431857103\tkey" i }' | "$tool" count --format tsv --output tsv - >"$work/stuck" 2>"$work/err" &
-pid=$!
-(sleep 50 && kill -KILL $pid) 2>/dev/null &
-background="$background $!"
-until [ "$(sed -n 's/^wchar: //p' /proc/$pid/io 2>/dev/null || echo 1000000)" -gt 60000 ]; do sleep 0.1; done
-sleep 0.3
-kill -TERM $pid
-wait $pid
-[ $? -eq 143 ] && err_has 'stopped by SIGTERM: not everything was printed'
+stuck_reader "$work/stuck"
+awk 'BEGIN { for (i = 0; i < 30000; i++) print "1431857103\tkey" i }' >"$work/many"
+"$tool" count --format tsv --output tsv "$work/many" >"$work/stuck" 2>"$work/err" &
+interrupt_print $! TERM
+[ $status -eq 143 ] && err_has 'stopped by SIGTERM: not everything was printed'
 ok $? 'one signal ends a print whose reader takes nothing'
