@@ -10,6 +10,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "say.h"
+
 static int signal_fd = -1;
 static atomic_int signal_seen;
 static volatile sig_atomic_t has_interrupted; /* seen after stop_interrupts() */
@@ -83,4 +85,11 @@ bool stop_wait(int fd, int timeout_ms) {
     if (poll(ready, 2, timeout_ms) < 0) return false;
     if (ready[1].revents != 0) stop_signal();
     return ready[0].revents != 0;
+}
+
+bool stop_sleep_until(int64_t until_ms) {
+    static const int64_t piece_ms = 3600000; /* a wait is an int: 24 days at most */
+    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - say_mono_ms()) > 0;)
+        (void)stop_wait(-1, (int)(left_ms < piece_ms ? left_ms : piece_ms));
+    return stop_signal() == 0;
 }

@@ -6,6 +6,7 @@
 #define TOOL_STOP_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Call before any thread is started. Returns false with errno set. SIGPIPE is ignored, too: a write fails with
  * EPIPE. */
@@ -24,5 +25,7 @@ bool stop_interrupted(void);
 /* Waits until `fd` (or -1: none) is readable, a signal came, or the time is over (-1: no limit). Returns true if `fd`
  * is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);
+/* Waits until a moment of say_mono_ms(), however far away. False: a signal came. */
+bool stop_sleep_until(int64_t until_ms);
 
 #endif

@@ -30,7 +30,7 @@ static const char top_help[] =
     "  --json            one object a look: with --once one, else one at each interval\n"
     "  --help\n"
     "\n"
-    "Keys: up and down (or k and j) choose the family, q quits.\n"
+    "Keys: up and down (or k and j) choose the family, q quits. An engine that ends is waited for.\n"
     "Exit status: 0 done; 1 no engine answers there; 2 wrong usage; 128 and its number after a signal.\n";
 
 static const char show_help[] =
@@ -133,21 +133,26 @@ static const char *largest(const struct watched *look) {
 static bool look_whole(const struct request *request, size_t keys, char family[65], struct watched *look) {
     char why[400];
     if (!watched_look(request->socket, look, why, sizeof why)) {
-        tool_complain("%s", why);
+        if (stop_signal() == 0) tool_complain("%s", why);
         return false;
     }
     const char *chosen = family[0] != '\0' ? family : largest(look);
     if (chosen == NULL) return true;
     if (chosen != family) (void)snprintf(family, 65, "%s", chosen);
     if (watched_look_top(request->socket, family, keys, request->unix_ms, look, why, sizeof why)) return true;
-    tool_complain("%s", why);
+    if (stop_signal() == 0) tool_complain("%s", why);
     watched_free(look);
     return false;
 }
 
+/* The exit status when no look was had. */
+static int no_look(void) {
+    return stop_signal() != 0 ? EXIT_SIGNAL + stop_signal() : EXIT_TROUBLE;
+}
+
 static struct top_view view_of(const struct watched *now, const struct watched *before, const char *family) {
     bool any = family[0] != '\0' && (now->family_count > 0 || now->top_error != NULL);
-    return (struct top_view){now, before->version != NULL ? before : NULL, any ? family : NULL};
+    return (struct top_view){now, before->version != NULL ? before : NULL, any ? family : NULL, NULL};
 }
 
 static int print_page(const struct page *page) {
@@ -185,11 +190,8 @@ static int print_view(const struct request *request, const struct top_view *view
 
 /* Sleeps for the rest of the interval, and at least four times as long as the look took. False: a signal came. */
 static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
-    int64_t now_ms = say_mono_ms(), pause_ms = interval_ms - (now_ms - began_ms);
-    if (pause_ms < 4 * (now_ms - began_ms)) pause_ms = 4 * (now_ms - began_ms);
-    int64_t until_ms = now_ms + pause_ms;
-    while (stop_signal() == 0 && say_mono_ms() < until_ms) (void)stop_wait(-1, (int)(until_ms - say_mono_ms()));
-    return stop_signal() == 0;
+    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
+    return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
 }
 
 /* --once and --json: looks are printed, one after the other. */
@@ -202,7 +204,7 @@ static int run_plain(const struct request *request, char family[65]) {
     for (unsigned look = 1; status == EXIT_DONE; look++) {
         int64_t began_ms = say_mono_ms();
         if (!look_whole(request, keys, family, &now)) {
-            status = EXIT_TROUBLE;
+            status = no_look();
             break;
         }
         struct top_view view = view_of(&now, &before, family);
@@ -220,6 +222,16 @@ static int run_plain(const struct request *request, char family[65]) {
 
 /* ---- the screen ---- */
 
+/* What is on the screen. */
+struct watching {
+    const struct request *request;
+    struct top_screen screen;
+    struct watched now, before; /* the last two looks; an empty one: none */
+    char *family;               /* whose keys are asked for (65 bytes); empty: none was chosen yet */
+    char why[400];              /* why the last question has no answer */
+    bool gone;                  /* the engine does not answer; `now` is what it said before */
+};
+
 static void choose(const struct watched *now, char family[65], int step) {
     for (size_t i = 0; i < now->family_count; i++) {
         if (strcmp(now->families[i].name, family) != 0) continue;
@@ -230,68 +242,85 @@ static void choose(const struct watched *now, char family[65], int step) {
     family[0] = '\0'; /* it was closed: the largest one again */
 }
 
-static void draw(const struct top_screen *screen, const struct top_view *view) {
+/* Rates are of two looks without a gap between them. */
+static void look_again(struct watching *watching) {
+    const struct request *request = watching->request;
+    struct watched look;
+    size_t height = watching->screen.height;
+    size_t keys = request->keys != 0 ? request->keys : height < KEYS_MAX ? height : KEYS_MAX;
+    if (!watched_look(request->socket, &look, watching->why, sizeof watching->why)) {
+        watching->gone = true;
+        return;
+    }
+    watched_free(&watching->before);
+    if (watching->gone)
+        watched_free(&watching->now);
+    else
+        watching->before = watching->now;
+    watching->now = look;
+    watching->gone = false;
+    char *family = watching->family;
+    if (family[0] == '\0' && largest(&look) != NULL) (void)snprintf(family, 65, "%s", largest(&look));
+    if (family[0] != '\0' && !watched_look_top(request->socket, family, keys, INT64_MIN, &watching->now, watching->why,
+                                               sizeof watching->why))
+        watching->now.top_error = watching->why;
+}
+
+static void draw(const struct watching *watching, const struct watched *now) {
     struct page page;
-    if (!page_begin(&page, screen->width, screen->height)) return;
-    top_draw(&page, view);
+    struct top_view view = view_of(now, &watching->before, watching->family);
+    if (watching->gone) view.gone = watching->why;
+    if (!page_begin(&page, watching->screen.width, watching->screen.height)) return;
+    top_draw(&page, &view);
     top_screen_show(&page);
     page_free(&page);
 }
 
-/* Waits for the next look. False: the end. */
-static bool attend(const struct request *request, struct top_screen *screen, const struct top_view *view,
-                   char family[65], int64_t began_ms) {
+/* The keys of the family that was chosen are not there yet. */
+static void draw_chosen(const struct watching *watching) {
+    struct watched now = watching->now;
+    now.key_count = 0;
+    now.top_error = "asking...";
+    draw(watching, &now);
+}
+
+/* Waits for the next look, which began_ms was the last one's beginning. A key is followed sooner, but not so soon that
+ * one that is held down keeps the engine busy. False: the end. */
+static bool attend(struct watching *watching, int64_t began_ms) {
+    const struct request *request = watching->request;
     int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;
-    int64_t now_ms = say_mono_ms(), until_ms = began_ms + interval_ms;
-    if (until_ms < now_ms + 4 * (now_ms - began_ms)) until_ms = now_ms + 4 * (now_ms - began_ms);
+    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms), until_ms = began_ms + interval_ms;
+    if (until_ms < rested_ms) until_ms = rested_ms;
     for (int64_t left_ms; (left_ms = until_ms - say_mono_ms()) > 0;) {
-        enum top_key key = top_screen_wait(screen, left_ms < 3600000 ? (int)left_ms : 3600000);
+        enum top_key key = top_screen_wait(&watching->screen, left_ms < 3600000 ? (int)left_ms : 3600000);
         if (key == TOP_QUIT) return false;
-        if (key == TOP_RESIZED) draw(screen, view);
+        if (key == TOP_RESIZED) draw(watching, &watching->now);
         if (key == TOP_UP || key == TOP_DOWN) {
-            choose(view->now, family, key == TOP_UP ? -1 : 1);
-            return true;
+            choose(&watching->now, watching->family, key == TOP_UP ? -1 : 1);
+            draw_chosen(watching);
+            until_ms = rested_ms;
         }
     }
     return true;
 }
 
 static int run_screen(const struct request *request, char family[65]) {
-    struct watched before = {0}, now = {0};
-    struct top_screen screen;
-    int status = EXIT_DONE;
-    if (!look_whole(request, KEYS_DEFAULT, family, &now)) return EXIT_TROUBLE; /* while standard error is seen */
-    watched_free(&now);
-    if (!top_screen_begin(&screen)) {
+    struct watching watching = {.request = request, .family = family, .gone = true};
+    if (!look_whole(request, KEYS_DEFAULT, family, &watching.now)) return no_look(); /* while standard error is seen */
+    if (!top_screen_begin(&watching.screen)) {
         tool_complain("this terminal (TERM) is not known; --once and --json need none");
         return EXIT_TROUBLE;
     }
     for (bool goes_on = true; goes_on;) {
         int64_t began_ms = say_mono_ms();
-        size_t keys = request->keys != 0 ? request->keys : screen.height < KEYS_MAX ? screen.height : KEYS_MAX;
-        char why[400], shown[65];
-        if (!watched_look(request->socket, &now, why, sizeof why)) {
-            top_screen_end();
-            tool_complain("%s", why);
-            watched_free(&before);
-            return EXIT_TROUBLE;
-        }
-        if (family[0] == '\0' && largest(&now) != NULL) (void)snprintf(family, 65, "%s", largest(&now));
-        if (family[0] != '\0' && !watched_look_top(request->socket, family, keys, INT64_MIN, &now, why, sizeof why))
-            now.top_error = why;
-        (void)snprintf(shown, sizeof shown, "%s", family);
-        struct top_view view = view_of(&now, &before, shown);
-        draw(&screen, &view);
-        goes_on = attend(request, &screen, &view, family, began_ms);
-        watched_free(&before);
-        before = now;
-        before.top_error = NULL;
-        now = (struct watched){0};
+        look_again(&watching);
+        draw(&watching, &watching.now);
+        goes_on = attend(&watching, began_ms);
     }
     top_screen_end();
-    watched_free(&before);
-    if (stop_signal() != 0) status = EXIT_SIGNAL + stop_signal();
-    return status;
+    watched_free(&watching.before);
+    watched_free(&watching.now);
+    return stop_signal() != 0 ? EXIT_SIGNAL + stop_signal() : EXIT_DONE;
 }
 
 /* ---- the commands ---- */

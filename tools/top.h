@@ -9,6 +9,7 @@
 struct top_view {
     const struct watched *now, *before; /* before: NULL at first */
     const char *family;                 /* whose keys `now` has; NULL: the engine has no family */
+    const char *gone;                   /* why nobody answers since `now`; NULL: it is the last look */
 };
 
 /* The page of `top`: the engine, its families, the heaviest keys of one. */

@@ -104,6 +104,10 @@ void top_window_text(const struct watched_family *family, char text[32]) {
 
 static void draw_head(struct page *page, const struct top_view *view) {
     char stamp[PRINT_STAMP_SIZE];
+    if (view->gone != NULL) {
+        page_put(page, "GONE    %s", view->gone);
+        page_end_line(page, PAGE_ALARM);
+    }
     print_stamp(view->now->now_ms, stamp);
     page_put(page, "tallywheel %s   process %" PRId64 "   %s", view->now->version, view->now->process, stamp);
     if (passed_s(view) > 0) page_put(page, "   rates over %.1f s", passed_s(view));
@@ -127,9 +131,9 @@ static void draw_memory(struct page *page, const struct top_view *view) {
     page_put(page, " of ");
     put_bytes(page, most);
     page_put(page, " (%.0f %%)  ", most > 0 ? 100.0 * (double)used / (double)most : 0);
+    if (stat_of(view, "overflow_increments") != 0) put_figure(page, view, "overflowed", "overflow_increments");
+    if (stat_of(view, "rejected_increments") != 0) put_figure(page, view, "refused", "rejected_increments");
     put_figure(page, view, "counters", "entries");
-    put_figure(page, view, "overflowed", "overflow_increments");
-    put_figure(page, view, "refused", "rejected_increments");
     put_figure(page, view, "windows", "generations");
     page_end_line(page, overflows || stat_of(view, "memory_usable_bytes") <= most / 5 ? PAGE_ALARM : PAGE_PLAIN);
 }

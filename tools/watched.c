@@ -2,7 +2,6 @@
 #include "watched.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "say.h"
+#include "stop.h"
 
 #define CONNECT_MS 5000
 #define ANSWER_MS 60000                      /* the ten heaviest of a hundred million keys */
@@ -45,16 +45,14 @@ static int connect_to(const char *path, int64_t patience_ms) {
     return -1;
 }
 
-/* Returns how many bytes came; 0: the end; -1: out of time, or broken. */
+/* Returns how many bytes came; 0: the end; -1: out of time, broken, or a signal came. */
 static ssize_t receive(int fd, char *out, size_t size, int64_t until_ms) {
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        int64_t left_ms = until_ms - say_mono_ms();
-        int came = poll(&ready, 1, left_ms > 0 ? (int)left_ms : 0);
-        if (came == 0) return -1;
-        ssize_t got = came > 0 ? read(fd, out, size) : -1;
+    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - say_mono_ms()) > 0;) {
+        if (!stop_wait(fd, (int)left_ms)) continue;
+        ssize_t got = read(fd, out, size);
         if (got >= 0 || errno != EINTR) return got;
     }
+    return -1;
 }
 
 char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why,
@@ -64,7 +62,9 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
     int fd = connect_to(path, patience_ms);
     if (fd < 0) {
         (void)snprintf(why, why_size, "%s: %s", path,
-                       errno == ECONNREFUSED ? "no process listens there any more" : strerror(errno));
+                       errno == ECONNREFUSED ? "no process listens there any more"
+                       : errno == EAGAIN     ? "its queue is full: the process stands still, or others ask all the time"
+                                             : strerror(errno));
         return NULL;
     }
     char *bytes = malloc(room);
@@ -72,7 +72,8 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
     if (send(fd, request, length, MSG_NOSIGNAL) != (ssize_t)length || send(fd, "\n", 1, MSG_NOSIGNAL) != 1)
         return refuse(fd, bytes, why, why_size, "the engine has closed the connection");
     for (ssize_t got; (got = receive(fd, bytes + used, room - used - 1, until_ms)) != 0;) {
-        if (got < 0) return refuse(fd, bytes, why, why_size, "no whole answer came in time");
+        if (got < 0)
+            return refuse(fd, bytes, why, why_size, stop_came() ? "interrupted" : "no whole answer came in time");
         used += (size_t)got;
         if (room - used > 1) continue;
         char *larger = room < ANSWER_BYTES_MAX ? realloc(bytes, room * 2) : NULL;

@@ -41,8 +41,8 @@ struct watched {
     size_t key_count;
 };
 
-/* Sends one line and reads to the end, within `patience_ms`. The caller frees the answer, which ends with a NUL. NULL:
- * `why` says why. */
+/* Sends one line and reads to the end, within `patience_ms`, or until a signal comes (stop.h). The caller frees the
+ * answer, which ends with a NUL. NULL: `why` says why. */
 char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why, size_t why_size);
 
 /* Asks for the status. False: `why` says why, and *look is empty. */

@@ -6,13 +6,14 @@ tool=$1
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 13
+plan 15
 socket=$work/engine.sock
 
 # The engine reads commands from a pipe, and says "done" to each.
 mkfifo "$work/in"
 "$engine" "$socket" <"$work/in" >"$work/said" 2>"$work/engine.err" &
-background="$background $!"
+server=$!
+background="$background $server"
 exec 7>"$work/in"
 commands=0
 tell() { # COMMAND
@@ -74,11 +75,17 @@ ok $? 'no engine, wrong usage, no terminal: each is named'
 ok $? 'without a socket the option to name it is named'
 
 cat >"$work/screen.py" <<'END'
-import fcntl, os, pty, select, signal, struct, sys, termios, time
+import fcntl, os, pty, select, struct, subprocess, sys, termios, time
 
 def size(fd, rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+def engine():
+    server = subprocess.Popen([sys.argv[3], sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdout.readline() == b"ready\n"
+    return server
+
+engines = [engine()] if len(sys.argv) > 3 else []
 pid, fd = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm"
@@ -94,13 +101,35 @@ def wait_for(text):
             sys.exit(f"no {text!r} in {seen[-600:]!r}")
         seen += os.read(fd, 65536)
 
-wait_for(b"Heaviest keys of views")
-seen = b""
-size(fd, 50, 200)
-wait_for(b"/page/")  # drawn anew
-seen = b""
-os.write(fd, b"j")
-wait_for(b"visitors")
+def look():
+    global seen
+    wait_for(b"Heaviest keys of views")
+    seen = b""
+    size(fd, 50, 200)
+    wait_for(b"/page/")  # drawn anew
+    seen = b""
+    os.write(fd, b"j")
+    wait_for(b"visitors")
+
+def outlive():
+    global seen
+    first = engines[0]
+    wait_for(b"No family is open")
+    seen = b""
+    first.kill()
+    first.wait()
+    wait_for(b"GONE")
+    seen = b""
+    engines.append(engine())
+    engines[1].stdin.write(b"open\n")
+    engines[1].stdin.flush()
+    wait_for(b"Heaviest keys of views")
+
+try:
+    look() if len(sys.argv) == 3 else outlive()
+finally:
+    for server in engines:
+        server.kill()
 os.write(fd, b"q")
 while True:  # what it still says, until it is gone
     try:
@@ -113,10 +142,23 @@ sys.exit(f"ended with {status}" if status else 0)
 END
 if "$tool" top "$socket" </dev/null 2>&1 | grep -q 'built without ncurses'; then
     echo "ok $((number += 1)) - the screen # SKIP built without ncurses"
+    echo "ok $((number += 1)) - the screen outlives its engine # SKIP built without ncurses"
 else
     python3 "$work/screen.py" "$tool" "$socket" >"$work/err" 2>&1
     ok $? 'the screen: drawn, drawn anew in another size, another family by a key, ended by q'
+    python3 "$work/screen.py" "$tool" "$work/other.sock" "$engine" >"$work/err" 2>&1
+    ok $? 'the screen outlives its engine: says that it is gone, and shows the next one'
 fi
+kill -STOP "$server"
+timeout 50 "$tool" top --once "$socket" >"$work/out" 2>"$work/err" &
+looks=$!
+background="$background $looks"
+sleep 1
+kill -INT "$looks"
+wait "$looks"
+[ $? -eq 130 ] && err_is_empty
+ok $? 'SIGINT ends a look at an engine that stands still'
+kill -CONT "$server"
 run 0 top --help && grep -q '^Usage: tallywheel top' "$work/out" && run 0 show --help && grep -q '^Usage: tallywheel show' "$work/out"
 ok $? '--help'
 exec 7>&-
