@@ -1,12 +1,11 @@
 /* exporter.c -- `tallywheel exporter`: the metrics of running engines, for programs that serve no HTTP of their own.
  * It asks the engines' watch sockets each time it is asked itself, joins their pages (exporter_page.c), and serves them
- * by HTTP, or writes them as a file for node_exporter's textfile collector.
- * Always true: an engine that does not answer is left out and named by tallywheel_exporter_up; the others are served. A
- * client that is slow or wrong delays the next one by two seconds at most. */
+ * by HTTP (exporter_http.c), or writes them as a file for node_exporter's textfile collector.
+ * Always true: an engine that does not answer is left out and named by tallywheel_exporter_up. The others are
+ * served. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tallywheel.h"
+#include "exporter_http.h"
 #include "exporter_page.h"
 #include "options.h"
 #include "say.h"
@@ -23,15 +22,13 @@
 #include "tool.h"
 
 #define LISTEN_DEFAULT "127.0.0.1:9465"
-#define REQUEST_BYTES_MAX 8192
-#define CLIENT_MS 2000
 #define INTERVAL_MS 15000
 
 static const char help[] =
     "Usage: tallywheel exporter [OPTION]... SOCKET...\n"
     "Serves the metrics of running engines for Prometheus, out of their watch sockets (watch_path).\n"
     "A SOCKET may be a pattern, as '/run/shop/*.sock': it is looked at anew each time.\n"
-    "Each sample gets the label socket, the last part of the socket's path.\n"
+    "Each sample gets the label socket: the socket's path, without the folder that all arguments have in common.\n"
     "\n"
     "  --listen ADDRESS  where http://ADDRESS/metrics is served (default 127.0.0.1:9465; [::1]:9465; 0.0.0.0:9465)\n"
     "  --textfile FILE   no HTTP: writes FILE at each interval, for node_exporter's textfile collector\n"
@@ -79,6 +76,10 @@ static int read_options(struct request *request, int argc, char **argv) {
     }
     request->patterns = argv + optind;
     request->pattern_count = (size_t)(argc - optind);
+    if (request->textfile != NULL && request->listen != NULL) {
+        tool_complain("--textfile and --listen exclude each other");
+        return EXIT_USAGE;
+    }
     if (request->pattern_count > 0) return -1;
     tool_complain("name the engines' sockets (their watch_path); 'tallywheel exporter --help' says more");
     return EXIT_USAGE;
@@ -107,12 +108,12 @@ static int run_textfile(const struct request *request) {
         int64_t until_ms = say_mono_ms() + request->interval_ms;
         if (!sink_open(&page, -1)) return EXIT_TROUBLE;
         size_t answered = exporter_page(request->patterns, request->pattern_count, &page);
-        bool written = page.error == 0 && write_file(request->textfile, &page);
+        bool written = stop_signal() == 0 && page.error == 0 && write_file(request->textfile, &page);
         sink_close(&page);
+        if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal(); /* the file stays as it was */
         if (request->once) return written && answered > 0 ? EXIT_DONE : EXIT_TROUBLE;
         if (!written) return EXIT_TROUBLE;
-        while (stop_signal() == 0 && say_mono_ms() < until_ms) (void)stop_wait(-1, (int)(until_ms - say_mono_ms()));
-        if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();
+        if (!stop_sleep_until(until_ms)) return EXIT_SIGNAL + stop_signal();
     }
 }
 
@@ -120,6 +121,10 @@ static int print_once(const struct request *request) {
     struct sink page;
     if (!sink_open(&page, STDOUT_FILENO)) return EXIT_TROUBLE;
     size_t answered = exporter_page(request->patterns, request->pattern_count, &page);
+    if (stop_signal() != 0) {
+        sink_close(&page);
+        return EXIT_SIGNAL + stop_signal();
+    }
     bool written = sink_flush(&page);
     sink_close(&page);
     if (!written) tool_complain("cannot write the output");
@@ -127,79 +132,6 @@ static int print_once(const struct request *request) {
 }
 
 /* ---- HTTP ---- */
-
-/* True: all of it was sent within the time. */
-static bool send_all(int fd, const char *bytes, size_t size) {
-    int64_t until_ms = say_mono_ms() + CLIENT_MS;
-    while (size > 0) {
-        ssize_t sent = send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0) {
-            bytes += sent;
-            size -= (size_t)sent;
-            continue;
-        }
-        struct pollfd ready = {.fd = fd, .events = POLLOUT};
-        int64_t left_ms = until_ms - say_mono_ms();
-        if ((sent < 0 && errno != EAGAIN && errno != EINTR) || left_ms <= 0) return false;
-        (void)poll(&ready, 1, (int)left_ms);
-    }
-    return true;
-}
-
-static void answer(int fd, const char *status, const char *type, const char *body, size_t size) {
-    char head[300];
-    int head_size = snprintf(head, sizeof head,
-                             "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                             status, type, size);
-    if (send_all(fd, head, (size_t)head_size)) (void)send_all(fd, body, size);
-}
-
-static void answer_text(int fd, const char *status, const char *body) {
-    answer(fd, status, "text/plain; charset=utf-8", body, strlen(body));
-}
-
-/* Reads to the end of the request's head. False: it did not come in time, or is too long. */
-static bool read_head(int fd, char head[REQUEST_BYTES_MAX + 1]) {
-    size_t used = 0;
-    int64_t until_ms = say_mono_ms() + CLIENT_MS;
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        int64_t left_ms = until_ms - say_mono_ms();
-        if (left_ms <= 0 || poll(&ready, 1, (int)left_ms) <= 0) return false;
-        ssize_t got = recv(fd, head + used, REQUEST_BYTES_MAX - used, 0);
-        if (got <= 0) return false;
-        used += (size_t)got;
-        head[used] = '\0';
-        if (strstr(head, "\r\n\r\n") != NULL || strstr(head, "\n\n") != NULL) return true;
-        if (used == REQUEST_BYTES_MAX) return false;
-    }
-}
-
-static bool is_path(const char *head, const char *path) {
-    size_t size = strlen(path);
-    return strncmp(head, "GET ", 4) == 0 && strncmp(head + 4, path, size) == 0 &&
-           (head[4 + size] == ' ' || head[4 + size] == '?');
-}
-
-static void serve_client(const struct request *request, int fd) {
-    char head[REQUEST_BYTES_MAX + 1];
-    struct sink page;
-    if (!read_head(fd, head)) return;
-    if (is_path(head, "/")) {
-        answer_text(fd, "200 OK", "tallywheel exporter: /metrics\n");
-    } else if (strncmp(head, "GET ", 4) != 0) {
-        answer_text(fd, "405 Method Not Allowed", "GET alone\n");
-    } else if (!is_path(head, "/metrics")) {
-        answer_text(fd, "404 Not Found", "there is /metrics\n");
-    } else if (sink_open(&page, -1)) {
-        (void)exporter_page(request->patterns, request->pattern_count, &page);
-        if (page.error == 0)
-            answer(fd, "200 OK", TW_METRICS_PROMETHEUS_TYPE, page.buffer, page.size);
-        else
-            answer_text(fd, "500 Internal Server Error", "no memory\n");
-        sink_close(&page);
-    }
-}
 
 /* HOST:PORT or [HOST]:PORT. -1: complained. */
 static int listen_at(const char *address) {
@@ -235,22 +167,20 @@ static void say_where(int fd) {
             strchr(host, ':') != NULL ? "]" : "", port);
 }
 
-static int run_http(const struct request *request) {
+static bool make_page(void *ctx, struct sink *page) {
+    const struct request *request = ctx;
+    (void)exporter_page(request->patterns, request->pattern_count, page);
+    return stop_signal() == 0;
+}
+
+static int run_http(struct request *request) {
     int listener = listen_at(request->listen != NULL ? request->listen : LISTEN_DEFAULT);
     if (listener < 0) return EXIT_TROUBLE;
     say_where(listener);
-    while (stop_signal() == 0) {
-        if (!stop_wait(listener, -1)) continue;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0) {
-            serve_client(request, fd);
-            close(fd);
-        } else if (errno == EMFILE || errno == ENFILE) {
-            (void)stop_wait(-1, 100);
-        }
-    }
+    bool served = exporter_http_serve(listener, make_page, request);
+    if (!served) tool_complain("cannot serve: %s", strerror(errno));
     close(listener);
-    return EXIT_SIGNAL + stop_signal();
+    return served ? EXIT_SIGNAL + stop_signal() : EXIT_TROUBLE;
 }
 
 int exporter_main(int argc, char **argv) {

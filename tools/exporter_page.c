@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "say.h"
+#include "utf8.h"
 #include "watched.h"
 
 #define ENGINE_MS 2000 /* for the answer of one engine: its page takes it milliseconds */
@@ -67,12 +68,21 @@ static void take_page(struct blocks *blocks, const char *at, size_t page) {
 
 /* ---- joining them ---- */
 
-/* A label's value: backslashes, quotes and line ends are escaped. */
+/* A label's value: backslashes, quotes and line ends are escaped. Prometheus takes no page that is not UTF-8: a byte
+ * that is not becomes \xHH. */
 static void put_label(struct sink *out, const char *name) {
+    char escape[8];
     sink_text(out, "socket=\"");
-    for (const char *at = name; *at != '\0'; at++) {
-        if (*at == '\\' || *at == '"') sink_byte(out, '\\');
-        sink_text(out, *at == '\n' ? "\\n" : (char[]){*at, '\0'});
+    for (size_t left = strlen(name); left > 0;) {
+        size_t step = utf8_size((const unsigned char *)name, left);
+        if (step == 0) (void)snprintf(escape, sizeof escape, "\\\\x%02X", (unsigned char)*name);
+        if (*name == '\\' || *name == '"') sink_byte(out, '\\');
+        if (*name == '\n' || step == 0)
+            sink_text(out, step == 0 ? escape : "\\n");
+        else
+            sink_bytes(out, name, step);
+        name += step == 0 ? 1 : step;
+        left -= step == 0 ? 1 : step;
     }
     sink_byte(out, '"');
 }
@@ -119,9 +129,52 @@ void exporter_join(char *const *pages, const char *const *names, size_t count, s
 
 /* ---- asking ---- */
 
-static const char *last_part(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
+/* The sockets, and the folder that all patterns have in common: it depends on the patterns alone, so that a label stays
+ * as it is whichever sockets there are. */
+struct sockets {
+    glob_t found;
+    char **paths; /* each once */
+    size_t count, folder;
+    const char *pattern; /* begins with that folder */
+};
+
+/* The length of what stands before the last slash, with it. */
+static size_t folder_of(const char *text, size_t size) {
+    while (size > 0 && text[size - 1] != '/') size--;
+    return size;
+}
+
+static size_t common_folder(char *const *patterns, size_t count) {
+    size_t common = count > 0 ? strlen(patterns[0]) : 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t same = 0, plain = strcspn(patterns[i], "*?[\\");
+        while (same < common && same < plain && patterns[i][same] == patterns[0][same]) same++;
+        common = folder_of(patterns[0], same);
+    }
+    return common;
+}
+
+static void find_all(struct sockets *sockets, char *const *patterns, size_t count) {
+    *sockets = (struct sockets){.folder = common_folder(patterns, count), .pattern = patterns[0]};
+    for (size_t i = 0; i < count; i++) {
+        int flags = i > 0 ? GLOB_APPEND : 0;
+        if (strpbrk(patterns[i], "*?[") == NULL) flags |= GLOB_NOCHECK; /* it is wanted, whether it is there or not */
+        (void)glob(patterns[i], flags, NULL, &sockets->found);
+    }
+    sockets->paths = sockets->found.gl_pathv;
+    for (size_t i = 0; i < sockets->found.gl_pathc; i++) {
+        size_t before = 0;
+        while (before < sockets->count && strcmp(sockets->paths[before], sockets->paths[i]) != 0) before++;
+        if (before < sockets->count) continue;
+        char *path = sockets->paths[i]; /* swapped: glob's list keeps all of them, to be freed */
+        sockets->paths[i] = sockets->paths[sockets->count];
+        sockets->paths[sockets->count++] = path;
+    }
+}
+
+static const char *label_of(const struct sockets *sockets, size_t number) {
+    const char *path = sockets->paths[number];
+    return strncmp(path, sockets->pattern, sockets->folder) == 0 ? path + sockets->folder : path;
 }
 
 /* A whole page ends with the build. */
@@ -137,17 +190,17 @@ static int64_t patience_of(int64_t until_ms) {
     return left_ms > ENGINE_MS ? ENGINE_MS : left_ms > LEAST_MS ? left_ms : LEAST_MS;
 }
 
-static size_t ask_all(char **paths, size_t count, char **pages, const char **names, bool *up) {
+static size_t ask_all(const struct sockets *sockets, char **pages, const char **names, bool *up) {
     size_t answered = 0;
     int64_t until_ms = say_mono_ms() + ALL_MS;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < sockets->count; i++) {
         char why[400];
         size_t size = 0;
-        char *page = watched_ask(paths[i], "metrics", patience_of(until_ms), &size, why, sizeof why);
+        char *page = watched_ask(sockets->paths[i], "metrics", patience_of(until_ms), &size, why, sizeof why);
         up[i] = page != NULL && is_whole(page, size);
         if (up[i]) {
             pages[answered] = page;
-            names[answered++] = last_part(paths[i]);
+            names[answered++] = label_of(sockets, i);
         } else {
             free(page);
         }
@@ -155,37 +208,33 @@ static size_t ask_all(char **paths, size_t count, char **pages, const char **nam
     return answered;
 }
 
-static void put_up(struct sink *out, char **paths, size_t count, const bool *up) {
+static void put_up(struct sink *out, const struct sockets *sockets, const bool *up) {
     sink_text(out, "# TYPE tallywheel_exporter_up gauge\n"
                    "# HELP tallywheel_exporter_up 1: the engine behind this socket answered\n");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < sockets->count; i++) {
         sink_text(out, "tallywheel_exporter_up{");
-        put_label(out, last_part(paths[i]));
+        put_label(out, label_of(sockets, i));
         sink_text(out, up[i] ? "} 1\n" : "} 0\n");
     }
 }
 
 size_t exporter_page(char *const *patterns, size_t count, struct sink *out) {
-    glob_t found = {0};
+    struct sockets sockets;
     size_t answered = 0;
-    for (size_t i = 0; i < count; i++) {
-        int flags = i > 0 ? GLOB_APPEND : 0;
-        if (strpbrk(patterns[i], "*?[") == NULL) flags |= GLOB_NOCHECK; /* it is wanted, whether it is there or not */
-        (void)glob(patterns[i], flags, NULL, &found);
-    }
-    size_t room = found.gl_pathc + 1;
+    find_all(&sockets, patterns, count);
+    size_t room = sockets.count + 1;
     char **pages = calloc(room, sizeof *pages);
     const char **names = calloc(room, sizeof *names);
     bool *up = calloc(room, sizeof *up);
     if (pages != NULL && names != NULL && up != NULL) {
-        answered = ask_all(found.gl_pathv, found.gl_pathc, pages, names, up);
+        answered = ask_all(&sockets, pages, names, up);
         exporter_join(pages, names, answered, out);
-        put_up(out, found.gl_pathv, found.gl_pathc, up);
+        put_up(out, &sockets, up);
     }
     for (size_t i = 0; i < answered; i++) free(pages[i]);
     free(pages);
     free(names);
     free(up);
-    globfree(&found);
+    globfree(&sockets.found);
     return answered;
 }

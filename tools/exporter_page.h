@@ -1,5 +1,6 @@
 /* exporter_page.h -- the pages of several engines as one page in Prometheus's text format.
- * Always true: each metric is described once, and all its samples stand together; each sample has the label socket. */
+ * Always true: each metric is described once, and all its samples stand together; each sample has the label socket, and
+ * no two sockets have the same. */
 #ifndef TOOL_EXPORTER_PAGE_H
 #define TOOL_EXPORTER_PAGE_H
 

@@ -6,7 +6,7 @@ tool=$1
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 10
+plan 13
 
 begin() { # NAME: an engine on $work/NAME.sock; $began is its process id
     mkfifo "$work/$1.in"
@@ -56,6 +56,15 @@ else
     echo "ok $number - promtool takes the page # SKIP promtool is not installed (Debian's package prometheus has it)"
 fi
 
+mkdir "$work/one" "$work/two" && ln -s "$work/a.sock" "$work/one/x.sock" && ln -s "$work/b.sock" "$work/two/x.sock" &&
+    run 0 exporter --once "$work/*/x.sock" "$work/two/x.sock" && err_is_empty &&
+    [ "$(value 'tallywheel_increments_total{socket="one/x.sock"}' "$work/out")" = 91 ] &&
+    [ "$(value 'tallywheel_increments_total{socket="two/x.sock"}' "$work/out")" = 0 ] && [ "$(grep -c '^tallywheel_increments_total' "$work/out")" -eq 2 ]
+ok $? 'sockets of one name in several folders have labels of their own; one that two arguments name is asked once'
+mkdir "$work/odd" && ln -s "$work/a.sock" "$work/odd/$(printf 'q"b\\\377\303\251\nn.sock')" && run 0 exporter --once "$work/odd/*.sock" &&
+    grep -qF 'tallywheel_exporter_up{socket="q\"b\\\\xFFé\nn.sock"} 1' "$work/out" && iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null
+ok $? 'a name that is no text is a label all the same'
+
 "$tool" exporter --listen 127.0.0.1:0 "$work/*.sock" 2>"$work/where" &
 exporter=$!
 background="$background $exporter"
@@ -65,6 +74,52 @@ get /metrics && grep -q '^200 text/plain; version=0.0.4' "$work/head" && grep -q
 ok $? 'the page by HTTP, under the type that Prometheus knows'
 get /other && grep -q '^404 ' "$work/head" && get / && grep -q '^200 ' "$work/head"
 ok $? 'other paths'
+cat >"$work/http.py" <<'END'
+import socket, sys, time
+
+port = int(sys.argv[1])
+
+def connect():
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+def ask(sent, pieces=1):
+    client = connect()
+    for at in range(0, len(sent), len(sent) // pieces):
+        client.sendall(sent[at:at + len(sent) // pieces])
+        time.sleep(0.01 if pieces > 1 else 0)
+    got = b""
+    while chunk := client.recv(65536):  # fails if the connection is reset
+        got += chunk
+    head, body = got.split(b"\r\n\r\n", 1)
+    return head.decode(), body
+
+head, page = ask(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n", pieces=20)
+assert head.startswith("HTTP/1.1 200 OK\r\n") and f"Content-Length: {len(page)}\r\n" in head and b"\ntallywheel_" in page
+head, body = ask(b"HEAD /metrics?x=1 HTTP/1.0\n\n")
+assert head.startswith("HTTP/1.1 200 OK\r\n") and "Content-Length: " in head and body == b""
+large = b"x" * 300000  # a body that nobody reads
+for sent, status in [(b"POST /metrics HTTP/1.1\r\n\r\n" + large, "405"), (b"GET /metrics HTTP/1.1 \r\n\r\n", "200"),
+                     (b"GET /metricsx HTTP/1.1\r\n\r\n", "404"), (b"GET /metrics\r\n\r\n", "400"), (b"\r\n\r\n", "400"),
+                     (b"\0\xff\n\n", "400"), (b"GET /\0 HTTP/1.1\r\n\r\n", "404"), (b"GET /" + large, "431")]:
+    try:
+        head, _ = ask(sent)
+    except ConnectionError:
+        head = "reset" if len(sent) < 300000 else status  # it was answered before all of it was sent
+    assert status in head[:12], (sent[:40], head)
+began = time.monotonic()
+others = [connect() for _ in range(100)]  # silent; more than are served at a time
+for client in others[::2]:
+    client.sendall(b"GET /metrics HT")
+head, page = ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+assert b"\ntallywheel_" in page and time.monotonic() - began < 20, time.monotonic() - began  # two seconds each would be 200
+for client in others:  # dropped, without an answer
+    try:
+        assert client.recv(1) == b""
+    except ConnectionError:
+        pass
+END
+python3 "$work/http.py" "$port" 2>"$work/err" && err_is_empty
+ok $? 'HEAD, wrong and endless requests are answered; a hundred silent clients delay nobody'
 kill -STOP "$first"
 asked=$(date +%s)
 get /metrics && [ $(($(date +%s) - asked)) -le 7 ] && grep -q '^tallywheel_exporter_up{socket="a.sock"} 0$' "$work/body" &&
@@ -82,7 +137,7 @@ wait "$exporter"
     [ ! -e "$work/page.prom.new" ]
 ok $? 'a file for node_exporter, written as a whole; SIGTERM ends the server'
 run 1 exporter --once "$work/a.sock" && grep -qx 'tallywheel_exporter_up{socket="a.sock"} 0' "$work/out" && run 2 exporter && err_has 'name the engines' &&
-    run 1 exporter --listen nowhere "$work/b.sock" && err_has 'HOST:PORT' && run 2 exporter --interval x "$work/b.sock" && err_has "not 'x'" &&
+    run 1 exporter --listen nowhere "$work/b.sock" && err_has 'HOST:PORT' && run 2 exporter --interval x "$work/b.sock" && err_has "not 'x'" && run 2 exporter --listen :1 --textfile x "$work/b.sock" &&
     run 1 exporter --textfile "$work/none/page.prom" --once "$work/b.sock" && err_has 'No such file' && run 0 exporter --help
 ok $? 'nobody answers, wrong usage, a folder that is not there: each is named'
 exec 7>&- 8>&-
