@@ -14,6 +14,9 @@
 #include <string.h>
 #include <time.h>
 
+#define PIECE_FAMILIES 64u /* under the lock at once: below a tenth of a millisecond */
+#define REST_NS 100000     /* between two pieces: who waits for the lock gets it */
+
 /* ---- its life ---- */
 
 tw_status twi_watcher_start(tw_engine *engine, const tw_options *options) {
@@ -65,47 +68,89 @@ static void describe(struct tw_family *family, int64_t now_ms, struct twi_watch_
     twi_window_count(family, &out->windows, &out->keys);
 }
 
-static size_t describe_all(tw_engine *engine, struct twi_watch_family *list) {
-    size_t count = 0;
+/* Under the lock. What was held before may be freed from here on. */
+static void hold(tw_engine *engine, struct tw_family *family) {
+    struct tw_family *before = engine->background.watcher.held;
+    engine->background.watcher.held = family;
+    if (before != NULL && before != family && twi_load_relaxed(&before->requests.close_requested))
+        twi_agenda_notify(before);
+}
+
+struct list {
+    struct twi_watch_family *all;
+    size_t count, room;
+};
+
+static bool make_room(struct list *list) {
+    if (list->room - list->count >= PIECE_FAMILIES) return true;
+    size_t room = list->room + list->room / 2 + PIECE_FAMILIES;
+    struct twi_watch_family *all = realloc(list->all, room * sizeof *all);
+    if (all == NULL) return false;
+    list->all = all;
+    list->room = room;
+    return true;
+}
+
+/* Appends the families behind the one that is held, which stays in the roster's list; the last of them is held then.
+ * False: there is none more, and none is held. */
+static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct list *list) {
     int64_t now_ms = twi_watch_now_ms(engine);
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
-         family = twi_load_acquire(&family->entry.next))
-        if (!twi_load_relaxed(&family->requests.close_requested)) describe(family, now_ms, &list[count++]);
-    return count;
+    pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
+    struct tw_family *last = NULL, *held = engine->background.watcher.held;
+    struct tw_family *family = twi_load_acquire(held != NULL ? &held->entry.next : &engine->roster.first);
+    twi_section_enter(self); /* keeps their windows */
+    for (size_t i = 0; i < PIECE_FAMILIES && family != NULL; i++, family = twi_load_acquire(&family->entry.next)) {
+        last = family;
+        if (!twi_load_relaxed(&family->requests.close_requested)) describe(family, now_ms, &list->all[list->count++]);
+    }
+    twi_section_leave(self);
+    hold(engine, last);
+    pthread_mutex_unlock(&engine->roster.lock);
+    return last != NULL;
 }
 
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_watch_family *)a)->name, ((const struct twi_watch_family *)b)->name);
 }
 
-bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_t *count) {
+bool twi_watch_families(tw_engine *engine, struct twi_watch_family **all, size_t *count) {
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return false;
-    pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
-    *list = calloc(twi_load_relaxed(&engine->roster.count) + (size_t)1, sizeof **list);
-    twi_section_enter(self); /* keeps their windows */
-    *count = *list != NULL ? describe_all(engine, *list) : 0;
-    twi_section_leave(self);
-    pthread_mutex_unlock(&engine->roster.lock);
-    if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);
-    return *list != NULL;
+    struct list list = {.all = NULL};
+    bool fits = self != NULL && make_room(&list);
+    while (fits && describe_piece(engine, self, &list)) {
+        if (list.count >= PIECE_FAMILIES) nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        fits = make_room(&list);
+    }
+    *all = NULL;
+    *count = 0;
+    if (!fits) {
+        if (self != NULL) twi_watch_let_go(engine);
+        free(list.all);
+        return false;
+    }
+    qsort(list.all, list.count, sizeof *list.all, compare_names);
+    *all = list.all;
+    *count = list.count;
+    return true;
 }
 
 tw_family *twi_watch_hold(tw_engine *engine, const char *name) {
     if (twi_thread_here() == NULL) return NULL;
     pthread_mutex_lock(&engine->roster.lock);
     struct tw_family *family = twi_roster_find(engine, name);
-    engine->background.watcher.held = family;
+    hold(engine, family);
     pthread_mutex_unlock(&engine->roster.lock);
     return family;
 }
 
 void twi_watch_let_go(tw_engine *engine) {
     pthread_mutex_lock(&engine->roster.lock);
-    struct tw_family *family = engine->background.watcher.held;
-    engine->background.watcher.held = NULL;
-    if (family != NULL && twi_load_relaxed(&family->requests.close_requested)) twi_agenda_notify(family);
+    hold(engine, NULL);
     pthread_mutex_unlock(&engine->roster.lock);
+}
+
+uint32_t twi_watch_kind(const tw_family *family) {
+    return family->options.kind;
 }
 
 /* ---- clocks ---- */

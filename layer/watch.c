@@ -49,6 +49,7 @@ static void client_end(struct client *client) {
     int fd = client->fd;
     char *bytes = client->answer.bytes;
     *client = (struct client){.fd = -1};
+    if (fd >= 0) (void)shutdown(fd, SHUT_RDWR); /* its end is seen, also if a child was forked that has a copy of it */
     if (fd >= 0) close(fd);
     free(bytes);
 }

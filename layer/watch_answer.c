@@ -134,26 +134,18 @@ static bool put_key(void *ctx, const tw_count *count) {
 }
 
 static void put_top(tw_engine *engine, const char *name, size_t n, int64_t unix_ms, struct twi_watch_text *text) {
-    struct twi_watch_family *families;
-    size_t count, at = 0;
-    if (!twi_watch_families(engine, &families, &count)) {
-        refuse(text, "no memory");
-        return;
-    }
-    while (at < count && strcmp(families[at].name, name) != 0) at++;
-    tw_family *family = at < count ? twi_watch_hold(engine, name) : NULL;
+    tw_family *family = twi_watch_hold(engine, name);
     if (family == NULL) {
         refuse(text, "no family of that name is open");
-    } else {
-        print(text, "top\t%s\t%s\n", name, kind_of(families[at].kind));
-        tw_status status = tw_top(family, n, unix_ms, put_key, text);
-        twi_watch_let_go(engine);
-        if (status == TW_OK)
-            put_text(text, "end\n");
-        else
-            refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
+        return;
     }
-    free(families);
+    print(text, "top\t%s\t%s\n", name, kind_of(twi_watch_kind(family)));
+    tw_status status = tw_top(family, n, unix_ms, put_key, text);
+    twi_watch_let_go(engine);
+    if (status == TW_OK)
+        put_text(text, "end\n");
+    else
+        refuse(text, *tw_error_text() != '\0' ? tw_error_text() : tw_status_text(status));
 }
 
 /* ---- requests ---- */

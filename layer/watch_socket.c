@@ -99,10 +99,13 @@ static bool replace(int fd, const char *path, char *why, size_t why_size) {
 /* It also listens before the lock is let go: a name without a listener is taken for a dead one. */
 static bool take_name(int fd, const char *path, char *why, size_t why_size) {
     int folder = lock_folder(path);
+    if (folder < 0 && errno == EWOULDBLOCK)
+        return say(why, why_size, path, "somebody else holds the lock (flock) of its folder");
     if (folder < 0) return say_errno(why, why_size, path);
     bool taken = bind_name(fd, path);
     if (!taken) taken = errno == EADDRINUSE ? replace(fd, path, why, why_size) : say_errno(why, why_size, path);
     if (taken && listen(fd, BACKLOG) != 0) taken = say_errno(why, why_size, path);
+    (void)flock(folder, LOCK_UN); /* a child that was forked meanwhile has it open, too, and would keep the lock */
     close(folder);
     return taken;
 }

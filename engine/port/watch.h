@@ -2,7 +2,7 @@
  * layer/watch.c).
  *
  * Always true: who watches reads and changes nothing. It runs on a thread of its own: no caller, no turn waits for it.
- * A lock is held only while a list of families is copied. */
+ * A lock is held only while some families are copied. */
 #ifndef TWI_PORT_WATCH_H
 #define TWI_PORT_WATCH_H
 
@@ -32,13 +32,15 @@ struct twi_watch_family {
     int64_t admitted, denied, near, shadow_denied;  /* calls of its limits */
 };
 
-/* The open families, sorted by name. The caller frees the list. False: no memory. */
+/* The open families, sorted by name. The caller frees the list. False: no memory, and *list is NULL. A family that is
+ * held is let go. */
 bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_t *count);
 /* The family of that name, which is not freed before twi_watch_let_go(): its user may close it meanwhile. NULL: there
  * is none. One family at a time. */
 tw_family *twi_watch_hold(tw_engine *engine, const char *name);
 void twi_watch_let_go(tw_engine *engine);
-int64_t twi_watch_mono_ms(void); /* the system's clock, for deadlines */
+uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
+int64_t twi_watch_mono_ms(void);                  /* the system's clock, for deadlines */
 int64_t twi_watch_now_ms(tw_engine *engine);
 
 #endif
