@@ -192,7 +192,7 @@ static void draw_trouble(struct page *page, const struct top_view *view) {
     }
     if (any) page_end_line(page, PAGE_ALARM);
     if (view->now->last_error[0] == '\0') return;
-    page_put(page, "Error   %s", view->now->last_error);
+    page_put(page, "Last error  %s", view->now->last_error);
     page_end_line(page, PAGE_PLAIN);
 }
 

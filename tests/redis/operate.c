@@ -52,6 +52,8 @@ static void node_open(struct node *node, const char *url) {
     node->views = family_of(node->engine, "views", TW_WINDOW_FOREVER, 0);
 }
 
+#define WIPED "Redis was wiped: what do I see and do?"
+
 static void node_add(struct node *node, int64_t units) {
     assert_status(tw_add(node->views, tw_str("/index.html"), units, NULL), TW_OK);
     assert_status(tw_flush(node->engine, 20000), TW_OK);
@@ -62,12 +64,34 @@ static void node_heard_all(struct node *node) {
     assert_status(tw_flush(node->engine, 20000), TW_OK);
 }
 
-/* Closes the engine, and looks for the phrase in its log and in the page. */
-static void node_logged(struct node *node, const char *phrase) {
-    (void)tw_close(node->engine, 5000);
+/* The page has these words below the heading, and the engine has logged a line with the phrase and the event. */
+static void promised(const char *heading, const char *words) {
+    char title[80];
+    snprintf(title, sizeof title, "\n## %s", heading);
+    const char *section = strstr(page, title), *next, *found;
+    assert_non_null(section);
+    next = strstr(section + 1, "\n## ");
+    found = strstr(section, words);
+    if (found == NULL || (next != NULL && found > next)) fail_msg("docs/OPERATE.md lacks '%s' in '%s'", words, heading);
+}
+
+static void logged(const struct log_lines *lines, const char *heading, const char *event, const char *phrase) {
+    char in_page[20], in_log[20];
+    snprintf(in_page, sizeof in_page, "(`%s`", event);
+    snprintf(in_log, sizeof in_log, "[%s", event);
+    const char *line = strstr(lines->text, phrase), *mark = line != NULL ? strstr(line, in_log) : NULL;
+    if (mark == NULL || mark > line + strcspn(line, "\n"))
+        fail_msg("the log lacks '%s' with %s: %s", phrase, event, lines->text);
+    promised(heading, phrase);
+    promised(heading, in_page);
+}
+
+/* Closes the engine and looks into its log. */
+static void node_logged(struct node *node, const char *heading, const char *event, const char *phrase) {
+    if (node->engine != NULL) (void)tw_close(node->engine, 5000);
+    node->engine = NULL;
     if (getenv("TW_PRINT")) print_message("%s", node->lines.text);
-    if (strstr(node->lines.text, phrase) == NULL) fail_msg("the log lacks '%s': %s", phrase, node->lines.text);
-    if (strstr(page, phrase) == NULL) fail_msg("docs/OPERATE.md lacks '%s'", phrase);
+    logged(&node->lines, heading, event, phrase);
 }
 
 struct wanted {
@@ -105,8 +129,39 @@ static void redis_was_wiped(void **state) {
     assert_true(test_stat_of(a.engine, rollbacks) == 1 && test_stat_of(b.engine, rollbacks) == 1);
     assert_i64_equal(test_stat_of(a.engine, restored), 1000);
     assert_i64_equal(test_stat_of(a.engine, lost) + test_stat_of(a.engine, uncertain), 0);
-    node_logged(&b, "Redis was wiped; what the counters hold is sent again");
-    node_logged(&a, "Redis was wiped; what the counters hold is sent again");
+    node_logged(&b, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
+    node_logged(&a, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
+    node_logged(&a, WIPED, "TW-E015", "does not know this engine");
+    redis_server_destroy(&server);
+}
+
+static bool has_restored(void *ctx) {
+    struct node *node = ctx;
+    return test_stat_of(node->engine, restored) == 1000;
+}
+
+/* Goal: the same when the server is killed and comes back with nothing. It might be another server, which passes: so
+ * the engine tells it nothing for some seconds, and shows that it is not connected. */
+static void redis_came_back_empty(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct node node;
+    redis_server_start(&server, NULL);
+    make_user(&server);
+    node_open(&node, server.url);
+    node_add(&node, 1000);
+    redis_server_kill(&server);
+    redis_server_restart(&server);
+    make_user(&server);
+    assert_i64_equal(redis_server_get(&server, "views:/index.html"), 0);
+    assert_status(tw_add(node.views, tw_str("/index.html"), 1, NULL), TW_OK);
+    assert_true(test_wait(has_restored, &node, 30000));
+    wait_count(&server, 1001);
+    assert_i64_equal(test_stat_of(node.engine, rollbacks), 1);
+    assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
+    node_logged(&node, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
+    node_logged(&node, WIPED, "TW-E015", "does not know this engine");
+    node_logged(&node, WIPED, "TW-E011", "no connection to Redis");
     redis_server_destroy(&server);
 }
 
@@ -144,14 +199,17 @@ static void a_replica_was_promoted(void **state) {
     assert_i64_equal(test_stat_of(node.engine, rollbacks), 1);
     assert_i64_equal(test_stat_of(node.engine, replayed), 20);
     assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
-    node_logged(&node, "acknowledged batches; those still held are sent again");
+    node_logged(&node, "A replica was promoted", "TW-E014", "acknowledged batches; those still held are sent again");
+    node_logged(&node, "A replica was promoted", "TW-E011", "no connection to Redis");
     proxy_stop(proxy);
     redis_server_destroy(&master), redis_server_destroy(&replica);
 }
 
+/* As the page says: refused is as good as away. */
 static bool has_refusal(void *ctx) {
     struct node *node = ctx;
-    return test_stat_of(node->engine, batches_error) > 0;
+    return test_stat_of(node->engine, batches_error) > 0 && test_stat_of(node->engine, redis_connected) == 0 &&
+           test_stat_of(node->engine, outage_ms) > 0 && test_stat_of(node->engine, sync_age_ms) > 200;
 }
 
 /* Goal: a Redis that is full takes nothing and loses nothing; with more memory all of it is there, once. */
@@ -166,11 +224,18 @@ static void the_memory_of_redis_is_full(void **state) {
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "1", NULL);
     assert_status(tw_add(node.views, tw_str("/index.html"), 20, NULL), TW_OK);
     assert_true(test_wait(has_refusal, &node, 20000));
+    assert_i64_equal(test_stat_of(node.engine, unsent_keys), 1);
+    tw_stats stats;
+    assert_status(tw_stats_read(node.engine, &stats), TW_OK);
+    assert_non_null(strstr(stats.last_error, "OOM command not allowed"));
     assert_i64_equal(redis_server_get(&server, "views:/index.html"), 5);
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "0", NULL);
     wait_count(&server, 25);
     assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
-    node_logged(&node, "OOM");
+    node_logged(&node, "Memory is full", "TW-E012", "OOM command not allowed");
+    static const char *const figures[] = {"redis_connected", "outage_ms",   "batches_error",
+                                          "sync_age_ms",     "unsent_keys", "last_error"};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) promised("Memory is full", figures[i]);
     redis_server_destroy(&server);
 }
 
@@ -206,7 +271,7 @@ static void the_memory_of_an_engine_is_full(void **state) {
     assert_i64_equal(test_stat_of(node.engine, increments), added + 1);
     assert_true(test_stat_of(node.engine, memory_usable_bytes) < (1 << 20) / 5);
     assert_true(test_wait(has_warned, &node.lines, 20000));
-    node_logged(&node, "counting memory:");
+    node_logged(&node, "Memory is full", "TW-E001", "counting memory:");
 }
 
 /* A process that draws a lease, sells one unit of it, and goes on living. */
@@ -342,7 +407,7 @@ static void counts_are_late(void **state) {
     wait_count(&server, 50);
     node_heard_all(&node);
     assert_i64_equal(test_stat_of(node.engine, outage_ms), 0);
-    node_logged(&node, "no connection to Redis");
+    node_logged(&node, "Counts are late", "TW-E011", "no connection to Redis");
     redis_server_destroy(&server);
 }
 
@@ -351,6 +416,7 @@ int main(void) {
     test_read_source("docs/OPERATE.md", page, sizeof page);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_was_wiped),
+        cmocka_unit_test(redis_came_back_empty),
         cmocka_unit_test(a_replica_was_promoted),
         cmocka_unit_test(the_memory_of_redis_is_full),
         cmocka_unit_test(the_memory_of_an_engine_is_full),
