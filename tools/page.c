@@ -24,10 +24,16 @@ void page_put(struct page *page, const char *format, ...) {
     sink_bytes(&page->line, text, size < 0 ? 0 : (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
 }
 
+/* False: a question mark stands for it. */
+static bool is_shown(const unsigned char *text, size_t size) {
+    return size != 0 && !utf8_is_control(text, size) && !utf8_moves_text(text, size);
+}
+
 /* Of the character at `text`. A locale without UTF-8 knows no widths: then it is one column. */
 static size_t width_of(const unsigned char *text, size_t size) {
     static const unsigned char masks[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    uint32_t code = size == 0 ? '?' : text[0] & masks[size];
+    if (!is_shown(text, size)) return 1;
+    uint32_t code = text[0] & masks[size];
     for (size_t i = 1; i < size; i++) code = code << 6 | (text[i] & 0x3f);
     int width = wcwidth((wchar_t)code);
     return width < 0 ? 1 : (size_t)width;
@@ -60,14 +66,15 @@ size_t page_left(const struct page *page) {
     return page->height == 0 ? SIZE_MAX : page->height - page->count;
 }
 
-/* Control characters are the caller's to escape in keys; what else comes in (a last error) shows a question mark. */
+/* Control characters are the caller's to escape in keys; what else comes in (a last error) shows a question mark, and
+ * so does what moves text about. */
 static char *copy_plain(const char *text, size_t size) {
     char *copy = malloc(size + 4);
     size_t at = 0, out = 0;
     while (copy != NULL && at < size) {
         const unsigned char *byte = (const unsigned char *)text + at;
         size_t step = utf8_size(byte, size - at);
-        bool plain = step != 0 && !utf8_is_control(byte, step);
+        bool plain = is_shown(byte, step);
         if (plain) memcpy(copy + out, byte, step);
         if (!plain) copy[out] = '?';
         out += plain ? step : 1;

@@ -1,5 +1,6 @@
 /* page.h -- a page of text lines, cut to a width and a height: what `top` draws and `show` prints.
- * Always true: a line has no more columns than the page, is valid UTF-8, and has no control character. */
+ * Always true: a line has no more columns than the page, is valid UTF-8, and has no character that controls a terminal
+ * or moves other text about. */
 #ifndef TOOL_PAGE_H
 #define TOOL_PAGE_H
 

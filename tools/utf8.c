@@ -35,3 +35,9 @@ bool utf8_is_control(const unsigned char *text, size_t size) {
     if (size == 1) return text[0] < 0x20 || text[0] == 0x7F;
     return size == 2 && text[0] == 0xC2 && text[1] < 0xA0;
 }
+
+bool utf8_moves_text(const unsigned char *text, size_t size) {
+    if (size != 3 || text[0] != 0xE2) return false;
+    return (text[1] == 0x80 && text[2] >= 0xA8 && text[2] <= 0xAE) ||
+           (text[1] == 0x81 && text[2] >= 0xA6 && text[2] <= 0xA9);
+}

@@ -11,5 +11,8 @@ size_t utf8_size(const unsigned char *text, size_t size);
 bool utf8_is_valid(const unsigned char *text, size_t size);
 /* A control character: C0, DEL, or C1 (U+0080..U+009F), which terminals obey too. `size` is utf8_size()'s. */
 bool utf8_is_control(const unsigned char *text, size_t size);
+/* A character that moves others about: it ends a line or a paragraph, or turns the direction of what follows (U+2028 to
+ * U+202E, U+2066 to U+2069). On a page a key with one would be read as another, or would reach into other columns. */
+bool utf8_moves_text(const unsigned char *text, size_t size);
 
 #endif
