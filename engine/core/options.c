@@ -24,6 +24,7 @@
 #define IDLE_MS_DEFAULT TW_HOUR
 #define IDLE_MS_MIN 100
 #define OPTION_TEXT_MAX 320
+#define ERROR_BYTES_BELIEVED (1 << 20)
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
@@ -65,17 +66,22 @@ static bool is_zero(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* A struct of size 0 was probably zeroed and not initialised, so its head can be read: it says where the refusal goes.
- * A struct smaller than a head has no error_text. */
+/* Where to write the reason is believed only of a struct that somebody has filled: of another one any address may
+ * stand there, and tw_error_text() alone has the reason. A struct of size 0 was probably zeroed and not initialised, so
+ * its head can be read, unless no buffer is as long as it says. */
 static tw_status check_size(const void *options, size_t first, size_t known) {
     size_t size;
     memcpy(&size, options, sizeof size);
-    if (size != 0 && size < sizeof(struct head))
-        return twi_refuse(TW_ERR_OPTIONS, "size: fewer bytes than this struct ever had");
+    if (size != 0 && size < first)
+        return twi_refuse_with(TW_ERR_OPTIONS, "size: %zu bytes are fewer than this struct ever had", size);
+    if (size > STRUCT_BYTES_MAX)
+        return twi_refuse_with(TW_ERR_OPTIONS, "size: %zu bytes cannot be; is the struct initialised?", size);
     const struct head *head = options;
-    if (size == 0) return refuse(head, "size: 0; fill the struct with its init function first");
-    if (size < first) return refuse(head, "size: %zu bytes are fewer than this struct ever had", size);
-    if (size > STRUCT_BYTES_MAX) return refuse(head, "size: %zu bytes cannot be; is the struct initialised?", size);
+    if (size == 0) {
+        bool is_believed = head->error_size <= ERROR_BYTES_BELIEVED;
+        return twi_options_refuse(is_believed ? head->error_text : NULL, head->error_size,
+                                  "size: 0; fill the struct with its init function first");
+    }
     if (size > known && !is_zero((const unsigned char *)options + known, size - known)) {
         return refuse(head, "size: a field is set that this version of the library does not know");
     }

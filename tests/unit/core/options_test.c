@@ -112,21 +112,43 @@ static void init_zeroes_what_the_caller_has_and_no_more(void **state) {
     }
 }
 
-static void a_size_that_never_was_is_refused(void **state) {
+/* A struct on the stack that nobody has filled: what stands where error_text would be is no address. */
+static void assert_uninitialised_refused(size_t size, int filled_with, const char *says) {
+    tw_options options, out;
+    tw_family_options family, family_out;
+    memset(&options, filled_with, sizeof options);
+    memset(&family, filled_with, sizeof family);
+    options.size = family.size = size;
+    assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+    assert_non_null(strstr(tw_error_text(), says));
+    assert_status(twi_family_options_check(&family, &family_out, &context), TW_ERR_OPTIONS);
+    assert_non_null(strstr(tw_error_text(), says));
+}
+
+static void a_struct_that_nobody_initialised_is_refused_and_not_believed(void **state) {
     (void)state;
-    ENGINE_REFUSED(size, 0);
-    ENGINE_REFUSED(size, offsetof(tw_options, lost_ctx)); /* shorter than the first that was released */
-    ENGINE_REFUSED(size, 32);
-    ENGINE_REFUSED(size, SIZE_MAX);
-    ENGINE_REFUSED(size, 5000);
+    for (int filled_with = 0; filled_with < 256; filled_with += 51) {
+        assert_uninitialised_refused(0, filled_with, "size: 0; fill the struct with its init function first");
+        assert_uninitialised_refused(8, filled_with, "size: 8 bytes are fewer than this struct ever had");
+        assert_uninitialised_refused(32, filled_with, "size: 32 bytes are fewer than this struct ever had");
+        assert_uninitialised_refused(5000, filled_with, "is the struct initialised?");
+        assert_uninitialised_refused(SIZE_MAX, filled_with, "is the struct initialised?");
+    }
+    ENGINE_REFUSED(size, 0); /* zeroed instead of initialised: the text goes where it is wanted */
     FAMILY_REFUSED(size, 0);
-    FAMILY_REFUSED(size, offsetof(tw_family_options, closed_ctx)); /* shorter than the first that was released */
-    FAMILY_REFUSED(size, SIZE_MAX);
-    tw_options tiny = good_engine(), out; /* no error_text in a struct of 8 bytes */
-    strcpy(error, "nothing said");
-    tiny.size = 8;
-    assert_status(twi_options_check(&tiny, &out), TW_ERR_OPTIONS);
-    assert_string_equal(error, "nothing said");
+    const size_t sizes[] = {8, 32, offsetof(tw_options, lost_ctx), 5000, SIZE_MAX};
+    for (size_t index = 0; index < sizeof sizes / sizeof sizes[0]; index++) { /* any other: nothing is written there */
+        tw_options options = good_engine(), out;
+        strcpy(error, "nothing said");
+        options.size = sizes[index];
+        assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+        assert_string_equal(error, "nothing said");
+        assert_non_null(strstr(tw_error_text(), "size: "));
+    }
+    tw_family_options family = good_family(), family_out;
+    family.size = offsetof(tw_family_options, closed_ctx); /* shorter than the first that was released */
+    assert_status(twi_family_options_check(&family, &family_out, &context), TW_ERR_OPTIONS);
+    assert_non_null(strstr(tw_error_text(), "fewer than this struct ever had"));
 }
 
 static void a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero(void **state) {
@@ -562,7 +584,7 @@ static void every_status_has_a_name_and_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(init_zeroes_what_the_caller_has_and_no_more),
-        cmocka_unit_test(a_size_that_never_was_is_refused),
+        cmocka_unit_test(a_struct_that_nobody_initialised_is_refused_and_not_believed),
         cmocka_unit_test(a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero),
         cmocka_unit_test(a_refusal_fits_any_buffer),
         cmocka_unit_test(an_engine_has_the_defaults_of_the_header),
