@@ -40,7 +40,7 @@ counted() { # EXPECTED, test log on standard input
 
 echo 1..29
 mkdir "$work/bin"
-stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
+stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
 stand_in sudo 'exit 1'
 stand_in apt-get 'echo "$@" >>'"$work/apt"
@@ -53,8 +53,8 @@ run 2 soak forever && run 2 soak
 ok $? 'soak wants a number of seconds'
 run 3 test && [ ! -s "$work/out" ]
 ok $? 'where it may not install, it exits with 3'
-grep -qx "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server'" "$work/err"
-ok $? 'and prints the one line to run, with what is missing and nothing else'
+grep -qx "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server git'" "$work/err"
+ok $? 'and prints the one line to run, with what is missing (git, by which mistakes are planted) and nothing else'
 [ ! -e "$work/apt" ]
 ok $? 'and has not tried'
 grep -q 'not root, and no sudo works here without a password' "$work/err"
@@ -63,7 +63,7 @@ mkdir "$work/few"
 for tool in dpkg-query id; do ln -s "$work/bin/$tool" "$work/few/$tool"; done
 ln -s "$(command -v dirname)" "$work/few/dirname"
 PATH=$work/few "$root/dev" test >"$work/out" 2>"$work/err" </dev/null
-[ $? -eq 3 ] && grep -qx "su -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server'" "$work/err"
+[ $? -eq 3 ] && grep -qx "su -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server git'" "$work/err"
 ok $? 'where there is no sudo, the line begins with su'
 stand_in sudo 'echo "$@" >>'"$work/sudo"'; case $2 in true) exit 0 ;; *) exit 100 ;; esac'
 run 3 run && grep -q 'install libck-dev redis-server$' "$work/sudo"
