@@ -201,7 +201,7 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
 /** Adds `delta` to counter `key` in the window that is open now. A new counter begins at 0.
  *    view   becomes the count right after this add, as known here; NULL: not wanted
  *  The view is exact in the sense of P1 and P3: no two adds of 1 get the same one. The exception
- *  are hot keys (chapter 7): pass NULL for `view` where you do not need it.
+ *  are HOT KEYS (below): pass NULL for `view` where you do not need it.
  *  Cost: one hash and one atomic add once the key exists (P9). A new key takes prepared memory,
  *  lock-free.
  *  Answers:
@@ -219,7 +219,7 @@ TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *v
 TW_API tw_status tw_get(tw_family *family, tw_key key, int64_t *view);
 
 /** Takes `n` units of `key` if the count then stays within `limit`; else changes nothing. Only
- *  TW_OK admits. Chapter 9 has the rules.
+ *  TW_OK admits. "Rules of tw_acquire()", below, say more.
  *    n         0 looks without taking
  *    verdict   is filled on every return, errors included; NULL: not wanted
  *  Without Redis exactly `limit` units are admitted, for any number of threads. With Redis the
@@ -390,7 +390,7 @@ struct tw_options {
     uint32_t flush_keys_per_s; /* after an outage: keys a second until the backlog is gone;
                                   default 200,000 */
 
-    /* Not 0: an audit (chapter 15) that often, by a thread of its own. TW_HOUR is a good choice.
+    /* Not 0: a tw_audit() that often, by a thread of its own. TW_HOUR is a good choice.
      * 1000 or more; not with TW_HOST_DRIVEN. */
     uint32_t audit_interval_ms;
 

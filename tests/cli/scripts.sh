@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..39
+echo 1..40
 
 # ---- models carry digests of what they copy
 
@@ -247,6 +247,8 @@ header() { # SED-SCRIPT
 header '/^TW_API int tw_fd/a TW_API int tw_new(tw_engine *engine);'
 run 0 man_pages.py "$TW_ROOT/man" && grep -q 'so man3/tw_turn' "$TW_ROOT/man/tw_new.3" && grep -q 'tw_new' "$TW_ROOT/man/tw_turn.3"
 ok $? 'a call that comes below the comment of another stands on its page'
+rm -r "${TW_ROOT:?}/man" && header '' && run 0 man_pages.py "$TW_ROOT/man" && ! grep -rni 'chapter [0-9]' "$TW_ROOT/man"
+ok $? 'no page sends its reader to a chapter: only the header has them'
 header '/^TW_API int tw_fd/a\\n/** New. */\nTW_API int tw_new(tw_engine *engine);'
 run 1 man_pages.py list && says 'on no page of PAGES is tw_new'
 ok $? 'a call with a comment of its own must be given a page'
