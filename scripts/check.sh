@@ -139,16 +139,16 @@ step_symbols() {
     # _.stapsdt.base is sys/sdt.h's.
     internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' |
         grep -vE '^(twi?_|_\.stapsdt\.base$)')
-    promised=$(grep -oE '\btw_[a-z_]+\(' include/tallywheel.h | tr -d '(' | sort -u)
-    for name in $(grep -E '^TW_API' include/tallywheel.h | grep -oE '\btw_[a-z_]+\(' | tr -d '(' | sort -u); do
-        grep -qx "$name" "$out/symbols.all" || echo "declared, but not in the library: $name"
-    done >"$out/symbols.missing"
-    cat "$out/symbols.missing"
+    tr '\n' ' ' <include/tallywheel.h | grep -oE ' TW_API [^;(]*\(' | grep -oE 'tw_[a-z_]+\(' | tr -d '(' | sort -u >"$out/symbols.promised"
+    # Each declared call is there, and no other.
+    sort -u "$out/symbols.all" | diff "$out/symbols.promised" - | sed -n 's/^< /declared, but not in the library: /p
+        s/^> /in the library, but not declared: /p' >"$out/symbols.wrong"
+    cat "$out/symbols.wrong"
     echo "foreign: $foreign"
     echo "without prefix: $internal"
     python3 scripts/rooms.py "$out/gcc" || return
     python3 scripts/abi.py || [ $? -eq 77 ] || return # what it lacks it says
-    [ -n "$promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.missing" ]
+    [ -s "$out/symbols.promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.wrong" ]
 }
 
 # Programs of users, by each way that docs/INSTALL.md has: tests/user/consumers.sh.
