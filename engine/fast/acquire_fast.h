@@ -216,6 +216,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2 */
     if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) goto not_plain;
     struct twi_limit_shard *counts = (struct twi_limit_shard *)((char *)lines->shards + self->shard_bytes);
+    TWI_RACE_POINT(limit_cell_found_not_read);
     uint64_t word = twi_load_acquire(&cell->local); /* C2 */
     if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
     int64_t used = twi_word_value(word);

@@ -6,6 +6,7 @@
 
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"
+#include "engine/limit/limit_stats.h"
 
 #define START_MS INT64_C(1700000000000)
 
@@ -585,6 +586,31 @@ static void a_short_section_keeps_the_memory_of_its_window(void **state) {
     }
 }
 
+/* Goal: units are taken in no window that is sealed (E18). Method: on the shortest path, a thread stops with the
+ * counter in hand, until its window was told of. */
+static void units_are_not_taken_of_a_counter_that_was_frozen_since(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
+    for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
+    struct job job = {
+        .errand.stop_at = "limit_cell_found_not_read", .family = rig.family, .key = 1, .delta = 7, .by = BY_ACQUIRE};
+    twi_store_relaxed(&rig.family->requests.limit_lines, true);
+    twi_limit_stats_turn(rig.family);
+    errand_begin(&job.errand, run_job);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_sum, 4);
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_calls, 2);
+    assert_i64_equal(rig.hook_sum, 4 + 7);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
 static tw_family *racing;
 static uint32_t raced_key;
 
@@ -766,6 +792,7 @@ int main(void) {
         cmocka_unit_test(a_walk_that_stalls_until_its_window_is_dropped_is_late),
         cmocka_unit_test(a_window_found_as_current_after_it_was_unlinked_keeps_its_memory),
         cmocka_unit_test(a_window_that_is_opened_again_and_current_stays_empty),
+        cmocka_unit_test(units_are_not_taken_of_a_counter_that_was_frozen_since),
         cmocka_unit_test(a_short_section_keeps_the_memory_of_its_window),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
