@@ -71,6 +71,9 @@ TOP = """/* tallywheel.c -- Tallywheel {version} as one file: counters for serve
 #define TW_WITH_REDIS 1
 #endif
 #define TWI_OWN_EVENT_COUNT 1
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wformat-truncation" /* texts for people are cut to the room there is */
+#endif
 
 #include "tallywheel.h"
 
