@@ -16,11 +16,11 @@
 
 /* ---- the formula ---- */
 
-/* Records come in five sizes. With Redis a record also has 32 bytes of what was sent; two short ones share a line. */
+/* Records come in six sizes. With Redis a record also has 32 bytes of what was sent; two short ones share a line. */
 static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
     static const struct {
         uint64_t bytes, key_local, key_redis;
-    } sizes[] = {{64, 32, 32}, {128, 96, 64}, {256, 224, 192}, {512, 480, 448}};
+    } sizes[] = {{64, 32, 32}, {128, 96, 64}, {192, 160, 128}, {256, 224, 192}, {512, 480, 448}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (key_bytes <= (redis ? sizes[i].key_redis : sizes[i].key_local))
             return redis && i == 0 ? sizes[i].bytes + 32 : sizes[i].bytes;

@@ -5,7 +5,7 @@
 
 /* Lines and key bytes: 32 bytes in the first line, 64 in each further line, 32 less if a cold part follows the key. */
 const struct twi_kind twi_kinds[TWI_KINDS] = {
-    {1, 32, 32}, {2, 96, 64}, {4, 224, 192}, {8, 480, 448}, {17, 1056, 1024},
+    {1, 32, 32}, {2, 96, 64}, {3, 160, 128}, {4, 224, 192}, {8, 480, 448}, {17, 1056, 1024},
 };
 static_assert(TW_KEY_SIZE_MAX <= 1024, "the last kind holds the longest key");
 

@@ -110,7 +110,7 @@ TWI_INLINE int64_t twi_total_state_begun(int64_t mono_ms, int64_t first_ms) {
 
 /* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. Two records of kind
  * 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
-#define TWI_KINDS 5u
+#define TWI_KINDS 6u
 struct twi_kind {
     uint16_t lines;
     uint16_t key_local;  /* key bytes without a cold part */

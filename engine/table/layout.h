@@ -193,14 +193,19 @@ struct twi_generation {
     bool synced;
     bool has_cells;                     /* sealing has met a counter that is not the overflow counter; the turn's own */
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
-    _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
     struct twi_generation_aside aside;
     _Atomic uint32_t packed;     /* line of its packed form, which has replaced the table (history.c); 0: none */
     _Atomic uint64_t pieces;     /* entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: keys that went on in the next generation */
 
-    /* the overflow counter, and its cold part behind it */
-    struct twi_cell overflow;
+    /* The overflow counter, and its cold part behind it. It has no key: other things stand in that place. */
+    union {
+        struct twi_cell overflow;
+        struct {
+            unsigned char overflow_words[offsetof(struct twi_cell, key)];
+            _Atomic uint32_t leases; /* newest lease (lease.h): a list by twi_attached */
+        };
+    };
     struct twi_cold overflow_cold;
 
     /* written by inserts and adders */
@@ -214,6 +219,9 @@ struct twi_generation {
     struct twi_generation_turn turn;
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
+static_assert(offsetof(struct twi_generation, overflow_cold) ==
+                  offsetof(struct twi_generation, overflow) + sizeof(struct twi_cell),
+              "where twi_cell_cold() looks for it");
 static_assert(offsetof(struct twi_generation, quota) == TWI_LINE_BYTES, "a hit reads one line of its window");
 
 /* A key as the table looks it up. In TW_WINDOW_FROM_FIRST families one generation may hold a key twice, if Redis has

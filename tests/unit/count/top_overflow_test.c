@@ -16,7 +16,7 @@ static bool has_overflowed[NUMBERS];
 
 /* A key that holds its number; by `kind` of the size of that record kind: 4..32, 33..96, ... bytes. */
 static tw_key key_of(uint32_t number, uint32_t kind, unsigned char bytes[TW_KEY_SIZE_MAX]) {
-    static const size_t least[TWI_KINDS] = {4, 33, 97, 225, 481}, span[TWI_KINDS] = {29, 64, 128, 256, 544};
+    static const size_t least[TWI_KINDS] = {4, 33, 97, 161, 225, 481}, span[TWI_KINDS] = {29, 64, 64, 64, 256, 544};
     size_t size = least[kind] + number % span[kind];
     memset(bytes, 'k', size);
     memcpy(bytes, &number, sizeof number);

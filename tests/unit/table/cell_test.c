@@ -107,7 +107,22 @@ static void every_key_size_has_a_kind_that_holds_it(void **state) {
         assert_true(local < TWI_KINDS && twi_kinds[local].key_local >= size);
         assert_true(synced < TWI_KINDS && twi_kinds[synced].key_synced >= size);
         assert_true(local == 0 || twi_kinds[local - 1].key_local < size);
+        assert_true(synced == 0 || twi_kinds[synced - 1].key_synced < size);
     }
+}
+
+/* Goal: keys that are common, also those of about 100 bytes, have no record that is twice as large as they need.
+ * Method: the lines of records at the bounds of each size of up to four lines. */
+static void a_key_has_no_more_lines_than_it_needs(void **state) {
+    (void)state;
+    for (size_t size = 1; size <= 224; size++) {
+        size_t lines = (sizeof(struct twi_cell) - TWI_KEY_INLINE + size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+        assert_int_equal(twi_kinds[twi_kind_for(size, false)].lines, lines);
+        size_t with_cold = size <= TWI_KEY_INLINE ? 1 : (64 + size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+        if (size <= 192) assert_int_equal(twi_kinds[twi_kind_for(size, true)].lines, with_cold);
+    }
+    assert_int_equal(twi_kinds[twi_kind_for(100, false)].lines, 3);
+    assert_int_equal(twi_kinds[twi_kind_for(100, true)].lines, 3);
 }
 
 static void keys_are_equal_when_all_their_bytes_are(void **state) {
@@ -195,6 +210,7 @@ int main(void) {
         cmocka_unit_test(a_frozen_cell_counts_no_more_and_keeps_its_final_value),
         cmocka_unit_test(the_cold_part_stands_apart_from_cells_and_keys),
         cmocka_unit_test(every_key_size_has_a_kind_that_holds_it),
+        cmocka_unit_test(a_key_has_no_more_lines_than_it_needs),
         cmocka_unit_test(keys_are_equal_when_all_their_bytes_are),
         cmocka_unit_test(a_key_is_copied_with_all_its_bytes_and_no_others),
         cmocka_unit_test(sums_saturate),

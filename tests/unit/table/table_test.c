@@ -484,6 +484,38 @@ static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
     }
 }
 
+/* Goal: a key takes the lines that it needs, and its share of the index, not twice as much.
+ * Method: a window that grows to keys of one length; what it has taken by its own account. */
+static void a_long_key_takes_little_more_than_its_lines(void **state) {
+    (void)state;
+    static const size_t sizes[] = {33, 48, 96, 97, 100, 160, 161, 224};
+    uint32_t keys = (uint32_t)test_scale(20000);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct table table;
+        table_begin(&table, UINT64_C(64) << 20, 0, false);
+        unsigned char bytes[256] = {0};
+        for (uint32_t number = 0; number < keys; number++) {
+            struct twi_cell *cell;
+            memcpy(bytes, &number, sizeof number);
+            struct twi_insert insert = {&table.arena,
+                                        table.generation,
+                                        table.self,
+                                        twi_lookup_key((uint64_t)mixed(number) << 32, tw_bytes(bytes, sizes[i])),
+                                        0,
+                                        NULL,
+                                        0,
+                                        TWI_NO_VACANCY};
+            assert_int_equal(twi_table_insert(&insert, always, NULL, &cell), TWI_INSERTED);
+        }
+        int64_t lines = (int64_t)((TWI_LINE_BYTES - TWI_KEY_INLINE + sizes[i] + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+        int64_t most = keys * (lines * TWI_LINE_BYTES * 102 / 100 + 40) + 65536;
+        if (twi_load_relaxed(&table.generation->bytes) > most)
+            fail_msg("%u keys of %zu bytes: %lld bytes", keys, sizes[i],
+                     (long long)twi_load_relaxed(&table.generation->bytes));
+        table_end(&table);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_stay_where_they_are_while_the_table_grows),
@@ -500,6 +532,7 @@ int main(void) {
         cmocka_unit_test(a_record_that_lost_its_slot_is_used_elsewhere),
         cmocka_unit_test(a_walk_in_pieces_sees_each_cell_once),
         cmocka_unit_test(trap_e12_inserters_of_the_same_keys_agree),
+        cmocka_unit_test(a_long_key_takes_little_more_than_its_lines),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }
