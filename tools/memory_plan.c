@@ -28,11 +28,12 @@ static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
     return 1088;
 }
 
-/* A window whose size is known from the one before lays out records ahead, for keys of up to 32 bytes: a quarter more
- * than keys where the window is small. Chunks of records have heads, and the last one is not full. A leaf of
- * the index is half full at the least, after it has split. */
+/* A window whose size is known from the one before lays out records ahead, of up to 256 bytes: a quarter more than keys
+ * where the window is small. Chunks of records have heads, and the last one is not full. A leaf of the index is half
+ * full at the least, after it has split. */
 static uint64_t window_bytes(const struct memory_ask *ask, const struct memory_plan *plan) {
-    uint64_t records = ask->key_bytes > 32 || ask->keys > 1 << 18 ? ask->keys : ask->keys + ask->keys / 4;
+    bool is_small = plan->record <= 256 && ask->keys <= (UINT64_C(1) << 18) / (plan->record / 64);
+    uint64_t records = is_small ? ask->keys + ask->keys / 4 : ask->keys;
     uint64_t last_chunk = ask->keys * (plan->record + plan->record / 4 + 120);
     return KIB + records * plan->record + ask->keys * plan->index + ask->keys * plan->record / 50 +
            (last_chunk < 64 * KIB ? last_chunk : 64 * KIB);

@@ -27,23 +27,22 @@
 __attribute__((noinline)) static struct twi_cell *
 hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, bool synced, tw_key key) {
     struct twi_cell *cell = NULL;
-    uint32_t tag = (uint32_t)(hash >> 32);
-    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
-        cell = hot_find_adjacent(group, tag, synced, key);
-    }
+    struct twi_tag_group group;
+    if (hot_has_group(generation, hash, key, synced, &group))
+        cell = hot_find_adjacent(group, (uint32_t)(hash >> 32), synced, key);
     return cell != NULL ? cell : hot_find_anywhere(engine, generation, hash, key);
 }
 
 /* The cell of the key, plain or striped; or NULL. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
-    if (twi_likely(generation->tag_groups.directory != 0) && twi_likely(hot_key_is_short(key))) {
-        struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_likely(twi_tag_groups_are_short(chunks)) && twi_likely(hot_key_is_short(key))) {
+        struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
         uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
         if (twi_likely(match != 0)) {
             size_t index = group.first + (size_t)__builtin_ctz(match);
-            struct twi_cell *cell = twi_tag_group_cell(group.records, index, synced);
+            struct twi_cell *cell = twi_tag_group_cell(&group, index, synced);
             if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
             if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
         }
@@ -245,15 +244,15 @@ not_plain:
 
 /* For short keys in windows with tag groups. Inside the caller's short section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_tags)(struct twi_thread *self,
-                                                               struct twi_generation *generation, tw_key key,
-                                                               TWI_HOT_SHORT_KEY short_key, int64_t n, int64_t limit,
-                                                               int64_t now_ms, tw_verdict *verdict, uint64_t hash,
-                                                               bool is_far) {
-    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+                                                               struct twi_generation *generation, uint32_t chunks,
+                                                               tw_key key, TWI_HOT_SHORT_KEY short_key, int64_t n,
+                                                               int64_t limit, int64_t now_ms, tw_verdict *verdict,
+                                                               uint64_t hash, bool is_far) {
+    struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
     if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, false), 1);
     uint32_t match = TWI_HOT_MATCH(group.tags, hash);
     if (twi_likely(match != 0)) {
-        struct twi_cell *cell = twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), false);
+        struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), false);
         if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
             return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
     }
@@ -266,8 +265,28 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_far)
                                                                                  tw_key key, int64_t n, int64_t limit,
                                                                                  int64_t now_ms, tw_verdict *verdict,
                                                                                  uint64_t hash) {
-    return TWI_HOT_OWN(acquire_by_tags)(twi_thread_self, generation, key, TWI_HOT_SHORT_OF(key), n, limit, now_ms,
-                                        verdict, hash, true);
+    return TWI_HOT_OWN(acquire_by_tags)(twi_thread_self, generation, twi_tag_groups_chunks(generation), key,
+                                        TWI_HOT_SHORT_OF(key), n, limit, now_ms, verdict, hash, true);
+}
+
+/* For long keys in windows whose tag groups are for them (add_in_long_group() in add_fast.h). Inside the caller's short
+ * section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_long_by_tags)(struct twi_thread *self,
+                                                                    struct twi_generation *generation, tw_key key,
+                                                                    int64_t n, int64_t limit, int64_t now_ms,
+                                                                    tw_verdict *verdict, uint64_t hash) {
+    uint32_t chunks = twi_tag_groups_chunks(generation) & ~TWI_TAG_GROUPS_LONG;
+    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
+    if (group.lines < 2) __builtin_unreachable();
+    if (chunks > TWI_HOT_CHUNKS_CACHED) hot_ask_for(hot_first_choice(&group, hash, false), true);
+    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
+    if (twi_likely(match != 0)) {
+        struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), false);
+        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_LONG_IS(key, cell->key)))
+            return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
+    }
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
 }
 
 /* For keys that only the index has. Inside the caller's short section, which it leaves. */
@@ -308,10 +327,13 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
-    if (twi_likely(twi_generation_holds(generation, now_ms)))
-        return TWI_HOT_OWN(acquire_by_index)(self, generation, key, true, n, limit, now_ms, verdict, hash);
-    twi_section_leave_first(self);
-    return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        twi_section_leave_first(self);
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    }
+    if (twi_tag_groups_are_for(generation, twi_tag_groups_chunks(generation), key.size, false))
+        return TWI_HOT_OWN(acquire_long_by_tags)(self, generation, key, n, limit, now_ms, verdict, hash);
+    return TWI_HOT_OWN(acquire_by_index)(self, generation, key, true, n, limit, now_ms, verdict, hash);
 }
 
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
@@ -330,13 +352,15 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
-    /* one comparison for two rare cases: no tag groups, which is no chunks, and many chunks */
-    if (twi_unlikely(generation->tag_groups.chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
-        if (generation->tag_groups.chunks != 0)
+    /* one comparison for two rare cases: no tag groups for short keys, and many chunks */
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
+        if (twi_tag_groups_are_short(chunks))
             return TWI_HOT_OWN(acquire_far)(generation, key, n, limit, now_ms, verdict, hash);
         return TWI_HOT_OWN(acquire_untold)(generation, key, n, limit, now_ms, verdict, hash);
     }
-    return TWI_HOT_OWN(acquire_by_tags)(self, generation, key, short_key, n, limit, now_ms, verdict, hash, false);
+    return TWI_HOT_OWN(acquire_by_tags)(self, generation, chunks, key, short_key, n, limit, now_ms, verdict, hash,
+                                        false);
 }
 
 /* No register is saved before it is known which of the functions is needed. */

@@ -4,8 +4,8 @@
  *
  * There are four levels:
  *   - add_short handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h), and
- *     add_long, by the first look at the index, longer ones. So does walk_short for short keys in windows without tag
- *     groups. They call nothing on these paths.
+ *     add_long longer ones, in windows whose tag groups are for them. In windows without, walk_short and add_long take
+ *     the first look at the index. They call nothing on these paths.
  *   - look_further handles keys in adjacent groups, and look_in_index every key by the index, also striped ones. They
  *     go on in the section and with the window of their caller, who has read the clock after it found the window.
  *   - insert makes a new key's record where one of these look-ups ended. It relies on that order.
@@ -47,19 +47,40 @@ TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint
     return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
 }
 
+/* Asks for a record that will be written: its first line and, if the key goes on there, the second. */
+TWI_INLINE void hot_ask_for(struct twi_cell *cell, bool is_long) {
+    __builtin_prefetch(cell, 1);
+    if (is_long) __builtin_prefetch(cell + 1);
+}
+
 /* The record that the key chose if that was free. */
 TWI_INLINE struct twi_cell *hot_first_choice(const struct twi_tag_group *group, uint64_t hash, bool synced) {
     uint32_t choice = (uint32_t)(hash >> 56) % TWI_TAG_GROUP_SIZE; /* twi_tag_group_choose() of its tag */
-    return twi_tag_group_cell(group->records, group->first + choice, synced);
+    return twi_tag_group_cell(group, group->first + choice, synced);
+}
+
+/* True: the window has tag groups for this key. *group: its primary group. Both forms know the number of lines when
+ * they are compiled, as far as it matters: short keys pay nothing for long ones. */
+TWI_INLINE bool hot_has_group(const struct twi_generation *generation, uint64_t hash, tw_key key, bool synced,
+                              struct twi_tag_group *group) {
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_likely(hot_key_is_short(key))) {
+        if (twi_unlikely(!twi_tag_groups_are_short(chunks))) return false;
+        *group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
+        return true;
+    }
+    if (key.size <= TWI_KEY_INLINE) return false;
+    if (!twi_tag_groups_are_for(generation, chunks, key.size, synced)) return false;
+    *group = twi_tag_group_of(generation, chunks & ~TWI_TAG_GROUPS_LONG, generation->tag_groups.lines, (uint32_t)hash);
+    return true;
 }
 
 /* The plain cell of the key among the records in `match`, counted from the group's first; NULL: none. */
 TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint64_t match, bool synced,
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
-        struct twi_cell *cell =
-            twi_tag_group_cell(group->records, group->first + (uint32_t)__builtin_ctzll(match), synced);
-        if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
+        struct twi_cell *cell = twi_tag_group_cell(group, group->first + (uint32_t)__builtin_ctzll(match), synced);
+        if (hot_is_it(cell, key, group->lines == 1, HOT_MAYBE_STRIPED)) return cell;
     }
     return NULL;
 }
@@ -314,18 +335,17 @@ TWI_INLINE tw_status TWI_HOT_OWN(add_by_index)(struct twi_insert insert, int64_t
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
-/* For a key of a window with tag groups that the first look does not find. Inside the caller's section, as
+/* For a key with this primary group, in which the first look does not find it. Inside the caller's section, as
  * add_by_index. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(struct twi_generation *generation, tw_key key,
-                                                                     int64_t delta, int64_t *view, uint64_t hash) {
+TWI_INLINE tw_status TWI_HOT_OWN(look_around)(struct twi_generation *generation, struct twi_tag_group group, tw_key key,
+                                              int64_t delta, int64_t *view, uint64_t hash) {
     tw_engine *engine = generation->family->engine;
     struct twi_thread *self = twi_thread_self;
     uint8_t tag = twi_tag_group_tag((uint32_t)(hash >> 32));
-    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
     uint32_t free = twi_tag_group_match(group.tags, 0), record = TWI_TAG_GROUP_SIZE;
     if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
         record = twi_tag_group_choose(free, tag);
-        __builtin_prefetch(twi_tag_group_cell(group.records, group.first + record, TWI_HOT_SYNCED), 1);
+        hot_ask_for(twi_tag_group_cell(&group, group.first + record, TWI_HOT_SYNCED), group.lines > 1);
     }
     struct twi_cell *cell = hot_find_adjacent(group, (uint32_t)(hash >> 32), TWI_HOT_SYNCED, key);
     if (cell != NULL) {
@@ -337,11 +357,36 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(struct twi_
     return TWI_HOT_OWN(add_by_index)(insert, view, hash);
 }
 
+/* The same for short keys, in a window that was seen to have tag groups for them, and for long ones. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(struct twi_generation *generation, tw_key key,
+                                                                     int64_t delta, int64_t *view, uint64_t hash) {
+    struct twi_tag_group group = twi_tag_group_of(generation, twi_tag_groups_chunks(generation), 1, (uint32_t)hash);
+    return TWI_HOT_OWN(look_around)(generation, group, key, delta, view, hash);
+}
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further_long)(struct twi_generation *generation, tw_key key,
+                                                                          int64_t delta, int64_t *view, uint64_t hash) {
+    uint32_t chunks = twi_tag_groups_chunks(generation) & ~TWI_TAG_GROUPS_LONG;
+    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
+    if (group.lines < 2) __builtin_unreachable();
+    return TWI_HOT_OWN(look_around)(generation, group, key, delta, view, hash);
+}
+
 /* The same for a key that only the index can have. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi_generation *generation, tw_key key,
                                                                       int64_t delta, int64_t *view, uint64_t hash) {
     struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, (struct hot_end){0});
     return TWI_HOT_OWN(add_by_index)(insert, view, hash);
+}
+
+/* For any key of which nothing has been looked at. Inside the caller's section, as add_by_index. */
+TWI_INLINE tw_status TWI_HOT_OWN(look_anywhere)(struct twi_generation *generation, tw_key key, int64_t delta,
+                                                int64_t *view, uint64_t hash) {
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_tag_groups_are_short(chunks) && hot_key_is_short(key))
+        return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
+    if (key.size > TWI_KEY_INLINE && twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED))
+        return TWI_HOT_OWN(look_further_long)(generation, key, delta, view, hash);
+    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
 /* For a key that walk() has not found. Inside the caller's section, which it leaves. */
@@ -361,11 +406,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *f
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_found_not_inserted);
-    if (twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock))) {
-        if (generation->tag_groups.directory != 0 && hot_key_is_short(key))
-            return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
-        return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
-    }
+    if (twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock)))
+        return TWI_HOT_OWN(look_anywhere)(generation, key, delta, view, hash);
     twi_section_leave(self);
     return twi_add_hashed(family, key, delta, view, hash);
 }
@@ -426,7 +468,30 @@ TWI_HOT_OWN(walk_short)(struct twi_generation *generation, tw_key key, int64_t d
                              view, hash);
 }
 
-/* For keys of more than 32 bytes: they go straight to the index. */
+/* Adds to the record of a long key that the tags of its group show first. Inside the caller's section, which it leaves.
+ * In a window that lies in no cache, the first two lines of the record that the key chose if that was free are asked
+ * for together with the tags. Otherwise the processor itself reads the record's lines together: none tells where the
+ * next one is. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_in_long_group)(tw_engine *engine, struct twi_thread *self,
+                                                                 enum hot_section section,
+                                                                 struct twi_generation *generation, uint32_t chunks,
+                                                                 tw_key key, int64_t delta, int64_t *view,
+                                                                 uint64_t hash) {
+    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
+    if (group.lines < 2) __builtin_unreachable();
+    if (chunks > TWI_HOT_CHUNKS_CACHED) hot_ask_for(hot_first_choice(&group, hash, TWI_HOT_SYNCED), true);
+    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
+    if (twi_unlikely(match == 0)) goto further;
+    struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_LONG_IS(key, cell->key)))
+        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
+further:
+    self->depth++; /* the callee leaves by twi_section_leave() */
+    return TWI_HOT_OWN(look_further_long)(generation, key, delta, view, hash);
+}
+
+/* For keys of more than 32 bytes. Both ways are in one function: with one of them in another, each would save its
+ * registers anew, 16 instructions. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
                                                         enum hot_section section) {
     tw_engine *engine = family->engine;
@@ -439,23 +504,27 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
     int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1: inserts rely on it. Stale: in no window */
-    if (twi_likely(twi_generation_holds(generation, now_ms)))
-        return TWI_HOT_OWN(walk)(engine, self, section, generation, key, true, delta, view, hash);
-    hot_leave(self, section);
-    return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+    if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
+        hot_leave(self, section);
+        return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
+    }
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED))
+        return TWI_HOT_OWN(add_in_long_group)(engine, self, section, generation, chunks & ~TWI_TAG_GROUPS_LONG, key,
+                                              delta, view, hash);
+    return TWI_HOT_OWN(walk)(engine, self, section, generation, key, true, delta, view, hash);
 }
 
 /* Adds to the record that the tags of the key's group show first. Inside the caller's section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_tags)(tw_engine *engine, struct twi_thread *self,
                                                            enum hot_section section, struct twi_generation *generation,
-                                                           tw_key key, TWI_HOT_SHORT_KEY short_key, int64_t delta,
-                                                           int64_t *view, uint64_t hash, bool is_far) {
-    struct twi_tag_group group = twi_tag_group_of(generation, (uint32_t)hash);
+                                                           uint32_t chunks, tw_key key, TWI_HOT_SHORT_KEY short_key,
+                                                           int64_t delta, int64_t *view, uint64_t hash, bool is_far) {
+    struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
     if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, TWI_HOT_SYNCED), 1);
     uint32_t match = TWI_HOT_MATCH(group.tags, hash);
     if (twi_unlikely(match == 0)) goto further;
-    struct twi_cell *cell =
-        twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+    struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
         return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
     if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) { /* else another key has that tag */
@@ -470,8 +539,9 @@ further:
 /* The same in a window that lies in no cache. A function of its own: it needs more registers. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(add_far)(struct twi_generation *generation, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
-    return TWI_HOT_OWN(add_by_tags)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation, key,
-                                    TWI_HOT_SHORT_OF(key), delta, view, hash, true);
+    return TWI_HOT_OWN(add_by_tags)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation,
+                                    twi_tag_groups_chunks(generation), key, TWI_HOT_SHORT_OF(key), delta, view, hash,
+                                    true);
 }
 
 /* For short keys. */
@@ -492,15 +562,16 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
         hot_leave(self, section);
         return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
     }
-    /* one comparison for two rare cases: no tag groups, which is no chunks, and many chunks */
-    if (twi_unlikely(generation->tag_groups.chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
-        if (section == HOT_OUTSIDE && generation->tag_groups.chunks != 0)
-            return TWI_HOT_OWN(add_far)(generation, key, delta, view, hash);
+    /* one comparison for two rare cases: no tag groups for short keys, and many chunks */
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
+        bool has_groups = twi_tag_groups_are_short(chunks);
+        if (section == HOT_OUTSIDE && has_groups) return TWI_HOT_OWN(add_far)(generation, key, delta, view, hash);
         if (section == HOT_OUTSIDE) return TWI_HOT_OWN(walk_short)(generation, key, delta, view, hash);
-        if (generation->tag_groups.chunks == 0)
-            return TWI_HOT_OWN(walk)(engine, self, section, generation, key, false, delta, view, hash);
+        if (!has_groups) return TWI_HOT_OWN(walk)(engine, self, section, generation, key, false, delta, view, hash);
     }
-    return TWI_HOT_OWN(add_by_tags)(engine, self, section, generation, key, short_key, delta, view, hash, false);
+    return TWI_HOT_OWN(add_by_tags)(engine, self, section, generation, chunks, key, short_key, delta, view, hash,
+                                    false);
 }
 
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_short_key)(tw_family *family, tw_key key,

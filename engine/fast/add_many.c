@@ -80,8 +80,9 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     _Atomic uint64_t *where;
     uint32_t bits, tag = staged->lookup.tag;
     struct twi_arena *arena = &many->engine->arena;
-    if ((*last)->tag_groups.directory != 0 && key.size <= TWI_KEY_INLINE) {
-        staged->group = twi_tag_group_of(*last, staged->lookup.place);
+    uint32_t chunks = twi_tag_groups_serving(*last, key.size);
+    if (chunks != 0) {
+        staged->group = twi_tag_group_of(*last, chunks, (*last)->tag_groups.lines, staged->lookup.place);
         __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
         return;
     }
@@ -97,8 +98,7 @@ static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->status == TW_OK && staged->group.tags != NULL) {
         uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
         uint32_t first = staged->group.first + (uint32_t)__builtin_ctz(match | 1u << TWI_TAG_GROUP_SIZE);
-        if (match != 0)
-            __builtin_prefetch(twi_tag_group_cell(staged->group.records, first, many->family->kind.synced), 1);
+        if (match != 0) __builtin_prefetch(twi_tag_group_cell(&staged->group, first, many->family->kind.synced), 1);
         return;
     }
     if (staged->slot == NULL) return;

@@ -29,16 +29,17 @@ TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generat
 
 /* Shows and prefetches the first candidate by its tag, in the primary group or in an adjacent one. If no tag in the
  * line matches, the key may be new, or only the index has it: prefetches the record that it would get, and the slot. */
-TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced, uint32_t match,
-                                struct hot_staged *staged) {
+TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced, uint32_t lines,
+                                uint32_t match, struct hot_staged *staged) {
     struct twi_tag_group group = staged->group;
+    group.lines = lines; /* the same, known when this is compiled if it is 1 */
     uint64_t all = match;
     if (twi_unlikely(match == 0)) {
         uint8_t tag = twi_tag_group_tag((uint32_t)(staged->hash >> 32));
         uint32_t free = twi_tag_group_match(group.tags, 0);
         if (free != 0) {
             uint32_t record = group.first + twi_tag_group_choose(free, tag);
-            __builtin_prefetch(twi_tag_group_cell(group.records, record, synced), 1);
+            hot_ask_for(twi_tag_group_cell(&group, record, synced), lines > 1);
         }
         group = twi_tag_group_adjacent(group);
         all = twi_tag_line_match(group.tags, tag);
@@ -47,11 +48,10 @@ TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *
             return;
         }
     }
-    staged->cell = twi_tag_group_cell(group.records, group.first + (uint32_t)__builtin_ctzll(all), synced);
-    __builtin_prefetch(staged->cell, 1);
+    staged->cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctzll(all), synced);
+    hot_ask_for(staged->cell, lines > 1);
     if (twi_unlikely((all & (all - 1)) != 0))
-        __builtin_prefetch(twi_tag_group_cell(group.records, group.first + 63 - (uint32_t)__builtin_clzll(all), synced),
-                           1);
+        hot_ask_for(twi_tag_group_cell(&group, group.first + 63 - (uint32_t)__builtin_clzll(all), synced), lines > 1);
 }
 
 /* By the index: shows and prefetches the cell, if the walk finds its tag first within the slot's line. */
@@ -70,28 +70,43 @@ TWI_INLINE void hot_stage_cell(const tw_engine *engine, bool is_long, struct hot
 
 #endif
 
-/* Computes the hash, and prefetches the tags or the slot. */
-TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
-                                                struct hot_staged *staged) {
+/* Computes the hash, and prefetches the tags or the slot. `chunks`: of the window. */
+TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation,
+                                                uint32_t chunks, tw_key key, struct hot_staged *staged) {
     staged->hash = TWI_HOT_HASH(engine, key);
     staged->slot = NULL;
     staged->cell = NULL;
-    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
-        staged->group = twi_tag_group_of(generation, (uint32_t)staged->hash);
-        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+    uint32_t place = (uint32_t)staged->hash;
+    if (twi_tag_groups_are_short(chunks) && hot_key_is_short(key)) {
+        staged->group = twi_tag_group_of(generation, chunks, 1, place);
+    } else if (key.size > TWI_KEY_INLINE && twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED)) {
+        chunks &= ~TWI_TAG_GROUPS_LONG;
+        staged->group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, place);
     } else {
         staged->group.tags = NULL;
         hot_stage_slot(&engine->arena, generation, staged);
+        return;
     }
+    __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+}
+
+/* Shows the records of all keys that have tag groups. */
+TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage_groups)(const tw_engine *engine, struct twi_generation *generation,
+                                                       uint32_t lines, struct hot_staged *staged, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (twi_likely(staged[i].group.tags != NULL))
+            hot_stage_group(engine, generation, TWI_HOT_SYNCED, lines,
+                            TWI_HOT_MATCH(staged[i].group.tags, staged[i].hash), &staged[i]);
 }
 
 /* For a key that is not plain: as tw_add() of it, inside the group's section. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_generation *generation, tw_key key,
-                                                                   int64_t delta, int64_t *view, uint64_t hash) {
+                                                                   int64_t delta, int64_t *view,
+                                                                   const struct hot_staged *staged) {
     twi_section_enter(twi_thread_self); /* the callees leave by twi_section_leave() */
-    if (generation->tag_groups.directory != 0 && hot_key_is_short(key))
-        return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
-    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+    if (staged->group.tags == NULL) return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, staged->hash);
+    if (hot_key_is_short(key)) return TWI_HOT_OWN(look_further)(generation, key, delta, view, staged->hash);
+    return TWI_HOT_OWN(look_further_long)(generation, key, delta, view, staged->hash);
 }
 
 /* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
@@ -116,11 +131,12 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         twi_section_leave(self);
         return false;
     }
-    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
-    for (size_t i = 0; i < count; i++)
-        if (twi_likely(staged[i].group.tags != NULL))
-            hot_stage_group(engine, generation, TWI_HOT_SYNCED, TWI_HOT_MATCH(staged[i].group.tags, staged[i].hash),
-                            &staged[i]);
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, chunks, keys[i], &staged[i]);
+    if (twi_likely(twi_tag_groups_are_short(chunks))) /* twice: short records are addressed without a product */
+        TWI_HOT_OWN(stage_groups)(engine, generation, 1, staged, count);
+    else if (chunks != 0)
+        TWI_HOT_OWN(stage_groups)(engine, generation, generation->tag_groups.lines, staged, count);
     for (size_t i = 0; i < count; i++)
         if (staged[i].slot != NULL) hot_stage_cell(engine, keys[i].size > TWI_KEY_INLINE, &staged[i]);
     for (size_t i = 0; i < count; i++) {
@@ -130,7 +146,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         if (twi_unlikely(cell == NULL) || !hot_is_it(cell, keys[i], false, HOT_NOT_STRIPED) ||
             twi_unlikely(!twi_cell_count(cell, delta, &before))) {
             status[i] =
-                TWI_HOT_OWN(add_staged)(generation, keys[i], delta, views != NULL ? &views[i] : NULL, staged[i].hash);
+                TWI_HOT_OWN(add_staged)(generation, keys[i], delta, views != NULL ? &views[i] : NULL, &staged[i]);
             if (twi_unlikely(status[i] < lowest)) {
                 lowest = status[i];
                 *why = twi_why_now();

@@ -211,6 +211,18 @@ TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     return kind;
 }
 
+/* How many lines a key of more than 32 bytes needs for its record: which has as many, if these are 4 at most. */
+TWI_INLINE size_t twi_long_lines(size_t key_size, bool synced) {
+    size_t others = sizeof(struct twi_cell) - TWI_KEY_INLINE + (synced ? sizeof(struct twi_cold) : 0);
+    return (others + key_size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+}
+/* Such keys are counted by their records: of 2, 3, 4 lines, and of more. */
+#define TWI_LONG_KINDS 4u
+TWI_INLINE size_t twi_long_kind(size_t key_size, bool synced) {
+    size_t further = twi_long_lines(key_size, synced) - 2;
+    return further < TWI_LONG_KINDS - 1 ? further : TWI_LONG_KINDS - 1;
+}
+
 /* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway. Each key is compared by two
  * loads, which may overlap. */
 TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char *b, size_t size) {

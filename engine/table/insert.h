@@ -48,12 +48,24 @@ TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
 }
 
 /* Counts one more key. False: the generation has keys_max keys. */
-TWI_INLINE bool twi_insert_count_key(struct twi_generation *generation) {
+TWI_INLINE bool twi_insert_count_key(const struct twi_insert *insert, bool synced) {
+    struct twi_generation *generation = insert->generation;
+    size_t size = insert->lookup.key.size;
     uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
     uint64_t keys = twi_add_relaxed(&generation->keys, 1);
-    if (twi_likely(most == 0) || keys < most) return true;
+    if (twi_unlikely(most != 0) && keys >= most) {
+        (void)twi_sub_relaxed(&generation->keys, 1);
+        return false;
+    }
+    if (size > TWI_KEY_INLINE) (void)twi_add_relaxed(&generation->long_keys[twi_long_kind(size, synced)], 1);
+    return true;
+}
+/* The key is not inserted after all. */
+TWI_INLINE void twi_insert_uncount_key(const struct twi_insert *insert, bool synced) {
+    struct twi_generation *generation = insert->generation;
+    size_t size = insert->lookup.key.size;
+    if (size > TWI_KEY_INLINE) (void)twi_sub_relaxed(&generation->long_keys[twi_long_kind(size, synced)], 1);
     (void)twi_sub_relaxed(&generation->keys, 1);
-    return false;
 }
 
 /* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
@@ -63,8 +75,8 @@ TWI_INLINE struct twi_cell *twi_insert_take_seen(const struct twi_insert *insert
     uint8_t tag = twi_tag_group_tag(insert->lookup.tag);
     if (twi_unlikely(!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag))) return NULL;
     uint32_t index = vacancy->group.first + vacancy->record;
-    *meta = twi_tag_group_meta(index, synced);
-    return twi_tag_group_cell(vacancy->group.records, index, synced);
+    *meta = twi_tag_group_meta(&vacancy->group, index, synced);
+    return twi_tag_group_cell(&vacancy->group, index, synced);
 }
 
 /* Makes the record complete. It is not yet published. */
@@ -85,7 +97,6 @@ TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct tw
     TWI_RACE_POINT(claimed_not_published);
     (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
     (void)twi_add_relaxed(&leaf->used, 1);
-    if (insert->lookup.key.size > TWI_KEY_INLINE) (void)twi_add_relaxed(&insert->generation->long_keys, 1);
     return true;
 }
 
@@ -95,8 +106,9 @@ TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, boo
     struct twi_generation *generation = insert->generation;
     size_t size = insert->lookup.key.size;
     if (insert->vacancy.record != TWI_TAG_GROUP_SIZE) return twi_insert_take_seen(insert, synced, meta);
-    if (size <= TWI_KEY_INLINE && generation->tag_groups.directory != 0) return NULL;
-    if (twi_unlikely(twi_load_relaxed(&generation->aside.spares) != 0)) return NULL;
+    if (twi_unlikely((twi_load_relaxed(&generation->told) | twi_load_relaxed(&generation->aside.spares)) != 0) ||
+        twi_tag_groups_serving(generation, size) != 0)
+        return NULL;
     return twi_record_take_next(insert->arena, generation, size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced),
                                 synced, meta);
 }
@@ -107,10 +119,10 @@ TWI_INLINE struct twi_cell *twi_insert_at_vacancy(struct twi_insert *insert, boo
     struct twi_leaf *leaf = insert->vacancy.leaf;
     uint64_t meta;
     if (twi_unlikely(leaf == NULL) || twi_unlikely(twi_leaf_is_filled(leaf))) return NULL;
-    if (twi_unlikely(!twi_insert_count_key(insert->generation))) return NULL;
+    if (twi_unlikely(!twi_insert_count_key(insert, synced))) return NULL;
     struct twi_cell *record = twi_insert_take(insert, synced, &meta);
     if (twi_unlikely(record == NULL)) {
-        (void)twi_sub_relaxed(&insert->generation->keys, 1);
+        twi_insert_uncount_key(insert, synced);
         return NULL;
     }
     twi_insert_fill(insert, record, meta);

@@ -91,11 +91,16 @@ struct twi_quota {
 struct twi_tag_groups_entry {
     int64_t records, tags;
 };
-/* Where a generation's tag groups are. `directory`: bytes from the generation to an entry for each chunk; 0: it has
- * none. The entry of a window of one chunk is `only`, so it is in the line that a look-up has read already. */
+/* Where a generation's tag groups are, and for which keys: those of one kind of record, of 1 to 4 lines. `chunks` is
+ * stored last, and by it a thread sees that the others are set (H6): how many there are, with TWI_TAG_GROUPS_LONG if
+ * the records have more than one line; 0: there are no tag groups. `directory`: bytes from the generation to an entry
+ * for each chunk. The entry of a window of one chunk is `only`: it is in the line that a look-up has read already. */
+#define TWI_TAG_GROUPS_LONG (UINT32_C(1) << 31)
 struct twi_tag_groups_at {
     int64_t directory;
-    uint32_t chunks, groups; /* 0 chunks: no directory; groups in each chunk */
+    _Atomic uint32_t chunks;
+    uint16_t groups; /* in each chunk */
+    uint16_t lines;  /* of a record; its kind is one less */
     struct twi_tag_groups_entry only;
 };
 
@@ -186,7 +191,7 @@ struct twi_generation {
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
     struct tw_family *family;
-    struct twi_tag_groups_at tag_groups; /* the fast way to its cells (tag_groups.h); set before sharing */
+    struct twi_tag_groups_at tag_groups; /* the fast way to its cells (tag_groups.h) */
 
     struct twi_quota *quota;
     _Atomic uint8_t phase;
@@ -204,15 +209,18 @@ struct twi_generation {
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
             _Atomic uint32_t leases; /* newest lease (lease.h): a list by twi_attached */
+            /* Published keys whose records have 2, 3, 4 and more lines. The next window's tag groups go by that. */
+            _Atomic uint32_t long_keys[TWI_LONG_KINDS];
+            /* How many keys were announced for a window whose tag groups are still to be laid out (tag_groups.h). */
+            _Atomic uint32_t told;
         };
     };
     struct twi_cold overflow_cold;
 
     /* written by inserts and adders */
-    _Atomic uint64_t keys;      /* published keys */
-    _Atomic uint64_t long_keys; /* published keys that are too long for tag groups (tag_groups.h) */
-    _Atomic int64_t bytes;      /* bytes of the pieces that this generation owns */
-    int64_t expiry_ms;          /* expiry in Redis: max(end, opening) + retention; 0: never */
+    _Atomic uint64_t keys; /* published keys */
+    _Atomic int64_t bytes; /* bytes of the pieces that this generation owns */
+    int64_t expiry_ms;     /* expiry in Redis: max(end, opening) + retention; 0: never */
     struct twi_generation_marks marks;
     _Atomic uint32_t next_arrival; /* next generation that the turn has not yet seen */
     struct twi_generation_readers readers;

@@ -26,16 +26,13 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
         keys_expected = 0;
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
     uint32_t next = 0, work = UINT32_MAX;
-    struct twi_tag_groups_plan plan;
     if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
         work = UINT32_MAX;
         (void)twi_table_unmake(arena, generation, &work);
         return NULL;
     }
     twi_store_relaxed(&generation->root, root);
-    work = UINT32_MAX;
-    if (twi_tag_groups_begin(arena, generation, keys_expected, INT64_MAX, &plan))
-        (void)twi_tag_groups_fill(arena, generation, &plan, &work);
+    twi_tag_groups_lay_out(arena, generation, keys_expected);
     return generation;
 }
 
@@ -104,7 +101,9 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
-    bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
+    bool in_group = (insert->lookup.meta & TWI_META_INCARNATION) == 0;
+    if (twi_unlikely(twi_load_relaxed(&insert->generation->told) != 0))
+        twi_tag_groups_decide(insert->arena, insert->generation);
     if ((cell = twi_insert_take_seen(insert, insert->generation->synced, &meta)) != NULL) {
         /* most new keys come here */
     } else if (in_group && (cell = twi_tag_groups_take(insert->generation, &insert->lookup, &meta)) != NULL) {
@@ -127,9 +126,9 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
 
 /* A record for one more key, both counted. NULL: no memory, or the generation has keys_max keys. */
 static struct twi_cell *reserve(const struct twi_insert *insert) {
-    if (!twi_insert_count_key(insert->generation)) return NULL;
+    if (!twi_insert_count_key(insert, insert->generation->synced)) return NULL;
     struct twi_cell *record = prepare_record(insert);
-    if (record == NULL) (void)twi_sub_relaxed(&insert->generation->keys, 1);
+    if (record == NULL) twi_insert_uncount_key(insert, insert->generation->synced);
     return record;
 }
 
@@ -175,7 +174,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
     }
     if (record != NULL) {
         keep_spare(insert, record);
-        (void)twi_sub_relaxed(&generation->keys, 1);
+        twi_insert_uncount_key(insert, generation->synced);
     }
     return answer;
 }

@@ -29,8 +29,9 @@ enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEAL
 /* The cell of `key`, or NULL. Inside a section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
-    if (generation->tag_groups.directory != 0 && lookup->key.size <= TWI_KEY_INLINE) {
-        struct twi_cell *cell = twi_tag_groups_find(generation, lookup);
+    uint32_t chunks = twi_tag_groups_serving(generation, lookup->key.size);
+    if (chunks != 0) {
+        struct twi_cell *cell = twi_tag_groups_find(generation, chunks, lookup);
         if (twi_likely(cell != NULL)) return cell;
     }
     return twi_index_find(arena, generation, lookup);
@@ -48,8 +49,8 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
                                        const struct twi_lookup_key *lookup);
 
-/* A generation with one small leaf. With a forecast and enough memory: with an index for `keys_expected`, and tag
- * groups. NULL: no memory. Not yet reachable by any thread. */
+/* A generation with one small leaf. With a forecast and enough memory: with an index for `keys_expected`, and
+ * tag groups, now or after its first keys. NULL: no memory. Not yet reachable by any thread. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
 /* Gives records and index back, one unit of *work per line. No thread can reach them any more. True when all is given

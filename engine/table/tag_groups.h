@@ -11,15 +11,20 @@
  * the adjacent groups, whose tags share a line with it. If these are full, it takes any record of the chunk. At load
  * factor 1, 87 % of the keys are in their primary group, 8 % in an adjacent group, and 5 % are found only by the index.
  *
+ * A window's records in groups are all of one kind, of one to four lines: the kind that most of its keys need. Keys
+ * that need another kind have no tag groups there. A window that is made by a forecast gets its tag groups before it is
+ * shared. A small window that only knows how many keys were announced gets them from a thread that inserts, after a few
+ * keys, which decide the kind. Until then it is a window without. A large one gets them at once, for short keys.
+ *
  * The index (table.h) stays the truth. A tag group only supplies the record, and tags are hints. A key is inserted when
  * its slot in the index names its record, wherever that lies. A record that lost the race for the slot was never
  * PUBLISHED. It is given back by clearing its tag. So:
  *   H1 a PUBLISHED record that is found through its tag and holds the key is what the index would return: there is no
  *      other record of that key (T1), and a PUBLISHED record never held another key.
  *   H2 a key that is not found through its tag groups may still exist: the lookup asks the index.
- * Always true: directory, chunks and tags are in place before the generation is shared, and never change. A tag goes
- * from 0 to a value by compare-and-swap. Only the thread that took it sets it back to 0, and only while the record is
- * unpublished. Keys of more than 32 bytes and TW_WINDOW_FROM_FIRST families have no tag groups. */
+ * Always true: directory, chunks and tags are in place before a thread can see that there are any, and never change. A
+ * tag goes from 0 to a value by compare-and-swap. Only the thread that took it sets it back to 0, and only while the
+ * record is unpublished. TW_WINDOW_FROM_FIRST families have no tag groups. */
 #ifndef TWI_TABLE_TAG_GROUPS_H
 #define TWI_TABLE_TAG_GROUPS_H
 
@@ -31,6 +36,7 @@
 #define TWI_TAG_OVERFLOW 1u
 #define TWI_TAG_LOWEST 2u           /* of a key in its own group */
 #define TWI_TAG_GROUPS_KEYS_MIN 20u /* for fewer, groups take more memory than records as they come */
+#define TWI_TAG_GROUPS_LINES_MAX 4u /* of a record; up to that, its kind is one less than its lines */
 
 /* The piece of a directory, where a window has more than one chunk. */
 struct twi_tag_groups {
@@ -47,6 +53,7 @@ struct twi_tag_group {
     _Atomic uint8_t *tags;  /* tags of the group */
     unsigned char *records; /* of the chunk */
     uint32_t first;         /* index of the group's first record in the chunk */
+    uint32_t lines;         /* of a record */
 };
 
 /* TWI_TAG_LOWEST to 255: the hash's uppermost byte, but not what means something else. The other half of the hash
@@ -56,20 +63,43 @@ TWI_INLINE uint8_t twi_tag_group_tag(uint32_t tag) {
     return (uint8_t)(top > TWI_TAG_LOWEST ? top : TWI_TAG_LOWEST);
 }
 
-/* The entries of a directory: one for each chunk. */
-TWI_INLINE struct twi_tag_groups_entry *twi_tag_groups_entries(const struct twi_generation *generation,
-                                                               struct twi_tag_groups_at at) {
-    return (struct twi_tag_groups_entry *)((unsigned char *)(uintptr_t)generation + at.directory);
+/* `chunks` of a generation. What it stands for may be read if it is not 0. */
+TWI_INLINE uint32_t twi_tag_groups_chunks(const struct twi_generation *generation) {
+    return twi_load_acquire(&generation->tag_groups.chunks); /* H7, pairs with H6 */
+}
+/* Such a word stands for groups of records of one line. */
+TWI_INLINE bool twi_tag_groups_are_short(uint32_t chunks) {
+    return (int32_t)chunks > 0;
+}
+/* It stands for groups of longer records, and keys of that size, which is more than 32 bytes, have such records. */
+TWI_INLINE bool twi_tag_groups_are_for(const struct twi_generation *generation, uint32_t chunks, size_t key_size,
+                                       bool synced) {
+    return (int32_t)chunks < 0 && twi_long_lines(key_size, synced) == generation->tag_groups.lines;
+}
+/* The chunks that keys of that size have their groups in; 0: the tag groups are not for them. */
+TWI_INLINE uint32_t twi_tag_groups_serving(const struct twi_generation *generation, size_t key_size) {
+    uint32_t chunks = twi_tag_groups_chunks(generation);
+    if (key_size <= TWI_KEY_INLINE) return twi_tag_groups_are_short(chunks) ? chunks : 0;
+    if (!twi_tag_groups_are_for(generation, chunks, key_size, generation->synced)) return 0;
+    return chunks & ~TWI_TAG_GROUPS_LONG;
 }
 
-TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_generation *generation, uint32_t place) {
+/* The entries of a directory: one for each chunk. */
+TWI_INLINE struct twi_tag_groups_entry *twi_tag_groups_entries(const struct twi_generation *generation,
+                                                               const struct twi_tag_groups_at *at) {
+    return (struct twi_tag_groups_entry *)((unsigned char *)(uintptr_t)generation + at->directory);
+}
+
+/* The group of a place, in a generation with so many chunks of records of so many lines. */
+TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_generation *generation, uint32_t chunks,
+                                                 uint32_t lines, uint32_t place) {
     unsigned char *from = (unsigned char *)(uintptr_t)generation;
-    struct twi_tag_groups_at at = generation->tag_groups;
-    uint64_t position = (uint64_t)place * at.chunks;
-    const struct twi_tag_groups_entry *entry = &twi_tag_groups_entries(generation, at)[position >> 32];
-    uint64_t first = ((uint64_t)(uint32_t)position * at.groups >> 32) * TWI_TAG_GROUP_SIZE;
+    uint64_t position = (uint64_t)place * chunks;
+    const struct twi_tag_groups_entry *entry =
+        &twi_tag_groups_entries(generation, &generation->tag_groups)[position >> 32];
+    uint64_t first = ((uint64_t)(uint32_t)position * generation->tag_groups.groups >> 32) * TWI_TAG_GROUP_SIZE;
     return (struct twi_tag_group){(_Atomic uint8_t *)(from + entry->tags) + first, from + entry->records,
-                                  (uint32_t)first};
+                                  (uint32_t)first, lines};
 }
 
 /* The records of a group whose tag is `tag`, one bit each. Reads hints: a tag that changes meanwhile may be seen or
@@ -118,15 +148,16 @@ TWI_INLINE uint32_t twi_tag_group_choose(uint32_t free, uint8_t tag) {
 TWI_INLINE struct twi_chunk *twi_tag_group_chunk(const struct twi_tag_group *group) {
     return (struct twi_chunk *)group->records - 1;
 }
-/* The record at `index` of a chunk of tag groups: all are of the smallest kind. */
-TWI_INLINE struct twi_cell *twi_tag_group_cell(unsigned char *records, size_t index, bool synced) {
-    size_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
-    return (struct twi_cell *)(records + lines * TWI_LINE_BYTES);
+/* The record at `index` of the group's chunk. */
+TWI_INLINE struct twi_cell *twi_tag_group_cell(const struct twi_tag_group *group, size_t index, bool synced) {
+    size_t lines = group->lines != 1 ? index * group->lines : synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
+    return (struct twi_cell *)(group->records + lines * TWI_LINE_BYTES);
 }
 
 /* The meta of that record, before it has a key. */
-TWI_INLINE uint64_t twi_tag_group_meta(uint32_t index, bool synced) {
-    return (uint64_t)index << TWI_META_INDEX_SHIFT | (synced ? TWI_META_COLD : 0);
+TWI_INLINE uint64_t twi_tag_group_meta(const struct twi_tag_group *group, uint32_t index, bool synced) {
+    return (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(group->lines - 1) << TWI_META_KIND_SHIFT |
+           (synced ? TWI_META_COLD : 0);
 }
 
 /* Takes a record of the group, which was seen free. False: another thread has taken it. */
@@ -149,16 +180,18 @@ TWI_INLINE struct twi_tag_group twi_tag_group_next(struct twi_tag_group group) {
     return group;
 }
 
-/* The key's PUBLISHED cell if its primary or an adjacent group has it, else NULL: then the caller asks the index. */
-TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_generation *generation,
+/* The key's PUBLISHED cell if its primary or an adjacent group has it, else NULL: then the caller asks the index.
+ * `chunks`: those that serve keys of its size. */
+TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_generation *generation, uint32_t chunks,
                                                 const struct twi_lookup_key *lookup) {
     const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED);
     uint8_t tag = twi_tag_group_tag(lookup->tag);
-    struct twi_tag_group primary = twi_tag_group_of(generation, lookup->place), group = primary;
+    struct twi_tag_group primary = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, lookup->place);
+    struct twi_tag_group group = primary;
     for (uint32_t left = TWI_TAG_GROUPS_PER_LINE + 1; left != 0; left--) {
         for (uint32_t match = twi_tag_group_match(group.tags, tag); match != 0; match &= match - 1) {
             struct twi_cell *cell =
-                twi_tag_group_cell(group.records, group.first + (size_t)__builtin_ctz(match), generation->synced);
+                twi_tag_group_cell(&group, group.first + (size_t)__builtin_ctz(match), generation->synced);
             uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3, pairs with T9: the record is complete */
             if (twi_likely((meta & mask) == (lookup->meta | TWI_META_PUBLISHED)) &&
                 twi_likely(twi_key_equal(cell->key, lookup->key.data, lookup->key.size)))
@@ -175,7 +208,16 @@ struct twi_cell *twi_tag_groups_take(struct twi_generation *generation, const st
 /* Gives back a record that was never published. False: it does not belong to this group. */
 bool twi_tag_groups_give(struct twi_generation *generation, const struct twi_lookup_key *lookup, struct twi_cell *cell);
 
-/* The tag groups for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
+/* How many keys a window will have in tag groups, and how many lines their records take. */
+struct twi_tag_groups_forecast {
+    uint64_t keys;
+    uint32_t lines;
+};
+/* The tag groups of a window with so many keys, if its keys are like those of `seen`: for the kind of record that most
+ * of them have. */
+struct twi_tag_groups_forecast twi_tag_groups_forecast(const struct twi_generation *seen, uint64_t keys_expected);
+
+/* The tag groups for a forecast, built in as many steps as it takes, before a thread can see them. */
 struct twi_tag_groups_plan {
     struct twi_tag_groups_at at; /* no directory: no tag groups */
     uint32_t lines;              /* of a chunk */
@@ -184,14 +226,21 @@ struct twi_tag_groups_plan {
 };
 /* False: there are no tag groups for so few keys, or they would take more than `spare` bytes, or more than half of what
  * is left. The generation does without. */
-bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
-                          int64_t spare, struct twi_tag_groups_plan *plan);
+bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation,
+                          struct twi_tag_groups_forecast forecast, int64_t spare, struct twi_tag_groups_plan *plan);
 /* True when everything exists and generation->tag_groups is set. Touches at most *work lines. If memory ends, the
  * chunks that exist are used. */
 bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan,
                          uint32_t *work);
 /* Ends a plan whose generation will not be used: the parts that exist are given back with the generation. */
 void twi_tag_groups_abandon(struct twi_generation *generation, const struct twi_tag_groups_plan *plan);
+/* For a window of so many keys whose lengths nobody knows, before it is shared. A small one: its first keys decide, and
+ * only its pages are faulted in. A large one gets tag groups for short keys at once, so that no insert has to wait for
+ * so much memory. */
+void twi_tag_groups_lay_out(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
+/* Lays out the tag groups of such a window, if enough of its keys have come, and no other thread does. By an insert,
+ * inside its section. */
+void twi_tag_groups_decide(struct twi_arena *arena, struct twi_generation *generation);
 /* Gives tags and directory back, one unit of *work per line. The chunks go with all others. True when done. */
 bool twi_tag_groups_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 

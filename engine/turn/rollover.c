@@ -425,7 +425,7 @@ static void abandon_prepared(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->turn.prepared.generation;
     if (generation == NULL) return;
-    if (generation->tag_groups.directory == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
+    if (twi_tag_groups_chunks(generation) == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
     family->turn.prepared.generation = NULL;
     enter_phase(generation, TWI_DROPPED);
     generation->turn.announced = generation->turn.hidden = true;
@@ -442,28 +442,22 @@ static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
     rollover->family->turn.prepared.start_ms = span.end_ms;
 }
 
-/* How many of these keys will fit into tag groups, if long keys are as frequent as in `now`. */
-static uint64_t keys_in_groups(const struct twi_generation *now, uint64_t forecast) {
-    uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
-    if (longer == 0 || keys == 0) return forecast;
-    return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
-}
-
 /* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
  * open window needs room for as many keys again as it has, or for the keys that it lacks of the forecast, whichever is
  * more. Keys that find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
     uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
-    uint64_t grouped = (uint64_t)now->tag_groups.chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE;
-    if (now->tag_groups.directory != 0 && grouped > held) held = grouped;
+    uint64_t chunks = twi_tag_groups_chunks(now) & ~TWI_TAG_GROUPS_LONG;
+    uint64_t grouped = chunks != 0 ? chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE : 0;
+    if (grouped > held) held = grouped;
     if (to_come <= held) return room;
     double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
     return rest < (double)room ? room - (int64_t)rest : -1;
 }
 
-static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t grouped,
-                       int64_t spare) {
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast,
+                       struct twi_tag_groups_forecast grouped, int64_t spare) {
     struct twi_arena *arena = &family->engine->arena;
     family->turn.prepared.generation = twi_window_make(family, span, 0);
     family->turn.prepared.leaves = 0;
@@ -500,8 +494,8 @@ static enum prepared prepare_index(struct rollover *rollover, struct twi_generat
     if (family->turn.prepared.generation == NULL) {
         int64_t spare = spare_bytes(family, now, forecast);
         if (twi_index_bytes(forecast) > spare) return NO_ROOM;
-        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, keys_in_groups(now, forecast),
-                   spare);
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast,
+                   twi_tag_groups_forecast(now, forecast), spare);
     }
     if (family->turn.prepared.root == 0) return NO_ROOM;
     if (!twi_index_fill(arena, family->turn.prepared.generation, family->turn.prepared.root,

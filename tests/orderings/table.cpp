@@ -1,7 +1,8 @@
 // table.cpp -- models of engine/table/table.*, index.c, tag_groups.* and of the freezing in cell.*: one generation.
 // A key is inserted through its home (tags) or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
 // copying and publishing, into a larger leaf or into two under a node; walkers go by records; the turn seals and freezes.
-// Left out: memory that runs out, keys_max, keys of more than one line, spare records (given records stay unused unless
+// A home may also come later: the first insert lays it out, while the others go on without.
+// Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the home's), spare records (given records stay unused unless
 // they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_count befcda67a000
@@ -11,7 +12,7 @@
 //   engine/table/index.h:twi_index_follow 349e92e3f584
 //   engine/table/index.h:twi_index_descend 7255704c0112
 //   engine/table/index.h:twi_index_find 655ec92e7bbb
-//   engine/table/table.h:twi_table_find a36ee4c3bdf3
+//   engine/table/table.h:twi_table_find c9192e273227
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 3b2b2febbcdc
 //   engine/table/record.h:twi_record_take_next ea73b0aa6561
@@ -20,14 +21,14 @@
 //   engine/fast/add_fast.h:hot_walk_on ea8b12a1a16b
 //   engine/fast/add_fast.h:hot_walk_end bd0ba00858d2
 //   engine/fast/add_fast.h:hot_find_by_index 0d94cae14cb4
-//   engine/table/insert.h:twi_insert_take_seen 2aeb374ce8b8
-//   engine/table/table.c:reserve d6dbedb2f430
-//   engine/table/insert.h:twi_insert_take 1df707775bc6
+//   engine/table/insert.h:twi_insert_take_seen a8e0ea00b8ac
+//   engine/table/table.c:reserve fdebf9abbc0d
+//   engine/table/insert.h:twi_insert_take 5aea11e0d41b
 //   engine/table/insert.h:twi_insert_fill db00c84e95b5
-//   engine/table/insert.h:twi_insert_at_vacancy d7b81e48fc45
-//   engine/table/table.c:prepare_record d33e0b053b63
-//   engine/table/insert.h:twi_insert_claim_slot 6bb6f714cac7
-//   engine/table/table.c:twi_table_insert d9cb062050e3
+//   engine/table/insert.h:twi_insert_at_vacancy 52e432575208
+//   engine/table/table.c:prepare_record c28747088648
+//   engine/table/insert.h:twi_insert_claim_slot a4ba8ba765fa
+//   engine/table/table.c:twi_table_insert 678398abb224
 //   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
@@ -39,11 +40,13 @@
 //   engine/table/index.c:twi_leaf_grow 7551d121e152
 //   engine/table/index.c:step_over a41a972cca70
 //   engine/table/index.c:twi_index_leaf 83da1d57e549
-//   engine/table/tag_groups.h:twi_tag_groups_find 5d1fd01941f0
+//   engine/table/tag_groups.h:twi_tag_groups_find fd6da205fb8d
 //   engine/table/tag_groups.h:twi_tag_group_claim d5ec60551abc
 //   engine/table/tag_groups.c:claim 0ff83304d415
-//   engine/table/tag_groups.c:twi_tag_groups_take 08ed3ecfdc68
-//   engine/table/tag_groups.c:twi_tag_groups_give 9b34570389ab
+//   engine/table/tag_groups.c:twi_tag_groups_take d002b1929990
+//   engine/table/tag_groups.c:twi_tag_groups_give c411624bc228
+//   engine/table/tag_groups.c:twi_tag_groups_fill bdce556d338b
+//   engine/table/tag_groups.c:twi_tag_groups_decide 7067f8c72191
 #include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
@@ -108,11 +111,13 @@ struct table {
     chunk chunks[RECORDS + 1];
     rl::atomic<unsigned> leaves_taken, nodes_taken, cells_taken, chunks_taken; // the arena
     rl::atomic<unsigned> root, newest;
-    rl::var<unsigned> home_first; // its home: in the generation, set before that is shared
+    rl::atomic<unsigned> home_chunks; // 0: it has no home, or none yet
+    rl::var<unsigned> home_first;     // its home: in the generation, set before home_chunks
+    rl::atomic<unsigned> told;        // 1: an insert lays it out
     rl::atomic<unsigned char> tags[GROUP];
     bool splits, with_home;
 
-    void begin(bool split, bool use_home, unsigned first_slots) {
+    void begin(bool split, bool use_home, unsigned first_slots, bool put_off = false) {
         splits = split;
         with_home = use_home;
         twi_store_relaxed(&leaves_taken, 0u);
@@ -126,7 +131,9 @@ struct table {
             twi_store_relaxed(&cells[i].final, -1);
         }
         for (unsigned i = 0; i < GROUP; i++) twi_store_relaxed(&tags[i], (unsigned char)0);
-        VAR(home_first) = 0;
+        if (!put_off) VAR(home_first) = 0;
+        twi_store_relaxed(&home_chunks, use_home && !put_off ? 1u : 0u);
+        twi_store_relaxed(&told, put_off ? 1u : 0u);
         twi_store_relaxed(&root, leaf_make(first_slots, 0));
     }
 
@@ -209,8 +216,11 @@ struct table {
             if (next == 0 || kind_of(next) == ENTRY_SEALED) return 0;
         }
     }
+    bool has_home() { // twi_tag_groups_chunks()
+        return twi_load_acquire(&home_chunks, H7) != 0;
+    }
     unsigned home_find(unsigned key) {
-        if (!with_home) return 0;
+        if (!has_home()) return 0;
         unsigned first = VAR(home_first);
         for (unsigned i = 0; i < GROUP; i++) {
             if (twi_load_relaxed(&tags[i]) == 0)
@@ -228,7 +238,8 @@ struct table {
     // As walk() or look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
     unsigned find_fast(unsigned key, vacancy *seen) {
         *seen = vacancy();
-        for (unsigned i = 0; with_home && i < GROUP; i++)
+        bool at_home = has_home();
+        for (unsigned i = 0; at_home && i < GROUP; i++)
             if (twi_load_relaxed(&tags[i]) == 0) seen->has_record = true, seen->record = i;
         unsigned cell = home_find(key), stop, bits;
         if (cell != 0) return cell;
@@ -251,8 +262,14 @@ struct table {
         if (!seen.has_record || !twi_cas_acqrel(&tags[seen.record], &free, (unsigned char)7, H4)) return 0;
         return VAR(home_first) + seen.record + 1;
     }
+    void home_decide() { // twi_tag_groups_decide(), twi_tag_groups_fill()
+        unsigned one = 1;
+        if (twi_load_relaxed(&told) == 0 || !twi_cas_relaxed(&told, &one, 0u)) return;
+        VAR(home_first) = 0;
+        twi_store_release(&home_chunks, 1u, H6);
+    }
     unsigned home_take() {
-        if (!with_home) return 0;
+        if (!has_home()) return 0;
         for (unsigned i = 0; i < GROUP; i++) {
             unsigned char found = 0;
             if (twi_load_relaxed(&tags[i]) == 0 && twi_cas_acqrel(&tags[i], &found, (unsigned char)7, H4))
@@ -261,7 +278,7 @@ struct table {
         return 0;
     }
     bool home_give(unsigned cell) {
-        if (!with_home || cell - 1 >= GROUP) return false;
+        if (!has_home() || cell - 1 >= GROUP) return false;
         twi_store_relaxed(&cells[cell - 1].meta, 0u);
         twi_store_release(&tags[cell - 1], (unsigned char)0, H5);
         return true;
@@ -295,6 +312,7 @@ struct table {
         twi_store_relaxed(&cells[cell - 1].meta, (unsigned)SIZE);
     }
     unsigned prepare_record(unsigned key, const vacancy &seen) {
+        home_decide();
         unsigned cell = take_seen(seen);
         if (cell == 0) cell = home_take();
         if (cell == 0) cell = take_record();
@@ -366,7 +384,9 @@ struct table {
         unsigned record = 0;
         found answer = FOUND;
         if (seen.has_slot) { // twi_insert_at_vacancy()
-            record = with_home ? take_seen(seen) : take_next_record();
+            record = seen.has_record                                     ? take_seen(seen)
+                     : twi_load_relaxed(&told) != 0 || has_home() ? 0
+                                                                         : take_next_record();
             if (record != 0) fill(record, key);
             *cell = record;
             if (record != 0 && claim_slot(key, &leaves[seen.leaf], seen.at, record)) return INSERTED;
@@ -543,6 +563,27 @@ struct homes : rl::test_suite<homes, 3> {
     }
 };
 
+// The same where the home comes while the threads insert. H6, H7.
+struct late_homes : rl::test_suite<late_homes, 3> {
+    table t;
+    void before() {
+        t.begin(false, true, 4, true);
+    }
+    void thread(unsigned index) {
+        unsigned keys[3][2] = {{1, 2}, {1, 2}, {2, 1}};
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned cell;
+            RL_ASSERT(t.count(keys[index][i], &cell));
+        }
+        unsigned cell = t.home_find(1);
+        RL_ASSERT(cell == 0 || cell == t.index_find(1)); // H1
+    }
+    void after() {
+        const unsigned wanted[] = {0, 3, 3};
+        t.check(2, wanted);
+    }
+};
+
 // ---- sealing ------------------------------------------------------------------------------------------------------------------
 
 // Adders that insert and grow while the turn seals: what was added to a counter that was not frozen is in a final, once.
@@ -651,6 +692,7 @@ int main() {
         {T9, RELEASE, NULL},
         {H4, RELEASE, "a tag is a hint: what it stands for is published by T9"},
     };
+    const model_mutant late[] = {{H6, RELEASE, NULL}, {H7, ACQUIRE, NULL}};
     const model_mutant seal[] = {{T6, STEP, NULL}, {T8, STEP, NULL}};
     const model_mutant freeze[] = {
         {C1, RELEASE, NULL},
@@ -662,6 +704,7 @@ int main() {
     wrong += MODEL_RUN(inserting_split, "growing into two leaves", 50000, split);
     wrong += MODEL_RUN(inserting_home, "growing with a home", 100000, home);
     wrong += MODEL_RUN(homes, "records given back", 50000, back);
+    wrong += MODEL_RUN(late_homes, "a home that comes later", 50000, late);
     wrong += MODEL_RUN(sealing, "sealing", 50000, seal);
     wrong += MODEL_RUN(freezing, "freezing", 50000, freeze);
     return wrong != 0;

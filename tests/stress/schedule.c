@@ -740,6 +740,67 @@ static void places_that_a_look_up_has_seen_free_are_hints(void **state) {
     check_stale_vacancies(50000); /* and some that do not */
 }
 
+/* Goal: a thread that stalls while it lays out the tag groups of a told window delays nobody: the others count, read
+ * and walk without them, the window ends, and each delta counts once. Method: one key of 500 decides, so the thread of
+ * the second one lays out; others insert meanwhile, short keys and long ones. */
+static void check_stalled_layout(bool ends) {
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "told";
+    options.window_ms = TW_SECOND;
+    options.keys_expected = 500;
+    tw_family *family;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_OK);
+    uint32_t keys = 0;
+    int64_t view, sum = 0, counted = 0;
+    assert_status(tw_add(family, fake_key(&keys), 1, NULL), TW_OK);
+    struct twi_generation *generation = twi_window_at(family, twi_clock_now_ms(&rig.engine->clock), true);
+    struct job job = {.errand.stop_at = "groups_made_not_shown", .family = family, .key = 1, .delta = 7};
+    errand_begin(&job.errand, run_job);
+    for (keys = 2; keys < 300; keys++) {
+        char long_key[80];
+        memset(long_key, 'k', sizeof long_key);
+        memcpy(long_key, &keys, sizeof keys);
+        tw_key key = keys % 3 == 0 ? tw_bytes(long_key, sizeof long_key) : fake_key(&keys);
+        assert_status(tw_add(family, key, 1, &view), TW_OK);
+        assert_i64_equal(view, 1);
+        assert_status(tw_add(family, key, 1, &view), TW_OK);
+        assert_i64_equal(view, 2);
+    }
+    assert_int_equal(twi_tag_groups_chunks(generation), 0);
+    assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
+    assert_i64_equal(sum, 1 + 2 * 298);
+    if (ends) {
+        fake_clock_advance_ms(&rig.clock, TW_SECOND);
+        rig_turns(&rig, 5);
+    }
+    errand_end(&job.errand);
+    assert_status(job.status, TW_OK);
+    uint32_t late = 1;
+    assert_status(tw_get(family, fake_key(&late), &view), TW_OK);
+    assert_i64_equal(view, 7);
+    sum = 0;
+    assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
+    assert_i64_equal(sum, ends ? 7 : 1 + 2 * 298 + 7);
+    if (!ends) {
+        assert_true(twi_tag_groups_are_short(twi_tag_groups_chunks(generation)));
+        assert_status(tw_each(family, TW_NOW, count_key_of, &counted), TW_OK);
+        assert_i64_equal(counted, 300);
+        assert_true(
+            twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
+    }
+    fake_clock_advance_ms(&rig.clock, 2 * TW_SECOND);
+    rig_turns(&rig, 10);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+static void a_thread_that_stalls_in_laying_out_tag_groups_delays_nobody(void **state) {
+    (void)state;
+    check_stalled_layout(false);
+    check_stalled_layout(true);
+}
+
 /* Goal: a record that lost a race was given a first delta. Who uses it next counts nothing of that. Method: adds lose
  * races, then calls of other kinds insert as many keys. */
 static void check_delta_of_lost_records(uint64_t keys_expected) {
@@ -780,6 +841,7 @@ int main(void) {
         cmocka_unit_test(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since),
         cmocka_unit_test(a_key_that_is_claimed_and_not_published_is_found),
         cmocka_unit_test(places_that_a_look_up_has_seen_free_are_hints),
+        cmocka_unit_test(a_thread_that_stalls_in_laying_out_tag_groups_delays_nobody),
         cmocka_unit_test(a_record_that_lost_a_race_forgets_its_first_delta),
         cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),

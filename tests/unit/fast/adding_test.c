@@ -7,6 +7,8 @@
  *     long key  keys of more than 32 bytes there      group at  tw_add_many_at: add_many.c
  *     tiny key  and keys of 1 to 3 bytes              pin       tw_pin_add: pin.c
  *     block key and keys of 8 to 16 bytes
+ *     hundred   and keys of 97 to 160 bytes
+ *     long far, untold, group: long keys in a large window, without tag groups, by tw_add_many
  *     wide key  and keys of 17 to 32 bytes
  *     untold    short keys without tag groups there   slow      twi_add_slow(): add_once() in api.c
  *     inside    short and long ones, by a thread
@@ -29,7 +31,8 @@
 #define KEYS 220u        /* some find the table full */
 #define KEYS_MAX 170u    /* of the family: so many that there are tag groups */
 #define KEYS_FAR 135000u /* in a window that lies in no cache */
-#define KEYS_HOT 20u     /* half of the adds */
+#define KEYS_FAR_LONG 65000u
+#define KEYS_HOT 20u /* half of the adds */
 #define BURST 40u
 #define BURSTS 60
 #define NOTES_MAX 100000u
@@ -39,6 +42,10 @@ enum way {
     LOOKUP,
     FAR,
     LONG_KEY,
+    HUNDRED,
+    LONG_FAR,
+    LONG_UNTOLD,
+    LONG_GROUP,
     TINY_KEY,
     BLOCK_KEY,
     WIDE_KEY,
@@ -53,9 +60,10 @@ enum way {
     PIN,
     WAYS
 };
-static const char *const names[WAYS] = {"fast",     "lookup", "far",      "long key", "tiny key", "block key",
-                                        "wide key", "untold", "inside",   "long in",  "group",    "striped",
-                                        "slow",     "at",     "group at", "pin"};
+static const char *const names[WAYS] = {"fast",     "lookup",      "far",        "long key", "hundred",
+                                        "long far", "long untold", "long group", "tiny key", "block key",
+                                        "wide key", "untold",      "inside",     "long in",  "group",
+                                        "striped",  "slow",        "at",         "group at", "pin"};
 
 /* What was seen, in order. */
 struct notes {
@@ -71,10 +79,12 @@ static struct notes first, notes;
 static enum way way;
 static twi_hash_fn *hash_now;
 static tw_family *family;
-static char texts[KEYS][48];
+static char texts[KEYS][160];
 static tw_pin *pins[KEYS];
 static int with_groups;          /* bursts in a window that has what the fast path goes by */
 static int with_far;             /* bursts in a window that lies in no cache */
+static int with_long;            /* bursts in a window that has it for long keys, */
+static int with_long_far;        /* and that lies in no cache */
 static int64_t totals[KEYS + 1]; /* in Redis, of this window; the last is of the overflow counter */
 
 static void note(const char *what, int64_t value) {
@@ -158,7 +168,7 @@ static void play_burst(struct test_prng *prng) {
     }
     int64_t *seen = sees ? views : NULL;
     hold_time(true);
-    if (way == GROUP) {
+    if (way == GROUP || way == LONG_GROUP) {
         (void)tw_add_many(family, keys, deltas, BURST, seen, each);
     } else if (way == GROUP_AT) {
         (void)tw_add_many_at(family, keys, deltas, BURST, times, seen, each);
@@ -187,7 +197,7 @@ static void play_edge(void) {
             times[k] = rig_now(&rig);
         }
         hold_time(true);
-        if (way == GROUP)
+        if (way == GROUP || way == LONG_GROUP)
             (void)tw_add_many(family, keys, deltas, 16, views, each);
         else if (way == GROUP_AT)
             (void)tw_add_many_at(family, keys, deltas, 16, times, views, each);
@@ -273,14 +283,21 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
     rig.engine->hashing.fn = hash_now; /* families choose their fast paths by it */
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = KEYS_MAX;
-    options.keys_expected = way == UNTOLD ? 1 : way == FAR ? KEYS_FAR : KEYS_MAX; /* 1: too few for tag groups */
+    bool is_untold = way == UNTOLD || way == LONG_UNTOLD, is_long = way >= LONG_KEY && way <= LONG_GROUP;
+    is_long = is_long || way == LONG_IN;
+    options.keys_expected = is_untold         ? 1 /* too few for tag groups */
+                            : way == FAR      ? KEYS_FAR
+                            : way == LONG_FAR ? KEYS_FAR_LONG
+                                              : KEYS_MAX;
     options.on_full = on_full;
     family = rig_family_of(&rig, &options);
-    const char *head = way == LONG_KEY || way == LONG_IN ? "a key that is longer than 32 bytes "
-                       : way == TINY_KEY                 ? ""
-                       : way == BLOCK_KEY                ? "one block "
-                       : way == WIDE_KEY                 ? "up to 32 bytes: key "
-                                                         : "key ";
+    const char *head = way == HUNDRED     ? "a key that is so long that its record has three lines of memory, "
+                                            "and the third has its last bytes "
+                       : is_long          ? "a key that is longer than 32 bytes "
+                       : way == TINY_KEY  ? ""
+                       : way == BLOCK_KEY ? "one block "
+                       : way == WIDE_KEY  ? "up to 32 bytes: key "
+                                          : "key ";
     for (size_t i = 0; i < KEYS; i++) snprintf(texts[i], sizeof texts[i], "%s%zu", head, i);
     if (way == PIN) open_pins();
     for (int burst = 0; burst < BURSTS; burst++) {
@@ -293,10 +310,15 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
             collect(&prng, false);
         }
         const struct twi_generation *generation = twi_load_acquire(&family->current);
-        bool has_groups = generation->tag_groups.directory != 0;
+        uint32_t chunks = twi_tag_groups_chunks(generation);
+        bool has_groups = chunks != 0;
         with_groups += has_groups;
-        with_far += generation->tag_groups.chunks > TWI_HOT_CHUNKS_CACHED;
-        assert_false(way == UNTOLD && has_groups);
+        bool is_far = (chunks & ~TWI_TAG_GROUPS_LONG) > TWI_HOT_CHUNKS_CACHED;
+        with_far += is_far && !is_long;
+        with_long += has_groups && is_long;
+        with_long_far += is_far && is_long;
+        assert_false(is_untold && has_groups);
+        if (has_groups) assert_int_equal(generation->tag_groups.lines, way == HUNDRED ? 3 : is_long ? 2 : 1);
         play_burst(&prng);
         if (test_prng_chance(&prng, 1, 3)) collect(&prng, true);
         if (test_prng_chance(&prng, 1, 4)) note_all();
@@ -325,7 +347,7 @@ static void compare(void) {
 static void play_every_way(bool synced, uint32_t on_full) {
     uint64_t fresh = test_scale(10), seeds[10000];
     size_t count = test_seeds("adding", fresh < 10000 ? fresh : 10000, seeds, 10000);
-    with_groups = with_far = 0;
+    with_groups = with_far = with_long = with_long_far = 0;
     for (size_t s = 0; s < count; s++) {
         test_seed_begins("adding", seeds[s]);
         for (int portable = 0; portable < 2; portable++) {
@@ -340,7 +362,7 @@ static void play_every_way(bool synced, uint32_t on_full) {
         }
         test_seed_ends();
     }
-    assert_true(with_groups > 0 && with_far > 0);
+    assert_true(with_groups > 0 && with_far > 0 && with_long > 0 && with_long_far > 0);
 }
 
 static void every_way_of_adding_gives_the_same_without_redis(void **state) {

@@ -50,7 +50,8 @@ static void compare(const tw_verdict *fast, const tw_verdict *slow) {
     assert_memory_equal(fast, &same, sizeof same);
 }
 
-static void play_by(uint64_t keys_expected, bool endless, bool portable) {
+/* `many_long`: two of three keys have 33 to 96 bytes, else most are short. */
+static void play_by(uint64_t keys_expected, bool endless, bool many_long, bool portable) {
     static const int64_t limits[] = {0, 1, 2, 10, 50, 1000, TW_DELTA_MAX, -1, TW_DELTA_MAX + 1};
     static const int64_t amounts[] = {1, 1, 1, 1, 2, 3, 7, 0, 60, TW_DELTA_MAX, -1, TW_DELTA_MAX + 1};
     static const size_t sizes[] = {1, 3, 4, 7, 8, 16, 17, 29, 32, 33, 48, 64, 65, 100, 200};
@@ -69,6 +70,7 @@ static void play_by(uint64_t keys_expected, bool endless, bool portable) {
         char key[256];
         uint32_t number = (uint32_t)draw(KEYS);
         size_t size = sizes[number % (sizeof sizes / sizeof *sizes)];
+        if (many_long && number % 3 != 0) size = 33 + number % 64;
         memset(key, 'a' + (int)(number % 26), sizeof key);
         memcpy(key + (size > 4 ? size - 4 : 0), &number, size > 4 ? 4 : size);
         int64_t n = amounts[draw(sizeof amounts / sizeof *amounts)],
@@ -100,9 +102,9 @@ static void play_by(uint64_t keys_expected, bool endless, bool portable) {
     assert_status(tw_close(engine, 0), TW_OK);
 }
 
-static void play(uint64_t keys_expected, bool endless) {
-    play_by(keys_expected, endless, false);
-    play_by(keys_expected, endless, true);
+static void play(uint64_t keys_expected, bool endless, bool many_long) {
+    play_by(keys_expected, endless, many_long, false);
+    play_by(keys_expected, endless, many_long, true);
 }
 
 /* Goal: status, each field of the verdict and each statistic are those of the slow path. Method: the same calls, drawn
@@ -111,18 +113,25 @@ static void play(uint64_t keys_expected, bool endless) {
 static void it_decides_as_the_slow_path(void **state) {
     (void)state;
     state_of_random = test_seed();
-    play(KEYS, false);
-    play(KEYS, true);
+    play(KEYS, false, false);
+    play(KEYS, true, false);
 }
 static void so_it_does_without_tag_groups(void **state) {
     (void)state;
     state_of_random = test_seed();
-    play(0, false);
+    play(0, false, false);
+    play(0, false, true);
 }
 static void so_it_does_in_a_large_window(void **state) {
     (void)state;
     state_of_random = test_seed();
-    play(140000, false);
+    play(140000, false, false);
+    play(140000, false, true);
+}
+static void so_it_does_where_most_keys_are_long(void **state) {
+    (void)state;
+    state_of_random = test_seed();
+    play(KEYS, false, true);
 }
 
 int main(void) {
@@ -130,6 +139,7 @@ int main(void) {
         cmocka_unit_test(it_decides_as_the_slow_path),
         cmocka_unit_test(so_it_does_without_tag_groups),
         cmocka_unit_test(so_it_does_in_a_large_window),
+        cmocka_unit_test(so_it_does_where_most_keys_are_long),
     };
     return cmocka_run_group_tests_name("deciding", tests, NULL, NULL);
 }

@@ -108,6 +108,12 @@ static void every_key_size_has_a_kind_that_holds_it(void **state) {
         assert_true(synced < TWI_KINDS && twi_kinds[synced].key_synced >= size);
         assert_true(local == 0 || twi_kinds[local - 1].key_local < size);
         assert_true(synced == 0 || twi_kinds[synced - 1].key_synced < size);
+        for (int way = 0; way < 2 && size > TWI_KEY_INLINE; way++) { /* the same without a table */
+            uint32_t kind = way != 0 ? synced : local, lines = twi_kinds[kind].lines;
+            assert_true(lines <= 4 ? twi_long_lines(size, way != 0) == lines : twi_long_lines(size, way != 0) > 4);
+            assert_int_equal(twi_long_kind(size, way != 0), lines <= 4 ? lines - 2 : 3);
+            assert_true(lines > 4 || kind + 1 == lines);
+        }
     }
 }
 
@@ -116,8 +122,7 @@ static void every_key_size_has_a_kind_that_holds_it(void **state) {
 static void a_key_has_no_more_lines_than_it_needs(void **state) {
     (void)state;
     for (size_t size = 1; size <= 224; size++) {
-        size_t lines = (sizeof(struct twi_cell) - TWI_KEY_INLINE + size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
-        assert_int_equal(twi_kinds[twi_kind_for(size, false)].lines, lines);
+        assert_int_equal(twi_kinds[twi_kind_for(size, false)].lines, (32 + size + 63) / 64);
         size_t with_cold = size <= TWI_KEY_INLINE ? 1 : (64 + size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
         if (size <= 192) assert_int_equal(twi_kinds[twi_kind_for(size, true)].lines, with_cold);
     }

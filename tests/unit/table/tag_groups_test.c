@@ -13,6 +13,7 @@ struct field {
     struct twi_quota quota;
     struct twi_generation *generation;
     struct twi_hash_secret secret;
+    uint32_t lines; /* of most keys' records */
 };
 
 static bool always(void *ctx) {
@@ -20,12 +21,33 @@ static bool always(void *ctx) {
     return true;
 }
 
-static void field_begin(struct field *field, uint64_t bytes, uint64_t expected, bool synced) {
+/* A window for so many keys, whose tag groups are still put off. */
+static void field_begin_untouched(struct field *field, uint64_t bytes, uint64_t expected, bool synced, uint32_t lines) {
     memset(field, 0, sizeof *field);
+    field->lines = lines;
     for (size_t i = 0; i < 4; i++) field->secret.words[i] = test_prng_next(&prng);
     assert_true(twi_arena_make(&field->arena, bytes));
     field->generation = twi_table_make(&field->arena, &field->quota, expected, synced);
     assert_non_null(field->generation);
+    assert_i64_equal(twi_tag_groups_chunks(field->generation), 0);
+    assert_int_equal(twi_load_relaxed(&field->generation->told), expected >= TWI_TAG_GROUPS_KEYS_MIN ? expected : 0);
+}
+
+/* The same with tag groups, for records of so many lines. */
+static void field_begin_for(struct field *field, uint64_t bytes, uint64_t expected, bool synced, uint32_t lines) {
+    struct twi_tag_groups_plan plan;
+    uint32_t work = UINT32_MAX;
+    field_begin_untouched(field, bytes, expected, synced, lines);
+    twi_store_relaxed(&field->generation->told, 0);
+    if (twi_tag_groups_begin(&field->arena, field->generation, (struct twi_tag_groups_forecast){expected, lines},
+                             INT64_MAX, &plan))
+        assert_true(twi_tag_groups_fill(&field->arena, field->generation, &plan, &work));
+}
+static void field_begin(struct field *field, uint64_t bytes, uint64_t expected, bool synced) {
+    field_begin_for(field, bytes, expected, synced, 1);
+}
+static uint32_t chunks_in(const struct field *field) {
+    return twi_tag_groups_chunks(field->generation) & ~TWI_TAG_GROUPS_LONG;
 }
 
 static void field_end(struct field *field) {
@@ -36,9 +58,11 @@ static void field_end(struct field *field) {
     twi_arena_unmake(&field->arena);
 }
 
-/* Key number `number`: 1 to 100 bytes, most of them of 4 to 32. */
-static tw_key key_of(uint32_t number, unsigned char *bytes) {
-    size_t size = number % 16 == 0 ? 1 + number / 16 % 100 : 5 + number % 28;
+/* Key number `number`: most have records of so many lines, with Redis and without; the others have 1 to 100 bytes. */
+#define KEY_BYTES 256
+static tw_key key_of(const struct field *field, uint32_t number, unsigned char *bytes) {
+    static const size_t least[] = {5, 33, 97, 161};
+    size_t size = number % 16 == 0 ? 1 + number / 16 % 100 : least[field->lines - 1] + number % 28;
     memset(bytes, (int)(number & 0xff), size);
     if (size >= 5) {
         bytes[0] = (unsigned char)size;
@@ -54,8 +78,8 @@ static struct twi_lookup_key wanted_of(const struct field *field, tw_key key) {
 }
 
 static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t number, struct twi_cell **cell) {
-    unsigned char bytes[128];
-    tw_key key = key_of(number, bytes);
+    unsigned char bytes[KEY_BYTES];
+    tw_key key = key_of(field, number, bytes);
     struct twi_insert insert = {&field->arena, field->generation, self, wanted_of(field, key), 0, NULL, 0,
                                 TWI_NO_VACANCY};
     return twi_table_insert(&insert, always, NULL, cell);
@@ -63,26 +87,26 @@ static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t
 
 /* By its home alone, by the index alone. */
 static void look(struct field *field, uint32_t number, struct twi_cell **home, struct twi_cell **index) {
-    unsigned char bytes[128];
-    tw_key key = key_of(number, bytes);
+    unsigned char bytes[KEY_BYTES];
+    tw_key key = key_of(field, number, bytes);
     struct twi_lookup_key wanted = wanted_of(field, key);
-    bool has_groups = field->generation->tag_groups.directory != 0 && key.size <= TWI_KEY_INLINE;
-    *home = has_groups ? twi_tag_groups_find(field->generation, &wanted) : NULL;
+    uint32_t chunks = twi_tag_groups_serving(field->generation, key.size);
+    *home = chunks != 0 ? twi_tag_groups_find(field->generation, chunks, &wanted) : NULL;
     *index = twi_index_find(&field->arena, field->generation, &wanted);
 }
 
 /* The chunk of an entry, its tags, and how many of its records are in groups: the last group of an only chunk may lack
  * some. */
 static struct twi_chunk *chunk_of(struct field *field, uint32_t number) {
-    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, field->generation->tag_groups);
+    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, &field->generation->tag_groups);
     return (struct twi_chunk *)((unsigned char *)field->generation + entries[number].records) - 1;
 }
 static _Atomic uint8_t *tags_of(struct field *field, uint32_t number) {
-    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, field->generation->tag_groups);
+    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, &field->generation->tag_groups);
     return (_Atomic uint8_t *)((unsigned char *)field->generation + entries[number].tags);
 }
 static uint32_t grouped_of(struct field *field, uint32_t number) {
-    uint32_t places = field->generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
+    uint32_t places = (uint32_t)field->generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
     uint32_t records = chunk_of(field, number)->capacity;
     return places < records ? places : records;
 }
@@ -90,7 +114,7 @@ static uint32_t grouped_of(struct field *field, uint32_t number) {
 /* Tags that are neither free nor a filler: records of groups that are taken. */
 static uint64_t tags_taken(struct field *field) {
     uint64_t taken = 0;
-    for (uint32_t c = 0; c < field->generation->tag_groups.chunks; c++) {
+    for (uint32_t c = 0; c < chunks_in(field); c++) {
         _Atomic uint8_t *tags = tags_of(field, c);
         for (uint32_t i = 0; i < grouped_of(field, c); i++) taken += twi_load_relaxed(&tags[i]) != 0;
     }
@@ -105,7 +129,7 @@ struct tally {
 static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct tally *tally = ctx;
     tally->cells++;
-    for (uint32_t c = 0; c < tally->field->generation->tag_groups.chunks; c++)
+    for (uint32_t c = 0; c < chunks_in(tally->field); c++)
         if (chunk_of(tally->field, c) == twi_cell_chunk(cell, meta) &&
             twi_cell_index(meta) < grouped_of(tally->field, c))
             tally->in_groups++;
@@ -121,18 +145,18 @@ static struct tally tally_of(struct field *field) {
 
 /* Goal: H1, H2. Whatever the forecast, the tag groups find the cell that the index finds, or nothing, and with a right
  * forecast they find most keys.
- * Method: every size of forecast, filled to a half, in full and to three times of it. Each key is looked up both ways,
- * and so are keys that were never inserted. */
+ * Method: every size of forecast and of records, filled to a half, in full and to three times of it. Each key is looked
+ * up both ways, and so are keys that were never inserted. */
 static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
     (void)state;
     const uint32_t forecasts[] = {20, 24, 32, 44, 66, 90, 128, 200, 1000, 1024, 4000, 20000};
     struct twi_thread *self = twi_thread_here();
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
-        for (int synced = 0; synced < 2; synced++) {
+        for (int way = 0; way < 8; way++) {
             struct field field;
-            field_begin(&field, UINT64_C(256) << 20, forecasts[f], synced != 0);
+            field_begin_for(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, 1 + (uint32_t)way / 2);
             twi_section_enter(self);
-            assert_true(field.generation->tag_groups.directory != 0);
+            assert_true(chunks_in(&field) != 0);
             uint32_t at_home = 0, total = forecasts[f] * 3;
             for (uint32_t i = 1; i <= total; i++) {
                 struct twi_cell *home, *index, *cell;
@@ -152,7 +176,7 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
                 assert_true(i > total || index != NULL);
                 assert_true(home == NULL || home == index);
             }
-            /* a sixteenth of the keys are of all sizes, two thirds of which are too long */
+            /* a sixteenth of the keys are of all sizes, most of which have no tag groups here */
             assert_true(at_home >= forecasts[f] * 85 / 100);
             struct tally tally = tally_of(&field);
             assert_i64_equal(tally.cells, twi_load_relaxed(&field.generation->keys));
@@ -186,12 +210,14 @@ static void *race(void *ctx) {
     }
     return NULL;
 }
-static void who_loses_a_race_gives_its_record_back(void **state) {
-    (void)state;
+static void check_race(bool put_off, uint32_t lines) {
     enum { THREADS = 4 };
     struct field field;
     uint32_t keys = (uint32_t)test_scale(6000);
-    field_begin(&field, UINT64_C(256) << 20, keys * 3 / 4, false);
+    if (put_off)
+        field_begin_untouched(&field, UINT64_C(256) << 20, keys * 3 / 4, false, lines);
+    else
+        field_begin_for(&field, UINT64_C(256) << 20, keys * 3 / 4, false, lines);
     pthread_t threads[THREADS];
     struct racer racers[THREADS];
     for (int t = 0; t < THREADS; t++) {
@@ -216,13 +242,117 @@ static void who_loses_a_race_gives_its_record_back(void **state) {
     assert_i64_equal(tally.cells, inserted);
     assert_i64_equal(tally.in_groups, tags_taken(&field));
     for (uint32_t i = 1; i <= keys; i++) {
-        unsigned char bytes[128];
-        if (key_of(i, bytes).size < 5) continue; /* several numbers, one key */
+        unsigned char bytes[KEY_BYTES];
+        if (key_of(&field, i, bytes).size < 5) continue; /* several numbers, one key */
         sum += twi_word_value(twi_load_relaxed(&racers[0].cells[i]->local)) - THREADS;
     }
     assert_i64_equal(sum, 0);
     twi_section_leave(self);
+    assert_int_equal(field.generation->tag_groups.lines, lines);
+    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
     for (int t = 0; t < THREADS; t++) free(racers[t].cells);
+    field_end(&field);
+}
+static void who_loses_a_race_gives_its_record_back(void **state) {
+    (void)state;
+    for (uint32_t lines = 1; lines <= TWI_TAG_GROUPS_LINES_MAX; lines++) check_race(false, lines);
+}
+/* The same in windows whose tag groups are laid out while the threads go on. */
+static void tag_groups_come_while_threads_insert(void **state) {
+    (void)state;
+    for (uint32_t round = 0; round < 3 * TWI_TAG_GROUPS_LINES_MAX; round++)
+        check_race(true, 1 + round % TWI_TAG_GROUPS_LINES_MAX);
+}
+
+/* Goal: a window of which only the number of keys is known gets tag groups for the records that most of its first keys
+ * have, and as many as these are likely to be.
+ * Method: first keys of one length, and mixed ones; how many tag groups there are, and that few keys came too early. */
+static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
+    (void)state;
+    struct twi_thread *self = twi_thread_here();
+    static const uint32_t forecasts[] = {20, 65, 1024, 20000};
+    for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
+        for (int way = 0; way < 8; way++) {
+            uint32_t lines = 1 + (uint32_t)way / 2, in_groups = 0;
+            struct field field;
+            field_begin_untouched(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, lines);
+            twi_section_enter(self);
+            for (uint32_t i = 1; i <= forecasts[f]; i++) {
+                struct twi_cell *home, *index, *cell;
+                uint32_t number = i + (i - 1) / 15; /* none divisible by 16: all of one kind */
+                assert_int_equal(put(&field, self, number, &cell), TWI_INSERTED);
+                look(&field, number, &home, &index);
+                assert_ptr_equal(index, cell);
+                assert_true(home == NULL || home == cell);
+                in_groups += home != NULL;
+            }
+            assert_int_equal(field.generation->tag_groups.lines, lines);
+            assert_int_equal(twi_tag_groups_are_short(twi_tag_groups_chunks(field.generation)), lines == 1);
+            assert_true(in_groups >= forecasts[f] * 9 / 10);
+            struct tally tally = tally_of(&field);
+            assert_i64_equal(tally.cells, forecasts[f]);
+            assert_i64_equal(tally.in_groups, tags_taken(&field));
+            twi_section_leave(self);
+            field_end(&field);
+        }
+    }
+    for (uint32_t lines = 1; lines <= 2; lines++) { /* two of three keys have such records, the others twice as many */
+        struct field field;
+        field_begin_untouched(&field, UINT64_C(256) << 20, 30000, false, lines);
+        twi_section_enter(self);
+        for (uint32_t i = 1; i < 3000; i++) {
+            struct twi_cell *cell;
+            field.lines = i % 3 == 0 ? 2 * lines : lines;
+            assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
+        }
+        twi_section_leave(self);
+        assert_int_equal(field.generation->tag_groups.lines, lines);
+        uint32_t records = chunks_in(&field) * field.generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
+        assert_true(records >= 20000 && records <= 32000);
+        field_end(&field);
+    }
+}
+
+/* Goal: in a large window no insert waits until the memory for all keys is laid out.
+ * Method: the window has its tag groups when it is made, for short keys; long ones are counted all the same. */
+static void a_large_window_is_laid_out_when_it_is_made(void **state) {
+    (void)state;
+    struct twi_thread *self = twi_thread_here();
+    struct field field = {.lines = 2};
+    assert_true(twi_arena_make(&field.arena, UINT64_C(256) << 20));
+    field.generation = twi_table_make(&field.arena, &field.quota, 150000, false);
+    assert_non_null(field.generation);
+    int64_t bytes = twi_load_relaxed(&field.generation->bytes);
+    assert_true(twi_tag_groups_are_short(twi_tag_groups_chunks(field.generation)));
+    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
+    twi_section_enter(self);
+    for (uint32_t i = 1; i <= 1000; i++) {
+        struct twi_cell *cell, *home, *index;
+        assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
+        look(&field, i + (i - 1) / 15, &home, &index);
+        assert_ptr_equal(index, cell);
+        assert_null(home);
+    }
+    twi_section_leave(self);
+    assert_true(twi_load_relaxed(&field.generation->bytes) - bytes < 1000 * 160 + 65536);
+    field_end(&field);
+}
+
+/* Goal: a window for which too little memory is left goes on without tag groups.
+ * Method: the announced keys take more than half of what there is. */
+static void tag_groups_that_find_no_room_are_done_without(void **state) {
+    (void)state;
+    struct twi_thread *self = twi_thread_here();
+    struct field field;
+    field_begin_untouched(&field, UINT64_C(4) << 20, 12000, false, 4);
+    twi_section_enter(self);
+    for (uint32_t i = 1; i <= 4000; i++) {
+        struct twi_cell *cell;
+        assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
+    }
+    twi_section_leave(self);
+    assert_i64_equal(twi_tag_groups_chunks(field.generation), 0);
+    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
     field_end(&field);
 }
 
@@ -256,27 +386,32 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     (void)state;
     struct field field;
     struct twi_tag_groups_plan plan;
+    struct twi_tag_groups_forecast few = {30000, 1}, many = {40000, 1};
     field_begin(&field, UINT64_C(64) << 20, 0, true);
-    assert_true(twi_tag_groups_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    assert_true(twi_tag_groups_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
     uint32_t steps = 0, work = 0;
     for (; !twi_tag_groups_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
-        assert_i64_equal(field.generation->tag_groups.directory, 0);
+        assert_i64_equal(twi_tag_groups_chunks(field.generation), 0);
     assert_true(steps > 50);
-    assert_i64_equal(field.generation->tag_groups.chunks, plan.next);
+    assert_i64_equal(twi_tag_groups_chunks(field.generation), plan.next);
     field_end(&field);
 
     field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
-    assert_true(twi_tag_groups_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    assert_true(twi_tag_groups_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
     work = 10000;
     assert_false(twi_tag_groups_fill(&field.arena, field.generation, &plan, &work));
     twi_tag_groups_abandon(field.generation, &plan);
     field_end(&field);
 
     field_begin(&field, UINT64_C(4) << 20, 0, false); /* would take more than half of what there is */
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, 40000, INT64_MAX, &plan));
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, UINT64_MAX / 2, INT64_MAX, &plan));
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    many.keys = UINT64_MAX / 2;
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    many = (struct twi_tag_groups_forecast){12000, 3};
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
     field.quota.bytes_max = INT64_C(1) << 20;
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
+    many = (struct twi_tag_groups_forecast){12000, 1};
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
     field.quota.bytes_max = 0;
     field_end(&field);
 }
@@ -287,19 +422,21 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
  * most. What is built is given back. */
 static void an_only_chunk_stands_in_its_window(void **state) {
     (void)state;
-    for (int synced = 0; synced < 2; synced++) {
-        uint32_t most = synced != 0 ? 224 : 1008; /* records in the groups of one chunk */
+    static const uint32_t most[2][TWI_TAG_GROUPS_LINES_MAX] = {{1008, 496, 336, 240}, {224, 160, 112, 80}};
+    for (int way = 0; way < 2 * (int)TWI_TAG_GROUPS_LINES_MAX; way++) {
+        bool synced = way % 2 != 0;
+        uint32_t lines = 1 + (uint32_t)way / 2;
         for (uint32_t expected = TWI_TAG_GROUPS_KEYS_MIN; expected < 1200; expected++) {
             struct field field;
-            field_begin(&field, UINT64_C(16) << 20, expected, synced != 0);
-            struct twi_tag_groups_at at = field.generation->tag_groups;
-            assert_int_equal(at.chunks == 1, expected + expected / 4 <= most);
-            assert_int_equal(at.directory == TWI_TAG_GROUPS_ONLY, at.chunks == 1);
+            field_begin_for(&field, UINT64_C(16) << 20, expected, synced, lines);
+            const struct twi_tag_groups_at *at = &field.generation->tag_groups;
+            assert_int_equal(chunks_in(&field) == 1, expected + expected / 4 <= most[synced][lines - 1]);
+            assert_int_equal(at->directory == TWI_TAG_GROUPS_ONLY, chunks_in(&field) == 1);
             uint32_t grouped = 0;
-            for (uint32_t c = 0; c < at.chunks; c++) {
+            for (uint32_t c = 0; c < chunks_in(&field); c++) {
                 grouped += grouped_of(&field, c);
-                assert_true(at.groups * TWI_TAG_GROUP_SIZE - grouped_of(&field, c) <= TWI_TAG_GROUP_SIZE / 2);
-                for (uint32_t i = 0; i < (at.groups + 3) / 4 * TWI_LINE_BYTES; i++) {
+                assert_true(at->groups * TWI_TAG_GROUP_SIZE - grouped_of(&field, c) <= TWI_TAG_GROUP_SIZE / 2);
+                for (uint32_t i = 0; i < (at->groups + 3u) / 4 * TWI_LINE_BYTES; i++) {
                     bool free = twi_load_relaxed(&tags_of(&field, c)[i]) == 0;
                     assert_int_equal(free, i < grouped_of(&field, c));
                 }
@@ -323,7 +460,7 @@ static void a_small_window_takes_little(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         for (int told = 0; told < 2; told++) {
             struct field field;
-            field_begin(&field, UINT64_C(16) << 20, told != 0 ? cases[c].keys : 0, false);
+            field_begin_untouched(&field, UINT64_C(16) << 20, told != 0 ? cases[c].keys : 0, false, 1);
             twi_section_enter(self);
             for (uint32_t i = 0; i < cases[c].keys; i++) {
                 struct twi_cell *cell;
@@ -341,7 +478,7 @@ static void a_small_window_takes_little(void **state) {
 /* Goal: the whole engine with tag groups: a family with keys_expected, and one whose windows learn their size. Views,
  * batches, reads, walks and roll-over are right.
  * Method: every key counted in three ways in three windows. */
-static void check_windows(uint64_t expected) {
+static void check_windows(uint64_t expected, const char *form) {
     struct rig rig;
     rig_open(&rig);
     tw_family_options options = rig_options("homes", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -349,19 +486,20 @@ static void check_windows(uint64_t expected) {
     options.history_ms = 10 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
     enum { KEYS = 3000 };
-    static char names[KEYS][24];
+    static char names[KEYS][KEY_BYTES];
     static tw_key keys[KEYS];
     static int64_t views[KEYS];
     for (int i = 0; i < KEYS; i++) {
-        int size = snprintf(names[i], sizeof names[i], "app%d:%d", i % 7, i * 7919);
+        int size = snprintf(names[i], sizeof names[i], form, i % 7, i * 7919);
         keys[i] = tw_bytes(names[i], (size_t)size);
     }
     for (int window = 0; window < 3; window++) {
         int64_t now_ms = rig_now(&rig);
+        assert_status(tw_add(family, keys[0], 0, NULL), TW_OK);
         struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_MINUTE);
-        if (expected >= TWI_TAG_GROUPS_KEYS_MIN || window != 0)
-            assert_true(generation != NULL && generation->tag_groups.directory != 0);
         for (int i = 0; i < KEYS; i++) {
+            if (i == KEYS / 2 && (expected >= TWI_TAG_GROUPS_KEYS_MIN || window != 0))
+                assert_true(twi_tag_groups_serving(generation, keys[0].size) != 0);
             int64_t view = 0;
             assert_status(tw_add(family, keys[i], i, &view), TW_OK);
             assert_i64_equal(view, i);
@@ -388,29 +526,42 @@ static void check_windows(uint64_t expected) {
 }
 static void windows_with_homes_count_as_windows_do(void **state) {
     (void)state;
-    check_windows(0);
-    check_windows(100);
-    check_windows(3000);
-    check_windows(100000);
+    static const char *const forms[] = {
+        "app%d:%d", "app%d:a key whose record has two lines of memory:%d",
+        "app%d:a key whose record has three lines of memory, which is so because it has about a hundred bytes:%d"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        check_windows(0, forms[i]);
+        check_windows(100, forms[i]);
+        check_windows(3000, forms[i]);
+        check_windows(100000, forms[i]);
+    }
 }
 
-/* Goal: keys that are too long for tag groups get none: for a family of long keys, the engine prepares an index and
- * records, no tags and groups.
- * Method: a window of so many long keys and so many short ones; the next one, once prepared, has tag groups for the
- * short keys. */
-static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
+/* Goal: the next window has tag groups for the kind of record that most keys have, as many as there are such keys; for
+ * keys that are too long for any it has none.
+ * Method: a window of so many keys of each length; then the next one, once it is prepared. */
+static void a_forecast_gives_homes_to_the_keys_of_most(void **state) {
     (void)state;
-    static const struct { uint32_t count_short, count_long; } cases[] = {{2000, 0}, {0, 2000}, {1500, 4500}};
+    enum { LENGTHS = 5 };
+    static const size_t sizes[LENGTHS] = {16, 48, 100, 200, 300};
+    static const struct {
+        uint32_t count[LENGTHS], lines, records;
+    } cases[] = {
+        {{2000, 0, 0, 0, 0}, 1, 2000},    {{0, 2000, 0, 0, 0}, 2, 2000},     {{0, 0, 1500, 0, 0}, 3, 1500},
+        {{0, 0, 0, 1500, 0}, 4, 1500},    {{0, 0, 0, 0, 2000}, 0, 0},        {{1500, 4500, 500, 0, 0}, 2, 4500},
+        {{2500, 0, 0, 0, 2600}, 1, 2500}, {{900, 500, 1000, 0, 0}, 3, 1000}, {{1000, 1000, 0, 0, 0}, 1, 1000}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct rig rig;
         rig_init(&rig);
         rig_start(&rig);
         tw_family *family = rig_family(&rig, "mixed", TW_WINDOW_ALIGNED, TW_MINUTE);
-        char key[64];
-        for (uint32_t i = 0; i < cases[c].count_short + cases[c].count_long; i++) {
-            const char *form = i < cases[c].count_short ? "key:%07u" : "a key of more than thirty-two bytes, no. %07u";
-            int size = snprintf(key, sizeof key, form, i);
-            assert_status(tw_add(family, tw_bytes(key, (size_t)size), 1, NULL), TW_OK);
+        for (uint32_t length = 0; length < LENGTHS; length++) {
+            for (uint32_t i = 0; i < cases[c].count[length]; i++) {
+                char key[512];
+                memset(key, 'k', sizeof key);
+                memcpy(key, &i, sizeof i);
+                assert_status(tw_add(family, tw_bytes(key, sizes[length]), 1, NULL), TW_OK);
+            }
         }
         int64_t next_ms = twi_calendar_span(&family->rule, rig_now(&rig)).end_ms;
         for (int i = 0; i < 58; i++) {
@@ -419,9 +570,13 @@ static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
         }
         struct twi_generation *next = twi_window_find(family, next_ms);
         assert_non_null(next);
-        uint64_t records = (uint64_t)next->tag_groups.chunks * next->tag_groups.groups * TWI_TAG_GROUP_SIZE;
-        assert_true(records >= cases[c].count_short);
-        assert_true(records <= 2 * cases[c].count_short);
+        uint32_t chunks = twi_tag_groups_chunks(next) & ~TWI_TAG_GROUPS_LONG;
+        uint64_t records = (uint64_t)chunks * next->tag_groups.groups * TWI_TAG_GROUP_SIZE;
+        assert_int_equal(next->tag_groups.lines, cases[c].lines);
+        assert_true(records >= cases[c].records);
+        assert_true(records <= 2 * cases[c].records);
+        for (uint32_t length = 0; length < LENGTHS; length++)
+            assert_int_equal(twi_tag_groups_serving(next, sizes[length]) != 0, length + 1 == cases[c].lines);
         rig_close(&rig);
     }
 }
@@ -431,12 +586,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_home_answers_what_the_index_answers_or_nothing),
         cmocka_unit_test(who_loses_a_race_gives_its_record_back),
+        cmocka_unit_test(tag_groups_come_while_threads_insert),
+        cmocka_unit_test(the_first_keys_decide_for_whom_the_tag_groups_are),
+        cmocka_unit_test(a_large_window_is_laid_out_when_it_is_made),
+        cmocka_unit_test(tag_groups_that_find_no_room_are_done_without),
         cmocka_unit_test(a_match_leaves_no_record_out),
         cmocka_unit_test(a_home_is_built_in_steps_or_not_at_all),
         cmocka_unit_test(an_only_chunk_stands_in_its_window),
         cmocka_unit_test(a_small_window_takes_little),
         cmocka_unit_test(windows_with_homes_count_as_windows_do),
-        cmocka_unit_test(a_forecast_gives_homes_to_short_keys_alone),
+        cmocka_unit_test(a_forecast_gives_homes_to_the_keys_of_most),
     };
     return cmocka_run_group_tests_name("home", tests, NULL, NULL);
 }
