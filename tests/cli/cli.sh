@@ -101,6 +101,20 @@ ask() {
 redis_is_installed() {
     command -v redis-server >/dev/null && command -v redis-cli >/dev/null
 }
+# For a test that needs both: a redis-server, and a $tool that speaks to it. Sets $url, where redis_start makes it listen.
+need_redis() {
+    # shellcheck disable=SC2034  # for the test
+    url="unix://$work/redis.sock"
+    if ! redis_is_installed; then
+        echo '1..0 # SKIP redis-server is not installed'
+        exit 0
+    fi
+    # shellcheck disable=SC2154  # the test's
+    if "$tool" audit --redis "unix://$work/none" 2>&1 | grep -q 'built without'; then
+        echo '1..0 # SKIP built without Redis'
+        exit 0
+    fi
+}
 
 # The peak resident memory of a command, in kB, on standard output of this function; its own goes to $work/out.
 peak_kb() { # COMMAND...

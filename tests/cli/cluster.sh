@@ -8,14 +8,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-if ! redis_is_installed; then
-    echo '1..0 # SKIP redis-server is not installed'
-    exit 0
-fi
-"$tool" audit --redis "unix://$work/none" 2>&1 | grep -q 'built without' && {
-    echo '1..0 # SKIP built without Redis'
-    exit 0
-}
+need_redis
 plan 9
 
 # Three ports that are free, and free 10000 above: there the nodes speak to each other.

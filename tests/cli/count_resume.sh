@@ -7,15 +7,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-if ! redis_is_installed; then
-    echo '1..0 # SKIP redis-server is not installed'
-    exit 0
-fi
-url="unix://$work/redis.sock"
-printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | grep -q 'built without' && {
-    echo '1..0 # SKIP built without Redis'
-    exit 0
-}
+need_redis
 plan 22
 redis_start
 
