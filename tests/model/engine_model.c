@@ -934,6 +934,7 @@ static void end_run(struct model *model) {
 static void run_seed(const char *name, uint64_t seed, bool shaped) {
     struct model *model = calloc(1, sizeof *model);
     running = model;
+    model->settled_ms = INT64_MIN; /* no turn has run */
     seed_running = seed;
     name_running = name;
     test_seed_begins(name, seed);
