@@ -86,6 +86,10 @@ static void logged(const struct log_lines *lines, const char *heading, const cha
     promised(heading, in_page);
 }
 
+static void node_lost_nothing(struct node *node) {
+    assert_i64_equal(test_stat_of(node->engine, lost) + test_stat_of(node->engine, uncertain), 0);
+}
+
 /* Closes the engine and looks into its log. */
 static void node_logged(struct node *node, const char *heading, const char *event, const char *phrase) {
     if (node->engine != NULL) (void)tw_close(node->engine, 5000);
@@ -128,7 +132,7 @@ static void redis_was_wiped(void **state) {
     node_heard_all(&a), node_heard_all(&b);
     assert_true(test_stat_of(a.engine, rollbacks) == 1 && test_stat_of(b.engine, rollbacks) == 1);
     assert_i64_equal(test_stat_of(a.engine, restored), 1000);
-    assert_i64_equal(test_stat_of(a.engine, lost) + test_stat_of(a.engine, uncertain), 0);
+    node_lost_nothing(&a);
     node_logged(&b, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
     node_logged(&a, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
     node_logged(&a, WIPED, "TW-E015", "does not know this engine");
@@ -158,7 +162,7 @@ static void redis_came_back_empty(void **state) {
     assert_true(test_wait(has_restored, &node, 30000));
     wait_count(&server, 1001);
     assert_i64_equal(test_stat_of(node.engine, rollbacks), 1);
-    assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
+    node_lost_nothing(&node);
     node_logged(&node, WIPED, "TW-E014", "Redis was wiped; what the counters hold is sent again");
     node_logged(&node, WIPED, "TW-E015", "does not know this engine");
     node_logged(&node, WIPED, "TW-E011", "no connection to Redis");
@@ -198,7 +202,7 @@ static void a_replica_was_promoted(void **state) {
     node_heard_all(&node);
     assert_i64_equal(test_stat_of(node.engine, rollbacks), 1);
     assert_i64_equal(test_stat_of(node.engine, replayed), 20);
-    assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
+    node_lost_nothing(&node);
     node_logged(&node, "A replica was promoted", "TW-E014", "acknowledged batches; those still held are sent again");
     node_logged(&node, "A replica was promoted", "TW-E011", "no connection to Redis");
     proxy_stop(proxy);
@@ -231,7 +235,7 @@ static void the_memory_of_redis_is_full(void **state) {
     assert_i64_equal(redis_server_get(&server, "views:/index.html"), 5);
     redis_server_ask(&server, "CONFIG", "SET", "maxmemory", "0", NULL);
     wait_count(&server, 25);
-    assert_i64_equal(test_stat_of(node.engine, lost) + test_stat_of(node.engine, uncertain), 0);
+    node_lost_nothing(&node);
     node_logged(&node, "Memory is full", "TW-E012", "OOM command not allowed");
     static const char *const figures[] = {"redis_connected", "outage_ms",   "batches_error",
                                           "sync_age_ms",     "unsent_keys", "last_error"};
