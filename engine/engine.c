@@ -131,7 +131,7 @@ static void renew(tw_engine *engine) {
     engine->collector.pending = engine->collector.pending_new = engine->unlinked.generations = engine->unlinked.maps =
         0;
     twi_delayed_clear(engine->collector.delayed);
-    engine->collector.requested = engine->collector.running = false;
+    engine->collector.requested = engine->collector.running = engine->collector.hurried = false;
     twi_restore_forget(engine->restore);
     engine->collector.forgot_mono_ms = 0;
     twi_leases_begin(&engine->leases);

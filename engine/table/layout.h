@@ -164,6 +164,7 @@ struct twi_generation_turn {
     bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     bool hidden;           /* unlinked for a grace period, and not `current` since */
+    bool hurried;          /* sealed for long, it was to be collected at once (rollover.c); once only */
     uint64_t retired;      /* epoch stamp of its unlinking; hidden: of its hiding */
     int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
     int64_t sealed_mono_ms;

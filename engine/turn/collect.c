@@ -228,7 +228,9 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
     count += collect_pass(engine, false, items + count, count_max - count);
     count += collect_pass(engine, true, items + count, count_max - count);
-    if (count < count_max && engine->collector.running) {
+    if (count == count_max) return count; /* there may be more */
+    engine->collector.hurried = false;
+    if (engine->collector.running) {
         engine->collector.running = false;
         twi_store_release(&engine->collector.done, true);
     }
@@ -271,4 +273,7 @@ bool twi_port_is_dirty(tw_engine *engine) {
     return twi_load_relaxed(&engine->collector.marked) != 0 || engine->collector.pending != 0 ||
            (engine->collector.delayed->count != 0 &&
             engine->collector.delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
+}
+bool twi_port_cannot_wait(tw_engine *engine) {
+    return engine->turn.closing || engine->collector.hurried;
 }

@@ -220,7 +220,11 @@ static void drain(struct rollover *rollover, struct twi_generation *generation) 
         return;
     }
     int64_t waited_ms = rollover->engine->turn.mono_ms - generation->turn.sealed_mono_ms;
-    bool away = waited_ms >= rollover->engine->remote.tuning.closing_wait_ms || rollover->engine->turn.hooks_partial;
+    int64_t wait_ms = rollover->engine->remote.tuning.closing_wait_ms;
+    bool away = waited_ms >= wait_ms || rollover->engine->turn.hooks_partial;
+    /* The interval may be longer than the hook waits. Once: what Redis refuses is not collected without a pause. */
+    if (waited_ms >= wait_ms / 2 && !generation->turn.hurried)
+        rollover->engine->collector.hurried = generation->turn.hurried = true;
     if (rollover->family->kind.closes_once) {
         if (rollover->engine->turn.hooks_partial || twi_closing_gives_up(rollover->engine, generation))
             (void)close_by_one(rollover, generation);

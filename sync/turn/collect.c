@@ -17,6 +17,7 @@
 #define BATCHES_AHEAD 2u     /* of one of several stores: the next one is ready when the reply to the first one comes */
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */
 #define TAG_BATCHES 4u       /* a batch of one of several stores may be so many times as large */
+#define HOLD_MAX_MS 500      /* how long a collection waits for memory */
 #define UNPARK_MAX 4096u     /* counters of one store that are owed again in one turn */
 #define LOOK_SHARE_MS \
     3000 /* ... for three seconds each key's expiry is checked: a lost one is healed, for a tenth of the cost */
@@ -50,6 +51,11 @@ static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connectio
     return sync->by_slot && keys < whole ? whole : keys;
 }
 
+/* The next collection waits, for as long as a caller that closes can wait, too. */
+static void no_memory(struct twi_sync *sync, int64_t now_ms) {
+    sync->collecting.hold_ms = now_ms + (sync->interval_ms < HOLD_MAX_MS ? sync->interval_ms : HOLD_MAX_MS);
+}
+
 /* Freezes items of one store into batches. False: no memory; the items that are left went back. */
 static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                    int64_t now_ms) {
@@ -73,7 +79,7 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
         /* The items go back without a delay: a collection that a flush begins anew does not include delayed items.
          * Instead, the next collection waits. */
         for (; at < count; at++) twi_port_return(&items[at], 0);
-        sync->collecting.hold_ms = now_ms + sync->interval_ms;
+        no_memory(sync, now_ms);
         return false;
     }
     return true;
@@ -87,7 +93,7 @@ static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item
     while (at < count && twi_port_park(&store->parking, &items[at])) at++;
     if (at == count) return true;
     for (; at < count; at++) twi_port_return(&items[at], 0);
-    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    no_memory(sync, now_ms);
     return false;
 }
 
@@ -108,7 +114,7 @@ static bool set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const 
                       int64_t now_ms) {
     if (count == 0 || twi_waiting_take(waiting, items, count)) return true;
     for (size_t i = 0; i < count; i++) twi_port_return(&items[i], 0);
-    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    no_memory(sync, now_ms);
     return false;
 }
 
@@ -134,7 +140,7 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
         else
             whole = park(sync, store, items + at, end - at, now_ms) && whole;
     }
-    if (!whole) sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    if (!whole) no_memory(sync, now_ms);
     return whole;
 }
 
@@ -162,7 +168,7 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     }
     if (is_whole) return true;
     for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
-    sync->collecting.hold_ms = now_ms + sync->interval_ms;
+    no_memory(sync, now_ms);
     return false;
 }
 
@@ -177,7 +183,7 @@ static void unpark(struct twi_sync *sync) {
     }
 }
 
-/* Whether to collect now: for a flush at once, else at the interval. */
+/* Whether to collect now: at once for a flush and for an engine that closes, else at the interval. */
 static bool begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
@@ -190,7 +196,8 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
         return true;
     }
     if (sync->collecting.is_under_way || sync->tickets.collecting) return true;
-    if (now_ms < sync->collecting.at_ms || !twi_port_is_dirty(sync->engine)) return false;
+    bool is_due = now_ms >= sync->collecting.at_ms || twi_port_cannot_wait(sync->engine);
+    if (!is_due || !twi_port_is_dirty(sync->engine)) return false;
     /* Jittered, so that nodes that began together do not stay together: 3/4 to 5/4 of the interval. */
     int64_t interval_ms = sync->interval_ms;
     sync->collecting.at_ms =

@@ -200,6 +200,11 @@ bool twi_port_is_dirty(tw_engine *engine) {
     return false;
 }
 
+bool twi_port_cannot_wait(tw_engine *engine) {
+    (void)engine;
+    return false;
+}
+
 size_t twi_port_render(const struct twi_item *item, char *out) {
     size_t size = redis_model_outer(item->cell->name);
     memcpy(out, item->cell->name, size);

@@ -1,0 +1,211 @@
+/* interval.c -- what does not wait for sync_interval_ms, with a Redis that answers: tw_close(), and the hook of a window
+ * that is over.
+ * Method: an interval of a minute, so whatever waits for it comes too late. Always true: tw_close() has far less time
+ * than that, and says TW_OK only if Redis has acknowledged all of it. */
+#include "tests/redis/hard_support.h"
+#include "tests/support/side_by_side.h"
+
+#define CLOSE_MS 10000
+
+static tw_engine *slow_engine(const struct redis_server *server, uint32_t threads, uint32_t merge, struct lost *lost) {
+    tw_options options;
+    tw_engine *engine = NULL;
+    quick_options(&options, server->url);
+    options.sync_interval_ms = 60000;
+    options.threads = threads;
+    options.merge = merge;
+    options.on_lost = on_lost;
+    options.lost_ctx = lost;
+    assert_status(test_open(&options, &engine), TW_OK);
+    return engine;
+}
+
+/* ---- tw_close(): counts ------------------------------------------------------------------------------------------------------ */
+
+struct first {
+    struct redis_server *server;
+    tw_engine *engine;
+    uint32_t threads;
+};
+
+/* From then on the next collection is an interval away. */
+static bool is_first_count_there(void *ctx) {
+    struct first *first = ctx;
+    if (first->threads == TW_HOST_DRIVEN) (void)tw_turn(first->engine);
+    return sum_of(first->server, "f*") == 1;
+}
+
+static void close_with(uint32_t threads, uint32_t merge) {
+    struct redis_server server;
+    struct lost lost = {0};
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, threads, merge, &lost);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_ALIGNED, LONG_WINDOW_MS);
+    assert_status(tw_add(family, tw_str("s|a"), 1, NULL), TW_OK);
+    struct first first = {.server = &server, .engine = engine, .threads = threads};
+    assert_true(test_wait(is_first_count_there, &first, 20000));
+    assert_status(tw_add(family, tw_str("s|a"), 40, NULL), TW_OK);
+    assert_status(tw_add(family, tw_str("s|b"), 1, NULL), TW_OK);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    assert_i64_equal(sum_of(&server, "f*"), 42);
+    redis_server_destroy(&server);
+}
+
+static void counts_are_sent(void **state) {
+    play_shape(state);
+    close_with(TW_OWN_THREAD, TW_MERGE_SCRIPT);
+}
+
+static void counts_are_sent_by_a_host_that_drives(void **state) {
+    (void)state;
+    close_with(TW_HOST_DRIVEN, TW_MERGE_SCRIPT);
+}
+
+static void counts_are_sent_by_plain_commands(void **state) {
+    (void)state;
+    close_with(TW_OWN_THREAD, TW_MERGE_MULTI);
+    close_with(TW_OWN_THREAD, TW_MERGE_SETNX);
+}
+
+/* ---- tw_close(): more than counts -------------------------------------------------------------------------------------------- */
+
+static void units_of_a_hard_limit_go_back(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_verdict verdict;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family *stock = hard_family(engine, "stock");
+    assert_status(buy(stock, tw_str("tv"), 1, 1000, CLOSE_MS, &verdict), TW_OK);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    assert_i64_equal(redis_server_get(&server, "stock:tv"), 1);
+    /* Another engine can sell the rest at once: nothing is held for the one that is gone. */
+    engine = quick_engine(server.url, NULL);
+    stock = hard_family(engine, "stock");
+    assert_i64_equal(sell(stock, tw_str("tv"), 1, 1000, 20000, &verdict), 999);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
+static tw_family *distinct_of(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "visitors";
+    options.kind = TW_KIND_DISTINCT;
+    options.window = TW_WINDOW_FOREVER;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+static void distinct_counts_are_merged(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    int64_t estimate = 0;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family *family = distinct_of(engine);
+    assert_status(tw_distinct_add(family, tw_str("k"), tw_str("ann"), NULL), TW_OK);
+    assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
+    assert_status(tw_distinct_add(family, tw_str("k"), tw_str("bob"), NULL), TW_OK);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    engine = quick_engine(server.url, NULL);
+    family = distinct_of(engine);
+    assert_status(tw_distinct_get(family, tw_str("k"), &estimate), TW_OK);
+    assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
+    assert_status(tw_distinct_get(family, tw_str("k"), &estimate), TW_OK);
+    assert_i64_equal(estimate, 2);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* A closed engine no longer counts anybody as present. */
+static void a_gauge_is_taken_back(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    int64_t online = 0;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family *family = gauge_of(engine);
+    assert_status(tw_add(family, tw_str("room"), 3, NULL), TW_OK);
+    assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
+    tw_engine *other = quick_engine(server.url, NULL);
+    tw_family *its = gauge_of(other);
+    tw_key room = tw_str("room");
+    assert_status(tw_fetch(its, &room, 1, CLOSE_MS, &online), TW_OK);
+    assert_i64_equal(online, 3);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_status(tw_fetch(its, &room, 1, CLOSE_MS, &online), TW_OK);
+    assert_i64_equal(online, 0);
+    assert_status(tw_close(other, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* ---- windows that are over --------------------------------------------------------------------------------------- */
+
+struct hooks {
+    _Atomic int calls;
+    _Atomic uint32_t flags; /* of all calls */
+};
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct hooks *hooks = ctx;
+    (void)family, (void)start_ms, (void)end_ms;
+    atomic_fetch_or(&hooks->flags, flags);
+    atomic_fetch_add(&hooks->calls, 1);
+    return true;
+}
+
+static bool were_two_closed(void *ctx) {
+    struct hooks *hooks = ctx;
+    return atomic_load(&hooks->calls) >= 2;
+}
+
+/* Goal: Redis has the counts of a window before its hook would no longer wait for them (TW_CLOSED_LOCAL). */
+static void a_hook_has_what_redis_could_have_had(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    struct hooks hooks = {0};
+    tw_family_options options;
+    tw_family *family;
+    test_tuning.closing_wait_ms = 10000;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window_ms = TW_SECOND;
+    options.on_window_closed = on_closed;
+    options.closed_ctx = &hooks;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+    struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
+    assert_true(test_wait(is_first_count_there, &first, 20000));
+    test_sleep_ms(1000); /* into the next window */
+    assert_status(tw_add(family, tw_str("a"), 41, NULL), TW_OK);
+    assert_true(test_wait(were_two_closed, &hooks, 20000));
+    assert_i64_equal(atomic_load(&hooks.flags), 0);
+    assert_i64_equal(sum_of(&server, "f*"), 42);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        EACH_SHAPE(counts_are_sent),
+        cmocka_unit_test(counts_are_sent_by_a_host_that_drives),
+        cmocka_unit_test(counts_are_sent_by_plain_commands),
+        cmocka_unit_test(units_of_a_hard_limit_go_back),
+        cmocka_unit_test(distinct_counts_are_merged),
+        cmocka_unit_test(a_gauge_is_taken_back),
+        cmocka_unit_test(a_hook_has_what_redis_could_have_had),
+    };
+    return test_run_side_by_side(tests);
+}
