@@ -1,8 +1,10 @@
 /* side_by_side.c -- see side_by_side.h.
  * Method: one fork for each test, whose output goes to an unnamed file. The parent prints the files one after the
- * other, with the numbers of its own plan. */
+ * other, with the numbers of its own plan. Each test is a process group of its own: the SIGTERM of a time-out reaches
+ * the parent alone, which says which tests still ran, and what their threads waited for. */
 #include "tests/support/side_by_side.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -26,7 +28,22 @@ static size_t at_once(void) {
     return test_is_slow() ? AT_ONCE_DEFAULT / 3 : AT_ONCE_DEFAULT;
 }
 
+static volatile sig_atomic_t out_of_time;
+
+static void on_term(int number) {
+    (void)number;
+    out_of_time = 1;
+}
+
+/* Without SA_RESTART: wait() ends early. */
+static void heed_term(void) {
+    struct sigaction action = {.sa_handler = on_term};
+    sigaction(SIGTERM, &action, NULL);
+}
+
 static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output, pid_t parent) {
+    signal(SIGTERM, SIG_DFL);
+    setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     dup2(fileno(output), STDOUT_FILENO);
@@ -70,6 +87,49 @@ static void await_one(struct apart *apart, size_t count) {
     }
 }
 
+/* ---- out of time ---- */
+
+static void print_file_of_thread(pid_t pid, const char *thread, const char *file) {
+    char path[128], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/task/%.16s/%s", (int)pid, thread, file);
+    FILE *stream = fopen(path, "re");
+    if (stream == NULL) return;
+    if (fgets(line, sizeof line, stream) != NULL) line[strcspn(line, "\n")] = '\0';
+    fclose(stream);
+    printf(" %s %s;", file, line);
+}
+
+/* What Linux tells of a thread that waits: where in the kernel, and in which system call (its number comes first). */
+static void print_threads(pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    if (folder == NULL) return;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (entry->d_name[0] == '.') continue;
+        printf("# thread %.16s:", entry->d_name);
+        print_file_of_thread(pid, entry->d_name, "comm");
+        print_file_of_thread(pid, entry->d_name, "wchan");
+        print_file_of_thread(pid, entry->d_name, "syscall");
+        printf("\n");
+    }
+    closedir(folder);
+}
+
+static _Noreturn void give_up(const struct apart *apart, const struct CMUnitTest *tests, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (apart[i].pid == 0) continue;
+        printf("not ok %zu - %s\n# still running when the program's time was over\n", i + 1, tests[i].name);
+        print_threads(apart[i].pid);
+    }
+    fflush(stdout);
+    for (size_t i = 0; i < count; i++)
+        if (apart[i].pid != 0) kill(-apart[i].pid, SIGKILL);
+    _exit(1);
+}
+
+/* ---- results ---- */
+
 /* Replaces the child's plan and result by the parent's, and prints the rest as comments. */
 static void print_test(const struct apart *apart, const struct CMUnitTest *test, size_t number) {
     char line[1024];
@@ -95,12 +155,14 @@ int test_run_each_apart(const struct CMUnitTest *tests, size_t count) {
     }
     printf("1..%zu\n", count);
     fflush(stdout);
+    heed_term();
     while (printed < count) {
         while (begun < count && running(apart, count) < limit) {
             begin_test(&apart[begun], &tests[begun]);
             begun++;
         }
         if (running(apart, count) != 0) await_one(apart, count);
+        if (out_of_time) give_up(apart, tests, begun);
         for (; printed < begun && apart[printed].over; printed++) {
             failed += !apart[printed].passed;
             print_test(&apart[printed], &tests[printed], printed + 1);
