@@ -100,7 +100,12 @@ static const char *parse_login(struct span *rest, struct twi_url *url) {
     const char *slash = memchr(rest->text, '/', rest->size);
     size_t authority = slash ? (size_t)(slash - rest->text) : rest->size;
     const char *at = memrchr(rest->text, '@', authority);
-    if (!at) return NULL;
+    if (!at) {
+        /* Neither a database nor what follows a cluster has an @. */
+        bool is_cut =
+            slash && !url->is_unix && url->kind != TWI_URL_SENTINEL && memchr(slash, '@', rest->size - authority);
+        return is_cut ? "a / in a user name or a password is written %2F" : NULL;
+    }
     struct span login = {rest->text, (size_t)(at - rest->text)};
     const char *colon = memchr(login.text, ':', login.size);
     if (!colon) return "a user name needs a password: user:password@ (or :password@ for the default user)";

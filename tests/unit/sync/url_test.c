@@ -159,6 +159,9 @@ static void whatever_is_not_understood_is_refused_by_name(void **state) {
         {"redis://[::1]x", "may follow ]"},
         {"redis://[host]", "brackets are for"},
         {"redis://user@host", "needs a password"},
+        {"redis://u:a/b@host", "written %2F"}, /* not: port "a" */
+        {"rediss://u:1/2@host", "written %2F"},
+        {"redis+cluster://:a/b@host", "written %2F"},
         {"redis://user:@host", "password is empty"},
         {"redis://a,b", "character"},
         {"redis://host name", "character"},
