@@ -369,7 +369,7 @@ struct tw_options {
     void *redis_password_ctx;
     const char *redis_prefix;  /* before every name in Redis, for ACLs; default none */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000,
-                                  default 100 */
+                                  default 100. tw_flush() and tw_close() do not wait for it */
     uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100; ten times that to connect */
 
     /* Acknowledged counts are kept for so long, and in so many bytes, to be sent again to a Redis
