@@ -190,7 +190,7 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
     enter_phase(generation, TWI_SEALED);
     TWI_PROBE3(window_sealed, rollover->family->options.name, generation->start_ms,
                twi_load_relaxed(&generation->keys));
-    generation->turn.sealed_mono_ms = rollover->engine->turn.mono_ms;
+    generation->turn.sealed_mono_ms = generation->turn.hurried_mono_ms = rollover->engine->turn.mono_ms;
     rollover->family->turn.keys_last = twi_load_relaxed(&generation->keys);
     if (rollover->engine->turn.now_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
@@ -214,17 +214,25 @@ static bool close_by_one(struct rollover *rollover, struct twi_generation *gener
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
+/* The interval may be longer than the hook waits, or than Redis keeps the window. With a pause before each time: what
+ * Redis refuses stays owed. */
+static void hurry(struct rollover *rollover, struct twi_generation *generation) {
+    int64_t now_ms = rollover->engine->turn.mono_ms, pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
+    int64_t kept_ms = twi_load_relaxed(&rollover->family->policy.retention_ms); /* 0: without end */
+    if (kept_ms != 0 && kept_ms / 4 < pause_ms) pause_ms = kept_ms / 4;
+    if (now_ms - generation->turn.hurried_mono_ms < pause_ms) return;
+    generation->turn.hurried_mono_ms = now_ms;
+    rollover->engine->collector.hurried = true;
+}
+
 static void drain(struct rollover *rollover, struct twi_generation *generation) {
     if (twi_generation_is_drained(generation)) {
         enter_phase(generation, TWI_DRAINED);
         return;
     }
     int64_t waited_ms = rollover->engine->turn.mono_ms - generation->turn.sealed_mono_ms;
-    int64_t wait_ms = rollover->engine->remote.tuning.closing_wait_ms;
-    bool away = waited_ms >= wait_ms || rollover->engine->turn.hooks_partial;
-    /* The interval may be longer than the hook waits. Once: what Redis refuses is not collected without a pause. */
-    if (waited_ms >= wait_ms / 2 && !generation->turn.hurried)
-        rollover->engine->collector.hurried = generation->turn.hurried = true;
+    bool away = waited_ms >= rollover->engine->remote.tuning.closing_wait_ms || rollover->engine->turn.hooks_partial;
+    hurry(rollover, generation);
     if (rollover->family->kind.closes_once) {
         if (rollover->engine->turn.hooks_partial || twi_closing_gives_up(rollover->engine, generation))
             (void)close_by_one(rollover, generation);

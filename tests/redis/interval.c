@@ -1,5 +1,5 @@
-/* interval.c -- what does not wait for sync_interval_ms, with a Redis that answers: tw_close(), and the hook of a window
- * that is over.
+/* interval.c -- what does not wait for sync_interval_ms, with a Redis that answers: tw_close(), the hook of a window that
+ * is over, and a window that Redis keeps for less than that.
  * Method: an interval of a minute, so whatever waits for it comes too late. Always true: tw_close() has far less time
  * than that, and says TW_OK only if Redis has acknowledged all of it. */
 #include "tests/redis/hard_support.h"
@@ -196,6 +196,35 @@ static void a_hook_has_what_redis_could_have_had(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: what a window counted lives in Redis for retention_ms, which may be shorter than the interval. It is sent before
+ * that is over, not reported as late. */
+static void a_short_retention_is_not_waited_out(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_family_options options;
+    tw_family *family;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window_ms = TW_SECOND;
+    options.retention_ms = 3 * TW_SECOND;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+    struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
+    assert_true(test_wait(is_first_count_there, &first, 20000));
+    for (int i = 0; i < 30; i++) { /* three windows and more */
+        assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+        test_sleep_ms(100);
+    }
+    test_sleep_ms(5000); /* the last of them has ended, and its retention, too */
+    assert_i64_equal(test_stat_of(engine, late_deltas) + test_stat_of(engine, lost), 0);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -206,6 +235,7 @@ int main(void) {
         cmocka_unit_test(distinct_counts_are_merged),
         cmocka_unit_test(a_gauge_is_taken_back),
         cmocka_unit_test(a_hook_has_what_redis_could_have_had),
+        cmocka_unit_test(a_short_retention_is_not_waited_out),
     };
     return test_run_side_by_side(tests);
 }
