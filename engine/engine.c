@@ -93,6 +93,7 @@ static void empty_family(struct tw_family *family) {
     twi_store_relaxed(&family->quota.bytes, 0);
     family->turn.generations = family->turn.unsorted = 0;
     family->turn.eviction.begun = false;
+    memset(&family->turn.gauge, 0, sizeof family->turn.gauge);
     family->turn.due_ms = INT64_MAX;
     family->turn.look_mono_ms = INT64_MAX;
     twi_closing_free(family);

@@ -62,7 +62,8 @@ void twi_port_collect_begin(tw_engine *engine);
 bool twi_port_collect_is_done(tw_engine *engine);
 /* True if a counter has been marked since the last full collection. Cheap; may be true without a reason. */
 bool twi_port_is_dirty(tw_engine *engine);
-/* True: what is owed is collected now, not at the interval. The engine closes, or a window's closing hook waits. */
+/* True: what is owed is collected now, not at the interval. The engine closes, or some of it would come too late: of a
+ * sealed window, or of gauges. */
 bool twi_port_cannot_wait(tw_engine *engine);
 /* Renders the Redis key of an item (prefix and template), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
 size_t twi_port_render(const struct twi_item *item, char *out);

@@ -42,6 +42,7 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
     family->turn.gauge.cursor = (struct twi_cursor){0};
     family->turn.gauge.last_ms = engine->turn.mono_ms;
     family->turn.gauge.runs = false;
+    engine->collector.hurried = true; /* the interval may be longer than a contribution lives */
 }
 
 void twi_gauge_turn(tw_engine *engine) {
@@ -50,10 +51,10 @@ void twi_gauge_turn(tw_engine *engine) {
         if (!family->kind.gauge || twi_gauge_leaves(family)) continue;
         int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms(family->engine);
         if (!family->turn.gauge.runs && engine->turn.mono_ms < next_ms) continue;
-        struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-        if (generation == &twi_generation_none) continue;
+        /* Not by `current`: that is set by whoever finds the window, and a gauge may be set once, by who made it. */
+        if (family->turn.generations == 0) continue;
         family->turn.gauge.runs = true;
-        send_some(engine, family, generation);
+        send_some(engine, family, twi_generation_at(&engine->arena, family->turn.generations));
     }
 }
 

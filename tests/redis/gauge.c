@@ -53,6 +53,20 @@ static void await_value(const char *key, int64_t is) {
         fail_msg("%s is %lld, not %lld", key, (long long)redis_server_get(&server, key), (long long)is);
 }
 
+/* Goal: what was set once, and neither read nor changed since, stays as long as its engine lives. */
+static void a_gauge_that_is_set_once_stays(void **state) {
+    (void)state;
+    tw_engine *engine = quick_engine(server.url, NULL);
+    assert_status(tw_add(gauge_of(engine), tw_str("workers"), 4, NULL), TW_OK);
+    await_value("online:workers", 4);
+    for (int i = 0; i < 3 * LIFE_MS; i += LIFE_MS / 3) {
+        test_sleep_ms(LIFE_MS / 3);
+        await_value("online:workers", 4); /* waits only on a busy machine */
+    }
+    assert_status(tw_close(engine, 5000), TW_OK);
+    await_value("online:workers", 0);
+}
+
 /* Goal: both engines see both parts; a decrement shows at once, and the last one leaves no key. */
 static void the_sum_is_that_of_all_engines(void **state) {
     (void)state;
@@ -312,6 +326,7 @@ static void gauges_leave_a_replica(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_is_that_of_all_engines),
+        cmocka_unit_test(a_gauge_that_is_set_once_stays),
         cmocka_unit_test(a_decrement_alone_leaves_nothing),
         cmocka_unit_test(a_decrement_is_subtracted_from_what_others_count),
         cmocka_unit_test(killed_processes_are_gone_and_stopped_ones_return),

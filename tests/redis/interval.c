@@ -225,6 +225,30 @@ static void a_short_retention_is_not_waited_out(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: an engine that lives is counted as present, however seldom it sends counts. */
+static void a_gauge_stays_present(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    int64_t online = 0;
+    test_tuning.presence_life_ms = 2000;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    assert_status(tw_add(gauge_of(engine), tw_str("room"), 3, NULL), TW_OK);
+    assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
+    tw_engine *other = quick_engine(server.url, NULL);
+    tw_family *its = gauge_of(other);
+    tw_key room = tw_str("room");
+    for (int i = 0; i < 12; i++) {
+        test_sleep_ms(500);
+        assert_status(tw_fetch(its, &room, 1, CLOSE_MS, &online), TW_OK);
+        assert_i64_equal(online, 3);
+    }
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_status(tw_close(other, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -236,6 +260,7 @@ int main(void) {
         cmocka_unit_test(a_gauge_is_taken_back),
         cmocka_unit_test(a_hook_has_what_redis_could_have_had),
         cmocka_unit_test(a_short_retention_is_not_waited_out),
+        cmocka_unit_test(a_gauge_stays_present),
     };
     return test_run_side_by_side(tests);
 }
