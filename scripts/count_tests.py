@@ -19,6 +19,7 @@ SKIP = re.compile(r"#\s*skip\S*\s*(.*)", re.IGNORECASE)
 PLAN = re.compile(r"^1\.\.(\d+)")
 SEED = re.compile(r"^# (seed\b|.* to repeat: )")
 LEFT_OUT = re.compile(r"^# left out: ([^:]+): (.*)$")
+BEFORE = 12  # comments above a failed test that are shown
 
 
 def count_program(test: dict, left_out: list[str]) -> tuple[int, int, int]:
@@ -63,9 +64,13 @@ def count_program(test: dict, left_out: list[str]) -> tuple[int, int, int]:
 
 def name_failed(test: dict) -> None:
     print(f"failed: {test.get('name', '?')} ({test['result']})", file=sys.stderr)
-    said, after = [], False
+    said, before, after = [], [], False
     for line in (test.get("stdout") or "").splitlines():
-        after = line.startswith("not ok") or (after and line.startswith("#"))  # cmocka says why below
+        is_comment = line.startswith("#")
+        failed = line.startswith("not ok")
+        said += before[-BEFORE:] if failed else []  # a shell script says why above
+        after = failed or (after and is_comment)  # cmocka says why below
+        before = before + [line] if is_comment and not after and not SEED.match(line) else []
         if after or SEED.match(line):
             said.append(line)
     for line in said + (test.get("stderr") or "").splitlines()[-12:]:

@@ -8,6 +8,8 @@ export LC_ALL
 work=$(mktemp -d)
 number=0
 background=''
+ran=''
+broken=''
 tab=$(printf '\t')
 seed=${TW_SEED:-${TW_SEED_ROUND:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}}
 
@@ -23,14 +25,27 @@ plan() { # COUNT
     echo "# seed $seed"
 }
 
+# A step. It fails as well if one of its set_up() failed. A step that fails says what the last command did and printed:
+# a rare failure may be seen only in a report.
 ok() { # STATUS SENTENCE
     number=$((number + 1))
-    if [ "$1" -eq 0 ]; then
+    if [ "$1" -eq 0 ] && [ -z "$broken" ]; then
         echo "ok $number - $2"
     else
         echo "not ok $number - $2"
-        [ -s "$work/err" ] && head -n 5 "$work/err" | sed 's/^/# /'
+        printf '%s' "$broken" | head -n 5
+        say_last_run
     fi
+    ran='' broken=''
+}
+
+say_last_run() {
+    if [ -n "$ran" ]; then printf '%s\n' "$ran" | sed 's/^/# /'; fi
+    for stream in out err; do
+        [ -s "$work/$stream" ] || continue
+        [ "$stream" = out ] && echo '# standard output:' || echo '# standard error:'
+        head -n 5 "$work/$stream" | cut -c 1-300 | sed 's/^/#   /'
+    done
 }
 
 # Runs the command; its output is in $work/out and $work/err. True if it exits with the expected status.
@@ -39,8 +54,21 @@ run() { # EXPECTED-STATUS ARGS...
     shift
     timeout 100 "$tool" "$@" >"$work/out" 2>"$work/err"
     status=$?
+    ran="'$*' exited with $status"
     [ "$status" -eq "$expected" ] && return 0
     echo "# '$*' exited with $status, $expected was expected"
+    return 1
+}
+
+# Something that a step needs done before it, such as a command for Redis. If it fails, or prints anything else than
+# what is expected, the next step fails and names it.
+set_up() { # EXPECTED-TEXT COMMAND...
+    expected_text=$1
+    shift
+    got=$("$@" 2>"$work/set_up") && [ "$got" = "$expected_text" ] && return 0
+    got=$(printf '%s' "$got" | cat - "$work/set_up" | head -c 300 | tr '\n' ' ')
+    broken="$broken# set-up: '$*' failed, or printed '$got' and not '$expected_text'
+"
     return 1
 }
 

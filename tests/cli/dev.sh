@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..29
+echo 1..30
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -111,6 +111,10 @@ ok $? 'a program that breaks after its last test has failed'
 printf '%s\n' '{"name": "redis / x", "result": "ERROR", "stdout": "1..1\nnot ok 1 - a\n", "stderr": "it was 3\n"}' | counted '0 1 0' &&
     printf '%s\n' 'failed: redis / x (ERROR)' '    not ok 1 - a' '    it was 3' | cmp -s - "$work/said"
 ok $? 'what failed is named last, with what it said'
+printf '%s\n' '{"name": "x", "result": "FAIL", "stdout": "1..2\n# seed 7\n# of a\nok 1 - a\n# above b\nnot ok 2 - b\n# below b\n"}' |
+    counted '1 1 0' && printf '%s\n' 'failed: x (FAIL)' '    # seed 7' '    # above b' '    not ok 2 - b' '    # below b' |
+    cmp -s - "$work/said"
+ok $? 'what a test said above and below the line of its failure is shown, and nothing of other tests'
 printf '%s\n' '{"name": "unit / x", "result": "OK", "stdout": "1..2\n# left out: b: no AES\nok 1 - a\nok 2 - b\n"}' | counted '1 0 1' &&
     printf '%s\n' 'skipped: unit / x: b: no AES' | cmp -s - "$work/said"
 ok $? 'a test that says it was left out has not passed, and its reason is named'

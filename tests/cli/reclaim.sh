@@ -29,8 +29,8 @@ ok $? '--help'
 run 1 reclaim --redis "$url" sale "$dead" && [ -s "$work/err" ]
 ok $? 'where no Redis answers the exit status is 1'
 
-lease() { # KEY INSTANCE GRANTED RETURNED SPENT
-    ask HSET "$1" "$2" "1 $3 $4 $5 0" t "$(($3 - $4))" s "$5" e x l 100 >/dev/null
+lease() { # KEY INSTANCE GRANTED RETURNED SPENT [NEW-FIELDS]
+    set_up "${6:-5}" ask HSET "$1" "$2" "1 $3 $4 $5 0" t "$(($3 - $4))" s "$5" e x l 100
 }
 field() { # KEY INSTANCE
     ask HGET "$1" "$2"
@@ -65,8 +65,8 @@ printf '2\n' >"$work/wanted"
 run 0 reclaim --redis "$url" --prefix app: --redis-key 'stock:%k' sale "$dead" && same "$work/out" "$work/wanted"
 ok $? 'a prefix and a template of its own lead to its leases'
 
-lease tw:lease:sale:tv "$other" 40 0 10
+lease tw:lease:sale:tv "$other" 40 0 10 1
 # Some time ahead, so that no slowness makes it old.
-ask EVAL "local t = redis.call('TIME') redis.call('HSET', 'tw:leases', 'i:$other', (t[1] + 60) * 1000)" 0 >/dev/null
+set_up 1 ask EVAL "local t = redis.call('TIME') return redis.call('HSET', 'tw:leases', 'i:$other', (t[1] + 60) * 1000)" 0
 run 1 reclaim --redis "$url" sale "$other" && err_has 'it is alive' && [ "$(field tw:lease:sale:tv "$other")" = '1 40 0 10 0' ]
 ok $? 'of a process that Redis has just heard of nothing is freed'
