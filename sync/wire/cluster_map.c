@@ -40,6 +40,7 @@ struct twi_cluster_map {
 
     struct twi_endpoint *seeds;
     uint32_t seed_count;
+    uint32_t seed_first, seeds_asked; /* they are asked in turn, from a random one on */
 
     bool is_wanted, is_under_way;
     int64_t next_ms;     /* the next refresh begins no sooner */
@@ -369,20 +370,27 @@ static const struct node *choose(const struct twi_cluster_map *map, uint64_t ran
     return chosen;
 }
 
+/* A seed that is away is asked again only after all others. */
+static const struct twi_endpoint *next_seed(struct twi_cluster_map *map, uint64_t random) {
+    if (map->seeds_asked == 0) map->seed_first = (uint32_t)(random % map->seed_count);
+    return &map->seeds[(map->seed_first + map->seeds_asked++) % map->seed_count];
+}
+
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom) {
     const struct node *node = choose(map, random >> 1);
     if (map->failures >= MANY_FAILURES && random % 2 == 0) node = NULL;
-    *whom = node ? node->endpoint : map->seeds[(random >> 1) % map->seed_count];
+    *whom = node ? node->endpoint : *next_seed(map, random >> 1);
     map->asked_last = node ? node->number : 0;
     map->is_wanted = false;
     map->is_under_way = true;
 }
 
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random) {
+    bool seeds_only = twi_cluster_map_next(map, 0) == 0; /* no master is known: all seeds in turn are one try */
     if (was_asked)
         pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged++, now_ms, random);
     else
-        pause_for(map, TWI_MAP_DIAL_MS, map->failures, now_ms, random);
+        pause_for(map, TWI_MAP_DIAL_MS, seeds_only ? map->failures / map->seed_count : map->failures, now_ms, random);
     if (map->failures < UINT32_MAX) map->failures++;
     map->is_wanted = true;
     map->is_under_way = false;
