@@ -1093,7 +1093,8 @@ TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
  *  spent, in all windows. `tallywheel reclaim` does the same. A WAITING CALL, redis_timeout_ms for
  *  each page of leases. In a cluster it searches all masters, as an audit does, and frees each
  *  lease where its slot is. What cannot be looked at, or freed, stops nothing else; the error comes
- *  last, and tw_error_text() says how much it is. Ask again then: nothing is freed twice.
+ *  last, and tw_error_text() says how much it is. If a store that knows the engine does not say
+ *  when it heard of it, nothing is freed. Ask again then: nothing is freed twice.
  *    instance  the dead engine's 32 digits in Redis (docs/SYNC.md)
  *    units     becomes how many were freed
  *  Nothing does so by itself before a window ends: an engine that was only paused, and goes on,

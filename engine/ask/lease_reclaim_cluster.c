@@ -6,7 +6,8 @@
  * The script looks at the epoch of its slot once more. So a lease that is met twice is freed once, and so is one whose
  * reply was lost: what was given back stays given back.
  * Always true: an engine whose heartbeat reached any store that was seen, within the last seconds, is refused, and
- * nothing is freed. A slot that cannot be looked at stops no other. */
+ * nothing is freed; neither is it if a store that knows the engine cannot say when it heard of it. A slot that cannot
+ * be looked at stops no other, nor does a lease that cannot be freed. The error says how much of both there is. */
 #include "engine/ask/lease_reclaim_cluster.h"
 
 #include "engine/ask/login.h"
@@ -21,10 +22,21 @@ struct reclaim {
     tw_engine *engine;
     const char *instance;
     int64_t freed;
-    tw_status status; /* the first that was not TW_OK */
+    bool is_over;            /* the engine is alive, or the caller's is being closed */
+    uint32_t unsaid;         /* epochs that know the engine, and do not say when they heard of it */
+    uint64_t leases, unfree; /* that were found; of them, those that could not be freed */
+    tw_status status;        /* the first that was not TW_OK; if it is over, why */
+    char why[200];           /* of it */
 };
 
-/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: no more is to be done. */
+static void note(struct reclaim *reclaim, tw_status status) {
+    reclaim->is_over = reclaim->is_over || status == TW_DENIED || status == TW_ERR_CLOSED;
+    if (reclaim->status != TW_OK && !reclaim->is_over) return;
+    reclaim->status = status;
+    (void)snprintf(reclaim->why, sizeof reclaim->why, "%s", tw_error_text());
+}
+
+/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: Redis did not do it. */
 static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     struct twi_redis_call call;
     twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
@@ -34,15 +46,11 @@ static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     twi_redis_call_text(&call, reclaim->instance);
     enum twi_request_outcome outcome = twi_redis_call_run(&call, reclaim->engine);
     bool is_done = outcome == TWI_REQUEST_DONE && call.request.value_count == 2;
-    tw_status status = TW_OK;
-    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE"))
-        status = TW_DENIED;
-    else if (is_done)
-        reclaim->freed += twi_redis_call_number_at(&call, 1);
-    else
-        status = twi_redis_call_refuse(reclaim->engine, outcome);
-    if (reclaim->status == TW_OK || status == TW_DENIED) reclaim->status = status;
-    return status != TW_DENIED && status != TW_ERR_CLOSED;
+    if (is_done) reclaim->freed += twi_redis_call_number_at(&call, 1);
+    if (is_done) return true;
+    bool is_alive = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE");
+    note(reclaim, is_alive ? TW_DENIED : twi_redis_call_refuse(reclaim->engine, outcome));
+    return false;
 }
 
 /* ---- epochs ---- */
@@ -53,7 +61,9 @@ static bool is_any(const char *value) {
 }
 
 static bool found_epoch(void *ctx, tw_key name) {
-    return run(ctx, name, NULL);
+    struct reclaim *reclaim = ctx;
+    if (!run(reclaim, name, NULL)) reclaim->unsaid++;
+    return !reclaim->is_over;
 }
 
 /* ---- leases ---- */
@@ -72,10 +82,13 @@ static bool has_units(const char *value) {
 
 static bool found_lease(void *ctx, tw_key name) {
     struct reclaim *reclaim = ctx;
+    if (reclaim->unsaid != 0) return false;
     char epoch[TWI_REDIS_CALL_NAME_MAX];
     uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(name.data, name.size)];
     int size = snprintf(epoch, sizeof epoch, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
-    return run(reclaim, tw_bytes(epoch, (size_t)size), &name);
+    reclaim->leases++;
+    if (!run(reclaim, tw_bytes(epoch, (size_t)size), &name)) reclaim->unfree++;
+    return !reclaim->is_over;
 }
 
 /* ---- all ---- */
@@ -105,10 +118,24 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
     return family->engine->remote.driver->search(&audit, searches, family->template.tags != NULL ? 2 : 3);
 }
 
+/* One sentence about what was not seen (the search's own), not said, or not freed. */
+static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
+    char seen[300] = "Redis: incomplete";
+    if (searched != TW_OK) (void)snprintf(seen, sizeof seen, "%s", tw_error_text());
+    tw_status status = searched != TW_OK ? searched : reclaim->status;
+    if (reclaim->unsaid != 0)
+        return twi_refuse_with(status,
+                               "%s; nothing was freed: %u of the stores that know the engine did not say when they "
+                               "heard of it: %s",
+                               seen, (unsigned)reclaim->unsaid, reclaim->why);
+    return twi_refuse_with(status, "%s; %llu of %llu leases that were found could not be freed: %s", seen,
+                           (unsigned long long)reclaim->unfree, (unsigned long long)reclaim->leases, reclaim->why);
+}
+
 tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, int64_t *units) {
     struct reclaim reclaim = {.engine = family->engine, .instance = instance, .status = TW_OK};
     tw_status status = search(family, &reclaim);
     *units = reclaim.freed;
-    bool is_over = reclaim.status == TW_DENIED || reclaim.status == TW_ERR_CLOSED;
-    return is_over || status == TW_OK ? reclaim.status : status;
+    if (reclaim.is_over) return reclaim.status;
+    return reclaim.status != TW_OK ? refuse(&reclaim, status) : status;
 }

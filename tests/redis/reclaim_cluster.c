@@ -171,6 +171,24 @@ static void assert_free(const char *family) {
     }
 }
 
+static void assert_says(const char *text) {
+    if (!strstr(tw_error_text(), text)) fail_msg("'%s' lacks '%s'", tw_error_text(), text);
+}
+
+/* Whether a master runs scripts. What reads is allowed in any case. */
+static void allow_scripts(size_t master, bool allow) {
+    struct redis_server *server = redis_cluster_server(&cluster, master);
+    assert_string_equal(redis_server_ask(server, "ACL", "SETUSER", "default", allow ? "+eval" : "-eval",
+                                         allow ? "+evalsha" : "-evalsha", NULL),
+                        "OK");
+}
+
+static int tags_at(size_t master) {
+    int count = 0;
+    for (uint32_t tag = 0; tag < TAGS; tag++) count += cluster.owners[slot_of(tag)] == master;
+    return count;
+}
+
 static void migrate(const char *name, uint32_t tag, size_t to) {
     char port[16];
     snprintf(port, sizeof port, "%d", redis_cluster_server(&cluster, to)->port);
@@ -195,6 +213,7 @@ static void a_slot_on_its_way_holds_up_only_itself(void **state) {
     name_lease(name, "moves", 2);
     migrate(name, 2, to[1]);
     assert_status(tw_lease_reclaim(family, dead, &units), TW_ERR_REDIS);
+    assert_says("1 of 8 leases that were found could not be freed");
     assert_i64_equal(units, (TAGS - 1) * HELD);
     while (redis_cluster_move_keys(&cluster, slot_of(2), to[1], 50) != 0) continue;
     for (uint32_t tag = 1; tag < 3; tag++) redis_cluster_move_end(&cluster, slot_of(tag), to[tag - 1]);
@@ -218,13 +237,71 @@ static void a_master_that_is_away_keeps_only_its_own(void **state) {
     assert_true(there > 0 && there < TAGS);
     redis_server_kill(redis_cluster_server(&cluster, AWAY));
     assert_status(tw_lease_reclaim(family, dead, &units), TW_ERR_REDIS);
-    assert_non_null(strstr(tw_error_text(), "incomplete"));
+    assert_says("incomplete");
     assert_i64_equal(units, there * HELD);
     redis_server_restart(redis_cluster_server(&cluster, AWAY));
     redis_cluster_wait(&cluster);
     assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
     assert_i64_equal(units, (TAGS - there) * HELD);
     assert_free("away");
+    assert_status(tw_close(engine, 10000), TW_OK);
+}
+
+/* Goal: one master refuses to free, and another one is away. What the third has is freed, and the call says both: how
+ * much it has not seen, and how much of what it found is not free. */
+static void what_was_found_and_not_freed_is_said(void **state) {
+    (void)state;
+    enum { REFUSES = 0, AWAY = 1 };
+    char refused[80];
+    tw_engine *engine;
+    int64_t units = 0, first = 0;
+    tw_family *family = open_sale("refused", &engine);
+    write_leases("refused");
+    allow_scripts(REFUSES, false);
+    redis_server_kill(redis_cluster_server(&cluster, AWAY));
+    assert_status(tw_lease_reclaim(family, dead, &first), TW_ERR_REDIS);
+    snprintf(refused, sizeof refused, "%d of %d leases that were found could not be freed", tags_at(REFUSES),
+             TAGS - tags_at(AWAY));
+    assert_says("slots could not be looked at");
+    assert_says(refused);
+    assert_i64_equal(first, (TAGS - tags_at(REFUSES) - tags_at(AWAY)) * HELD);
+    redis_server_restart(redis_cluster_server(&cluster, AWAY));
+    redis_cluster_wait(&cluster);
+    allow_scripts(REFUSES, true);
+    assert_status(tw_close(engine, 10000), TW_OK);
+    family = open_sale("refused", &engine); /* the one before leaves that master alone for a while */
+    assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
+    assert_i64_equal(first + units, TAGS * HELD);
+    assert_free("refused");
+    assert_status(tw_close(engine, 10000), TW_OK);
+}
+
+/* Goal: the one store that has just heard of an engine does not say so: it knows the engine and refuses the request.
+ * Nothing is freed in any other store either, for the engine may be alive, as it is here. */
+static void a_store_that_does_not_say_whether_it_lives_keeps_all(void **state) {
+    (void)state;
+    enum { TAG = 3 };
+    char epoch[64], soon_ms[24];
+    tw_engine *engine;
+    int64_t units = 0;
+    tw_family *family = open_sale("silent", &engine);
+    write_leases("silent");
+    snprintf(epoch, sizeof epoch, "tw:leases:{%u}", number_of(TAG));
+    snprintf(soon_ms, sizeof soon_ms, "%lld", (atoll(redis_server_ask(owner_of(TAG), "TIME", NULL)) + 60) * 1000);
+    redis_server_ask(owner_of(TAG), "HSET", epoch, "i:00112233445566778899aabbccddeeff", soon_ms, NULL);
+    allow_scripts(cluster.owners[slot_of(TAG)], false);
+    assert_status(tw_lease_reclaim(family, dead, &units), TW_ERR_REDIS);
+    assert_i64_equal(units, 0);
+    assert_says("nothing was freed: 1 of the stores");
+    allow_scripts(cluster.owners[slot_of(TAG)], true);
+    assert_status(tw_close(engine, 10000), TW_OK);
+    family = open_sale("silent", &engine);
+    assert_status(tw_lease_reclaim(family, dead, &units), TW_DENIED);
+    assert_i64_equal(units, 0);
+    redis_server_ask(owner_of(TAG), "HDEL", epoch, "i:00112233445566778899aabbccddeeff", NULL);
+    assert_status(tw_lease_reclaim(family, dead, &units), TW_OK);
+    assert_i64_equal(units, TAGS * HELD);
+    assert_free("silent");
     assert_status(tw_close(engine, 10000), TW_OK);
 }
 
@@ -235,6 +312,8 @@ int main(void) {
         cmocka_unit_test(what_a_killed_process_held_is_sold_by_others),
         cmocka_unit_test(a_slot_on_its_way_holds_up_only_itself),
         cmocka_unit_test(a_master_that_is_away_keeps_only_its_own),
+        cmocka_unit_test(what_was_found_and_not_freed_is_said),
+        cmocka_unit_test(a_store_that_does_not_say_whether_it_lives_keeps_all),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_cluster_destroy(&cluster);
