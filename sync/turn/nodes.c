@@ -2,7 +2,8 @@
  *
  *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
  * The map is refreshed over a connection that stands, if there is one to the node that is to be asked. A refresh that
- * cannot be sent, or is not answered, has failed, and the map says when another one may begin.
+ * cannot be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off takes
+ * long to be missed: a connection may be made for ten times redis_timeout_ms. The map does not wait for that.
  * Always true: a store leaves a connection only when nothing of it is under way there: no batch, no opening and no
  * message. While it leaves, nothing more is sent for it. A connection is dialled only while somebody has use for it. */
 #include "sync/turn/nodes.h"
@@ -34,6 +35,7 @@ static struct twi_connection *begin_refresh(struct twi_sync *sync, int64_t now_m
     twi_cluster_map_ask(cluster->map, twi_sync_random(sync->engine), &whom);
     cluster->asked = twi_cluster_connection(sync, &whom);
     cluster->was_sent = false;
+    cluster->asked_ms = now_ms;
     bool is_away = cluster->asked && cluster->asked->phase == TWI_DOWN &&
                    cluster->asked->breaker.state == TWI_BREAKER_OPEN && now_ms < cluster->asked->breaker.retry_at_ms;
     if (!cluster->asked || is_away) refresh_failed(sync, false, now_ms);
@@ -91,12 +93,24 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
     if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
 }
 
+/* When another node is to be asked, though the connection to this one may still come up: it goes on being made. A call
+ * that waits for the map has as much time left then. */
+static int64_t give_up_ms(const struct twi_cluster *cluster) {
+    return cluster->was_sent ? INT64_MAX : cluster->asked_ms + cluster->asked->timeout_ms / 2;
+}
+
+static void give_up(struct twi_sync *sync, int64_t now_ms) {
+    sync->cluster->asked = NULL;
+    twi_cluster_map_failed(sync->cluster->map, false, now_ms, twi_sync_random(sync->engine));
+}
+
 static void refresh(struct twi_sync *sync, int64_t now_ms) {
     struct twi_cluster *cluster = sync->cluster;
     share_map(sync, now_ms);
     struct twi_connection *asked = cluster->asked;
     if (!asked && now_ms >= twi_cluster_map_due_ms(cluster->map)) asked = begin_refresh(sync, now_ms);
     if (asked) send_refresh(cluster, asked, now_ms);
+    if (cluster->asked && now_ms >= give_up_ms(cluster)) give_up(sync, now_ms);
 }
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
@@ -169,7 +183,8 @@ void twi_nodes_step(struct twi_sync *sync, int64_t now_ms) {
 
 int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     int64_t wake_ms = INT64_MAX;
-    if (sync->cluster && !sync->cluster->asked) wake_ms = twi_cluster_map_due_ms(sync->cluster->map);
+    if (sync->cluster)
+        wake_ms = sync->cluster->asked ? give_up_ms(sync->cluster) : twi_cluster_map_due_ms(sync->cluster->map);
     for (uint32_t i = 0; sync->by_slot && i < sync->awake.count; i++) {
         const struct twi_store *store = sync->awake.stores[i];
         /* If the time is over, the store waits for something else: a reply, or a connection. */

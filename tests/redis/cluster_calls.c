@@ -2,7 +2,10 @@
  * that moves, and stops for no master but its own. What they were granted is what Redis has. */
 #include "tests/redis/cluster_support.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define CALLERS 3
 #define PATIENT_MS \
@@ -407,6 +410,34 @@ static void a_master_that_is_killed_stops_no_calls_to_others(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
+/* Goal: an engine starts while one of its two seeds says nothing, and a connection to it may take long. A call is
+ * decided all the same: the other seed is asked, too. Method: several engines, for each asks a random seed first. */
+static void a_seed_that_says_nothing_delays_no_call_for_long(void **state) {
+    (void)state;
+    enum { ENGINES = 8, TIMEOUT_MS = 4000 };
+    char url[96], key[16];
+    tw_options options;
+    tw_engine *engines[ENGINES];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(silent, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(getsockname(silent, (struct sockaddr *)&address, &size), 0);
+    assert_int_equal(listen(silent, 4 * ENGINES), 0);
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d,127.0.0.1:%d", ntohs(address.sin_port),
+             redis_cluster_server(&cluster, 0)->port);
+    quick_options(&options, url);
+    options.redis_timeout_ms = TIMEOUT_MS;
+    for (int i = 0; i < ENGINES; i++) assert_status(test_open(&options, &engines[i]), TW_OK);
+    for (int i = 0; i < ENGINES; i++) {
+        engine = engines[i];
+        snprintf(key, sizeof key, "k%d", i);
+        take(open_family(engine, "seed", TW_LIMIT_STRICT, NULL), key, 1, TW_OK, TW_BY_REDIS);
+    }
+    for (int i = 0; i < ENGINES; i++) assert_status(tw_close(engines[i], 5000), TW_OK);
+    close(silent);
+}
+
 int main(void) {
     redis_cluster_start(&cluster, CLUSTER_MASTERS, 0, cluster_server_options);
     const struct CMUnitTest tests[] = {
@@ -418,6 +449,7 @@ int main(void) {
         cmocka_unit_test(grants_are_exact_while_their_slot_moves),
         cmocka_unit_test(a_master_that_hangs_stops_no_calls_to_others),
         cmocka_unit_test(a_master_that_is_killed_stops_no_calls_to_others),
+        cmocka_unit_test(a_seed_that_says_nothing_delays_no_call_for_long),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_cluster_destroy(&cluster);
