@@ -64,10 +64,6 @@ static const struct twi_node *ask_both(int node, const struct twi_bytes *command
     if (real[0].type == TWI_NODE_ARRAY && count > 8)
         for (int i = 0; i < NODES; i++) both.model.nodes[i].redis.now_ms = real[2].integer; /* one clock for all */
     const struct twi_node *model = model_answer(node, command, &model_count);
-    if (twi_node_is(real, "MOVED") && twi_node_is(model, "MOVED") && strcmp(real[0].text, model[0].text) != 0) {
-        redis_cluster_wait(&both.real); /* whose a slot is, a third node may hear a moment later */
-        real = link_send(&both.links[node], command);
-    }
     assert_alike(node, real, count, model, model_count);
     note(real);
     return real;

@@ -4,12 +4,14 @@
 #include "tests/support/support.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define BUS 10000 /* a node's cluster bus listens at its port plus this */
 #define WAIT_MS 30000
+#define RESEND_MS 500
 #define ROUND 64 /* slots that move together */
 #define KEYS_MAX 100
 
@@ -193,13 +195,12 @@ static bool has_slots(const struct redis_cluster *cluster, size_t node) {
     return runs(cluster, node) && memchr(cluster->owners, (int)node, sizeof cluster->owners) != NULL;
 }
 
-/* All masters know the newest epoch. One that does not may give the next to itself, which another has already: then
+/* These nodes know the newest epoch. One that does not may give the next to itself, which another has already: then
  * both have a claim to a slot that has moved. It would lose an election, too. */
-static bool know_the_epoch(void *ctx) {
-    struct redis_cluster *cluster = ctx;
+static bool share_the_epoch(struct redis_cluster *cluster, const bool nodes[CLUSTER_NODES_MAX]) {
     long long epoch = 0;
     for (size_t i = 0; i < cluster->count; i++) {
-        if (!has_slots(cluster, i)) continue;
+        if (!nodes[i]) continue;
         long long own = epoch_of(cluster, i);
         if (epoch != 0 && own != epoch) return false;
         epoch = own;
@@ -207,36 +208,19 @@ static bool know_the_epoch(void *ctx) {
     return true;
 }
 
-/* The epoch of the claims of node `of`, as `node` has heard of it; -1: not at all. */
-static long long claim_epoch(struct redis_cluster *cluster, size_t node, size_t of) {
+/* A number of node `of`'s line in what `node` says of the cluster; -1: it does not know that node. */
+enum { PING_SENT = 4, CLAIM_EPOCH = 6 };
+
+static long long number_of(struct redis_cluster *cluster, size_t node, size_t of, int column) {
     static char text[65536];
     char *rest = text;
     snprintf(text, sizeof text, "%s", ask(cluster, node, "CLUSTER", "NODES", NULL));
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        long long epoch;
-        if (node_of(cluster, line) == of && sscanf(line, "%*s %*s %*s %*s %*s %*s %lld", &epoch) == 1) return epoch;
+        if (node_of(cluster, line) != of) continue;
+        for (int i = 0; i < column && line; i++) strsep(&line, " ");
+        return line ? atoll(line) : -1;
     }
     return -1;
-}
-
-struct claim {
-    struct redis_cluster *cluster;
-    size_t of;
-};
-
-static bool know_the_claim(void *ctx) {
-    struct claim *claim = ctx;
-    long long epoch = claim_epoch(claim->cluster, claim->of, claim->of);
-    for (size_t i = 0; i < claim->cluster->count; i++)
-        if (has_slots(claim->cluster, i) && claim_epoch(claim->cluster, i, claim->of) != epoch) return false;
-    return true;
-}
-
-/* A node that was told of a move believes the former owner's next message, if that was on its way before the former
- * owner was told, until it knows that the new owner's claim is of a newer epoch. */
-static void wait_for_claim(struct redis_cluster *cluster, size_t of) {
-    struct claim claim = {cluster, of};
-    wait_for(know_the_claim, &claim, "to know who has a moved slot");
 }
 
 static bool is_well(void *ctx) {
@@ -245,11 +229,99 @@ static bool is_well(void *ctx) {
         if (!runs(cluster, i)) continue;
         if (!strstr(ask(cluster, i, "CLUSTER", "INFO", NULL), "cluster_state:ok") || !agrees(cluster, i)) return false;
     }
-    return know_the_epoch(cluster);
+    bool masters[CLUSTER_NODES_MAX] = {false};
+    for (size_t i = 0; i < cluster->count; i++) masters[i] = has_slots(cluster, i);
+    return share_the_epoch(cluster, masters);
 }
 
 void redis_cluster_wait(struct redis_cluster *cluster) {
     wait_for(is_well, cluster, "to be well");
+}
+
+/* ---- whose a slot is --------------------------------------------------------------------------------------------- */
+
+/* A slot passes from one master to another. Each message of a master names all of its slots. One that was sent before
+ * the master heard of a move may arrive when all nodes have been told of it. Redis 7.0 may believe it, whatever its
+ * epoch: a node that got a message of a slot's owner without the slot gives the slot to the next other node that names
+ * it. It keeps that in mind (`owner_not_claiming_slot`) through SETSLOT, and until the owner names other slots than it
+ * did. If the node is the slot's owner itself by then, it loses the slot for good, and deletes its keys.
+ * So nobody but the owner may name a slot, not even in a message that is on its way. The former owner is told first,
+ * the new one when all that the former one had sent has arrived. Until then, about a millisecond, each of the two sends
+ * clients to the other. */
+struct passing {
+    struct redis_cluster *cluster;
+    size_t from, to;
+    bool hears[CLUSTER_NODES_MAX]; /* the masters that have slots, and the target, which may have none */
+    char channel[32];
+    FILE *ears[CLUSTER_NODES_MAX];
+};
+
+static bool know_the_epoch(void *ctx) {
+    struct passing *passing = ctx;
+    return share_the_epoch(passing->cluster, passing->hears);
+}
+
+/* All know how new the new owner's claim is. What a third node passes on of an older one is no news then. */
+static bool know_the_claim(void *ctx) {
+    struct passing *passing = ctx;
+    long long epoch = number_of(passing->cluster, passing->to, passing->to, CLAIM_EPOCH);
+    for (size_t i = 0; i < passing->cluster->count; i++)
+        if (passing->hears[i] && number_of(passing->cluster, i, passing->to, CLAIM_EPOCH) != epoch) return false;
+    return true;
+}
+
+/* Nobody waits for an answer of the former owner. */
+static bool none_is_asking(void *ctx) {
+    struct passing *passing = ctx;
+    for (size_t i = 0; i < passing->cluster->count; i++)
+        if (passing->hears[i] && i != passing->from && number_of(passing->cluster, i, passing->from, PING_SENT) != 0)
+            return false;
+    return true;
+}
+
+static FILE *open_node(struct redis_cluster *cluster, size_t node) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", redis_cluster_server(cluster, node)->socket);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    FILE *stream = fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fdopen(fd, "r+") : NULL;
+    if (stream == NULL) fail_msg("node %zu is away", node);
+    return stream;
+}
+
+/* Listens at each node for what the former owner publishes: that arrives behind all that the former owner had sent over
+ * links of its own. Its answers go over the links of those that asked. */
+static void passing_begin(struct passing *passing, struct redis_cluster *cluster, size_t from, size_t to) {
+    static unsigned long count;
+    *passing = (struct passing){.cluster = cluster, .from = from, .to = to};
+    for (size_t i = 0; i < cluster->count; i++) passing->hears[i] = i == to || has_slots(cluster, i);
+    wait_for(know_the_epoch, passing, "to know the newest epoch");
+    snprintf(passing->channel, sizeof passing->channel, "passing:%lu", ++count);
+    for (size_t i = 0; i < cluster->count; i++) {
+        char line[256];
+        if (!passing->hears[i] || i == from) continue;
+        FILE *ear = passing->ears[i] = open_node(cluster, i);
+        fprintf(ear, "SUBSCRIBE %s\r\n", passing->channel);
+        fflush(ear);
+        fseek(ear, 0, SEEK_CUR);
+        for (int lines = 0; lines < 6; lines++) /* an array of two words and a number */
+            if (!fgets(line, sizeof line, ear)) fail_msg("node %zu: SUBSCRIBE", i);
+    }
+}
+
+/* The former owner has been told. A link that was down has lost what was published: then it is published again. */
+static void passing_heard(struct passing *passing) {
+    const char *channel = passing->channel;
+    ask(passing->cluster, passing->from, "PUBLISH", channel, "heard");
+    for (size_t i = 0; i < passing->cluster->count; i++) {
+        if (!passing->ears[i]) continue;
+        struct pollfd heard = {.fd = fileno(passing->ears[i]), .events = POLLIN};
+        for (int tries = 0; poll(&heard, 1, RESEND_MS) != 1; tries++) {
+            if (tries == WAIT_MS / RESEND_MS) fail_msg("node %zu does not hear node %zu", i, passing->from);
+            ask(passing->cluster, passing->from, "PUBLISH", channel, "heard");
+        }
+        fclose(passing->ears[i]);
+    }
+    wait_for(none_is_asking, passing, "to hear a slot's former owner");
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
@@ -297,16 +369,17 @@ size_t redis_cluster_move_keys(struct redis_cluster *cluster, uint32_t slot, siz
     return moved;
 }
 
-/* The target first: if it did not know, nobody would serve the slot for a moment. */
 void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t to) {
+    struct passing passing;
     size_t from = cluster->owners[slot];
-    wait_for(know_the_epoch, cluster, "to know the newest epoch");
-    set_slot(cluster, to, slot, "NODE", cluster->nodes[to].id);
+    passing_begin(&passing, cluster, from, to);
     set_slot(cluster, from, slot, "NODE", cluster->nodes[to].id);
+    passing_heard(&passing);
+    set_slot(cluster, to, slot, "NODE", cluster->nodes[to].id);
     for (size_t i = 0; i < cluster->count; i++)
-        if (i != to && i != from && has_slots(cluster, i)) set_slot(cluster, i, slot, "NODE", cluster->nodes[to].id);
+        if (i != to && i != from && passing.hears[i]) set_slot(cluster, i, slot, "NODE", cluster->nodes[to].id);
     cluster->owners[slot] = (uint8_t)to;
-    wait_for_claim(cluster, to);
+    wait_for(know_the_claim, &passing, "to know who has a moved slot");
 }
 
 void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, size_t to) {
@@ -320,12 +393,8 @@ void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, siz
 /* Sends one command for each of the slots, and reads as many numbers or OKs. NULL for `how`: COUNTKEYSINSLOT. */
 static void ask_for_each(struct redis_cluster *cluster, size_t node, const uint32_t *slots, size_t count,
                          const char *how, const char *id, uint64_t *numbers) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     char line[256];
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", redis_cluster_server(cluster, node)->socket);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    FILE *stream = fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fdopen(fd, "r+") : NULL;
-    if (stream == NULL) fail_msg("node %zu is away", node);
+    FILE *stream = open_node(cluster, node);
     for (size_t i = 0; i < count; i++) {
         if (how)
             fprintf(stream, "CLUSTER SETSLOT %u %s %s\r\n", slots[i], how, id);
@@ -344,6 +413,7 @@ static void ask_for_each(struct redis_cluster *cluster, size_t node, const uint3
 
 /* Slots that have one owner. */
 static void move_round(struct redis_cluster *cluster, const uint32_t *slots, size_t count, size_t to) {
+    struct passing passing;
     size_t from = cluster->owners[slots[0]];
     uint64_t keys[ROUND];
     ask_for_each(cluster, to, slots, count, "IMPORTING", cluster->nodes[from].id, NULL);
@@ -353,18 +423,20 @@ static void move_round(struct redis_cluster *cluster, const uint32_t *slots, siz
         /* A new key cannot come: it is made at the target. */
         if (keys[i] != 0) redis_cluster_move_keys(cluster, slots[i], to, SIZE_MAX);
     }
-    ask_for_each(cluster, to, slots, count, "NODE", cluster->nodes[to].id, NULL);
+    passing_begin(&passing, cluster, from, to);
     ask_for_each(cluster, from, slots, count, "NODE", cluster->nodes[to].id, NULL);
+    passing_heard(&passing);
+    ask_for_each(cluster, to, slots, count, "NODE", cluster->nodes[to].id, NULL);
     for (size_t i = 0; i < cluster->count; i++)
-        if (i != to && i != from && has_slots(cluster, i))
+        if (i != to && i != from && passing.hears[i])
             ask_for_each(cluster, i, slots, count, "NODE", cluster->nodes[to].id, NULL);
     for (size_t i = 0; i < count; i++) cluster->owners[slots[i]] = (uint8_t)to;
+    wait_for(know_the_claim, &passing, "to know who has moved slots");
 }
 
 void redis_cluster_move(struct redis_cluster *cluster, uint32_t first, uint32_t last, size_t to) {
     uint32_t slots[ROUND];
     size_t count = 0;
-    wait_for(know_the_epoch, cluster, "to know the newest epoch");
     for (uint32_t slot = first; slot <= last; slot++) {
         bool is_there = cluster->owners[slot] == to;
         bool is_full = count == ROUND || (count != 0 && cluster->owners[slots[0]] != cluster->owners[slot]);
@@ -375,7 +447,6 @@ void redis_cluster_move(struct redis_cluster *cluster, uint32_t first, uint32_t 
         if (!is_there) slots[count++] = slot;
     }
     if (count != 0) move_round(cluster, slots, count, to);
-    wait_for_claim(cluster, to);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */

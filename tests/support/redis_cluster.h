@@ -42,7 +42,9 @@ void redis_cluster_wait(struct redis_cluster *cluster);
 void redis_cluster_move_begin(struct redis_cluster *cluster, uint32_t slot, size_t to); /* IMPORTING, then MIGRATING */
 /* Moves at most `most` keys; returns how many. */
 size_t redis_cluster_move_keys(struct redis_cluster *cluster, uint32_t slot, size_t to, size_t most);
-void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t to); /* its keys have moved */
+/* Its keys have moved. When it returns, all masters say that the target has the slot, and no message that is on its way
+ * makes them say otherwise. For about a millisecond both ends send clients to each other. */
+void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t to);
 /* The flags of a move go at both ends; the keys stay where they are. */
 void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, size_t to);
 /* All steps, for each slot from `first` to `last`; commands to one node go together. */
