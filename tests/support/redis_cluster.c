@@ -208,19 +208,24 @@ static bool share_the_epoch(struct redis_cluster *cluster, const bool nodes[CLUS
     return true;
 }
 
-/* A number of node `of`'s line in what `node` says of the cluster; -1: it does not know that node. */
-enum { PING_SENT = 4, CLAIM_EPOCH = 6 };
+/* What stands from a word on in node `of`'s line, in what `node` says of the cluster; NULL: nothing. */
+enum { PING_SENT = 4, CLAIM_EPOCH = 6, SLOTS = 8 };
 
-static long long number_of(struct redis_cluster *cluster, size_t node, size_t of, int column) {
+static const char *line_of(struct redis_cluster *cluster, size_t node, size_t of, int word) {
     static char text[65536];
     char *rest = text;
     snprintf(text, sizeof text, "%s", ask(cluster, node, "CLUSTER", "NODES", NULL));
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         if (node_of(cluster, line) != of) continue;
-        for (int i = 0; i < column && line; i++) strsep(&line, " ");
-        return line ? atoll(line) : -1;
+        for (int i = 0; i < word && line; i++) strsep(&line, " ");
+        return line;
     }
-    return -1;
+    return NULL;
+}
+
+static long long number_of(struct redis_cluster *cluster, size_t node, size_t of, int word) {
+    const char *line = line_of(cluster, node, of, word);
+    return line ? atoll(line) : -1;
 }
 
 static bool is_well(void *ctx) {
@@ -503,6 +508,21 @@ static bool follows(void *ctx) {
     return strstr(said, "role:slave") && strstr(said, "master_link_status:up");
 }
 
+/* A node that is importing a slot leaves it out where it tells the former master of the new one. If the former master
+ * hears that before it hears the new master itself, its slots go in two messages, and it becomes a master without
+ * slots. What it has, the new master has. */
+static bool follows_at_last(void *ctx) {
+    const struct waiting *waiting = ctx;
+    struct redis_cluster *cluster = waiting->cluster;
+    if (redis_cluster_is_master(cluster, waiting->node)) {
+        const char *slots = line_of(cluster, waiting->node, waiting->node, SLOTS);
+        if (slots != NULL && slots[0] != '[') return false;
+        ask(cluster, waiting->node, "FLUSHALL", NULL, NULL);
+        ask(cluster, waiting->node, "CLUSTER", "REPLICATE", cluster->nodes[waiting->master].id);
+    }
+    return follows(ctx);
+}
+
 static bool is_alone(void *ctx) {
     const struct waiting *waiting = ctx;
     return strstr(ask(waiting->cluster, waiting->node, "INFO", "replication", NULL), "master_link_status:down") != NULL;
@@ -527,7 +547,7 @@ static bool leads(void *ctx) {
 
 void redis_cluster_wait_follower(struct redis_cluster *cluster, size_t node, size_t master) {
     struct waiting waiting = {cluster, node, master};
-    wait_for(follows, &waiting, "to follow again");
+    wait_for(follows_at_last, &waiting, "to follow again");
     wait_for(is_known_to_follow, &waiting, "to know of a replica");
 }
 
@@ -554,7 +574,7 @@ void redis_cluster_failover(struct redis_cluster *cluster, size_t replica) {
     const char *said = ask(cluster, replica, "CLUSTER", "FAILOVER", NULL);
     if (strcmp(said, "OK") != 0) fail_msg("FAILOVER: %s", said);
     wait_for(leads, &now, "to fail over");
-    wait_for(follows, &former, "to follow the new master");
+    wait_for(follows_at_last, &former, "to follow the new master");
     wait_for(is_known_to_follow, &former, "to know of the failover");
     hand_over(cluster, former.node, replica);
 }
