@@ -251,7 +251,7 @@ void redis_cluster_wait(struct redis_cluster *cluster) {
  * it. It keeps that in mind (`owner_not_claiming_slot`) through SETSLOT, and until the owner names other slots than it
  * did. If the node is the slot's owner itself by then, it loses the slot for good, and deletes its keys.
  * So nobody but the owner may name a slot, not even in a message that is on its way. The former owner is told first,
- * the new one when all that the former one had sent has arrived. Until then, about a millisecond, each of the two sends
+ * the new one when all that the former one had sent has arrived. Until then each of the two sends
  * clients to the other. */
 struct passing {
     struct redis_cluster *cluster;

@@ -43,7 +43,7 @@ void redis_cluster_move_begin(struct redis_cluster *cluster, uint32_t slot, size
 /* Moves at most `most` keys; returns how many. */
 size_t redis_cluster_move_keys(struct redis_cluster *cluster, uint32_t slot, size_t to, size_t most);
 /* Its keys have moved. When it returns, all masters say that the target has the slot, and no message that is on its way
- * makes them say otherwise. For about a millisecond both ends send clients to each other. */
+ * makes them say otherwise. For a moment both ends send clients to each other. */
 void redis_cluster_move_end(struct redis_cluster *cluster, uint32_t slot, size_t to);
 /* The flags of a move go at both ends; the keys stay where they are. */
 void redis_cluster_move_forget(struct redis_cluster *cluster, uint32_t slot, size_t to);
