@@ -387,7 +387,7 @@ void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct tw
 
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random) {
     bool seeds_only = twi_cluster_map_next(map, 0) == 0; /* no master is known: all seeds in turn are one try */
-    if (was_asked)
+    if (was_asked && !seeds_only)
         pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged++, now_ms, random);
     else
         pause_for(map, TWI_MAP_DIAL_MS, seeds_only ? map->failures / map->seed_count : map->failures, now_ms, random);

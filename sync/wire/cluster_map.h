@@ -9,7 +9,7 @@
  *   seeds    the hosts of the URL: asked in turn while no master is known, and now and then while none answers
  * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
  * same address, nor the same id. Memory is bounded: TWI_MAP_NODES_MAX nodes, TWI_MAP_PATCHES_MAX changes by MOVED.
- * Between two refreshes lies at least a second. */
+ * Between two refreshes lies at least a second, once a master is known. */
 #ifndef TWI_SYNC_WIRE_CLUSTER_MAP_H
 #define TWI_SYNC_WIRE_CLUSTER_MAP_H
 
@@ -23,7 +23,8 @@
 #define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
-#define TWI_MAP_DIAL_MS 100 /* the same if the node could not even be asked; of seeds each is tried before it doubles */
+/* The same if the node could not even be asked, or no master is known. Of seeds each is tried before it doubles. */
+#define TWI_MAP_DIAL_MS 100
 
 struct twi_cluster_map;
 
@@ -61,7 +62,7 @@ void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
 /* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
-/* Nobody answered. `was_asked`: the command was sent; else no connection could be made. */
+/* Nobody answered with a map. `was_asked`: the command was sent; else no connection could be made. */
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random);
 
 /* For tests and checks: whether all that is said above holds. */

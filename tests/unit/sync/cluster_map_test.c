@@ -9,11 +9,15 @@
 
 static struct twi_endpoint nodes[4]; /* a, b, c, and a seed by another name */
 
-static struct twi_cluster_map *map_of(const char *reply) {
+static void name_nodes(void) {
     nodes[0] = endpoint_of("10.0.0.1", 7001);
     nodes[1] = endpoint_of("10.0.0.2", 7002);
     nodes[2] = endpoint_of("10.0.0.3", 7003);
     nodes[3] = endpoint_of("seed.example", 7000);
+}
+
+static struct twi_cluster_map *map_of(const char *reply) {
+    name_nodes();
     struct twi_cluster_map *map = twi_cluster_map_create(&nodes[3], 1);
     assert_non_null(map);
     if (!reply) return map;
@@ -397,6 +401,45 @@ static void seeds_are_asked_in_turn(void **state) {
     }
 }
 
+/* Goal: a seed that answers, but not with masters, costs no more than one that is away: it loads its data, refuses the
+ * user, is no node of a cluster, or has no slots. The next one is asked after a short pause. Once a master is known such
+ * an answer is a refresh as any other. */
+static void a_seed_that_knows_no_master_is_passed_over(void **state) {
+    (void)state;
+    enum { SEEDS = 3 };
+    struct test_prng prng;
+    struct twi_endpoint whom;
+    test_prng_seed(&prng, test_seed());
+    name_nodes();
+    for (int run = 0; run < 200; run++) {
+        struct twi_cluster_map *map = twi_cluster_map_create(nodes, SEEDS);
+        int64_t now_ms = 1000;
+        uint32_t seen = 0;
+        for (int i = 0; i < SEEDS; i++) {
+            twi_cluster_map_ask(map, test_prng_next(&prng), &whom);
+            for (int n = 0; n < SEEDS; n++) seen |= (uint32_t)twi_endpoint_equals(&whom, &nodes[n]) << n;
+            if (i % 2 == 0) {
+                twi_cluster_map_failed(map, true, now_ms, test_prng_next(&prng));
+            } else {
+                slots_reply("[]");
+                assert_false(
+                    twi_cluster_map_reply(map, &whom, reply_nodes, reply_count, now_ms, test_prng_next(&prng)));
+            }
+            int64_t wait_ms = twi_cluster_map_due_ms(map) - now_ms;
+            assert_true(wait_ms >= 50 && wait_ms <= 100);
+            now_ms += wait_ms;
+        }
+        assert_int_equal(seen, (1u << SEEDS) - 1);
+        assert_true(tell(map, 0, THREE, now_ms));
+        twi_cluster_map_want(map, now_ms);
+        now_ms = twi_cluster_map_due_ms(map);
+        twi_cluster_map_ask(map, test_prng_next(&prng), &whom);
+        twi_cluster_map_failed(map, true, now_ms, test_prng_next(&prng));
+        assert_true(twi_cluster_map_due_ms(map) - now_ms >= 1000);
+        end(map);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_refresh_says_all_slots),
@@ -416,6 +459,7 @@ int main(void) {
         cmocka_unit_test(a_wish_during_a_refresh_is_kept),
         cmocka_unit_test(a_random_master_is_asked_and_a_seed_if_none_answers),
         cmocka_unit_test(seeds_are_asked_in_turn),
+        cmocka_unit_test(a_seed_that_knows_no_master_is_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
