@@ -9,7 +9,7 @@
 #include "sync/wire/cluster_slots.h"
 
 #define NO_SLOT UINT16_MAX
-#define MANY_FAILURES 3u /* in a row: from then on the seeds are asked, too */
+#define MANY_FAILURES 3u /* in a row: from then on every other try asks a seed */
 
 struct node {
     uint64_t number;
@@ -43,10 +43,10 @@ struct twi_cluster_map {
     uint32_t seed_first, seeds_asked; /* they are asked in turn, from a random one on */
 
     bool is_wanted, is_under_way;
-    int64_t next_ms;     /* the next refresh begins no sooner */
-    uint32_t unchanged;  /* refreshes in a row that changed nothing */
-    uint32_t failures;   /* in a row */
-    uint64_t asked_last; /* the node that was asked last; 0: a seed */
+    int64_t next_ms;      /* the next refresh begins no sooner */
+    uint32_t unchanged;   /* refreshes in a row that changed nothing */
+    uint32_t failures;    /* in a row */
+    uint32_t asked_place; /* of the node that was asked last; TWI_MAP_NODES_MAX: none was */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -63,6 +63,7 @@ struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds,
     map->seed_count = count;
     map->is_wanted = true;
     map->next_ms = INT64_MIN;
+    map->asked_place = TWI_MAP_NODES_MAX;
     return map;
 }
 
@@ -351,23 +352,24 @@ int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map) {
     return map->is_wanted && !map->is_under_way ? map->next_ms : INT64_MAX;
 }
 
-/* One of the masters that have slots, but not the one that was asked last if there are others; NULL: none is known. */
+static uint32_t count_masters(const struct twi_cluster_map *map) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < map->nodes_end; i++) count += map->nodes[i] && map->nodes[i]->slots != 0;
+    return count;
+}
+
+/* One of the masters that have slots, by chance, but not the one that was asked last if there are others; NULL: none is
+ * known. While none answers they are asked in turn. */
 static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
-    const struct node *chosen = NULL;
-    uint32_t count = 0, others = 0;
-    for (uint32_t i = 0; i < map->nodes_end; i++) {
-        if (!map->nodes[i] || map->nodes[i]->slots == 0) continue;
-        count++;
-        others += map->nodes[i]->number != map->asked_last;
+    bool was_last =
+        map->asked_place < map->nodes_end && map->nodes[map->asked_place] && map->nodes[map->asked_place]->slots != 0;
+    uint32_t others = count_masters(map) - was_last;
+    uint64_t skip = map->failures == 0 && others != 0 ? random % others : 0;
+    for (uint32_t i = 1; i <= map->nodes_end; i++) {
+        const struct node *node = map->nodes[(map->asked_place + i) % map->nodes_end];
+        if (node && node->slots != 0 && skip-- == 0) return node;
     }
-    uint64_t skip = others != 0 ? random % others : 0;
-    for (uint32_t i = 0; i < map->nodes_end && count != 0; i++) {
-        const struct node *node = map->nodes[i];
-        if (!node || node->slots == 0 || (others != 0 && node->number == map->asked_last)) continue;
-        chosen = node;
-        if (skip-- == 0) break;
-    }
-    return chosen;
+    return NULL;
 }
 
 /* A seed that is away is asked again only after all others. */
@@ -377,20 +379,26 @@ static const struct twi_endpoint *next_seed(struct twi_cluster_map *map, uint64_
 }
 
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom) {
-    const struct node *node = choose(map, random >> 1);
-    if (map->failures >= MANY_FAILURES && random % 2 == 0) node = NULL;
-    *whom = node ? node->endpoint : *next_seed(map, random >> 1);
-    map->asked_last = node ? node->number : 0;
+    bool is_seeds_turn = map->failures >= MANY_FAILURES && (map->failures - MANY_FAILURES) % 2 == 0;
+    const struct node *node = is_seeds_turn ? NULL : choose(map, random);
+    *whom = node ? node->endpoint : *next_seed(map, random);
+    if (node) map->asked_place = node->place;
     map->is_wanted = false;
     map->is_under_way = true;
 }
 
+/* After so many failures in a row each master and each seed was tried. */
+static uint32_t count_tries(const struct twi_cluster_map *map, uint32_t masters) {
+    if (masters == 0) return map->seed_count;
+    return MANY_FAILURES + 2 * (masters > map->seed_count ? masters : map->seed_count);
+}
+
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random) {
-    bool seeds_only = twi_cluster_map_next(map, 0) == 0; /* no master is known: all seeds in turn are one try */
-    if (was_asked && !seeds_only)
+    uint32_t masters = count_masters(map);
+    if (was_asked && masters != 0)
         pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged++, now_ms, random);
     else
-        pause_for(map, TWI_MAP_DIAL_MS, seeds_only ? map->failures / map->seed_count : map->failures, now_ms, random);
+        pause_for(map, TWI_MAP_DIAL_MS, map->failures / count_tries(map, masters), now_ms, random);
     if (map->failures < UINT32_MAX) map->failures++;
     map->is_wanted = true;
     map->is_under_way = false;

@@ -6,7 +6,7 @@
  * never changes the map.
  *   node     one address of one master. Its number is never used again. If a master has a new address, its slots get a
  *            new number, so that they are dialled anew
- *   seeds    the hosts of the URL: asked in turn while no master is known, and now and then while none answers
+ *   seeds    the hosts of the URL: asked in turn while no master is known; every other try asks one while none answers
  * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
  * same address, nor the same id. Memory is bounded: TWI_MAP_NODES_MAX nodes, TWI_MAP_PATCHES_MAX changes by MOVED.
  * Between two refreshes lies at least a second, once a master is known. */
@@ -23,7 +23,7 @@
 #define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
-/* The same if the node could not even be asked, or no master is known. Of seeds each is tried before it doubles. */
+/* The same if the node could not even be asked, or no master is known. All are tried before it doubles. */
 #define TWI_MAP_DIAL_MS 100
 
 struct twi_cluster_map;
