@@ -43,7 +43,9 @@ struct twi_cluster_map {
     uint32_t seed_first, seeds_asked; /* they are asked in turn, from a random one on */
 
     bool is_wanted, is_under_way;
+    bool is_routine;      /* nobody wanted the refresh under way */
     int64_t next_ms;      /* the next refresh begins no sooner */
+    int64_t stale_ms;     /* and no later, also if nobody wants it */
     uint32_t unchanged;   /* refreshes in a row that changed nothing */
     uint32_t failures;    /* in a row */
     uint32_t asked_place; /* of the node that was asked last; TWI_MAP_NODES_MAX: none was */
@@ -63,6 +65,7 @@ struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds,
     map->seed_count = count;
     map->is_wanted = true;
     map->next_ms = INT64_MIN;
+    map->stale_ms = INT64_MAX;
     map->asked_place = TWI_MAP_NODES_MAX;
     return map;
 }
@@ -349,7 +352,8 @@ void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms) {
 }
 
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map) {
-    return map->is_wanted && !map->is_under_way ? map->next_ms : INT64_MAX;
+    if (map->is_under_way) return INT64_MAX;
+    return map->is_wanted ? map->next_ms : map->stale_ms;
 }
 
 static uint32_t count_masters(const struct twi_cluster_map *map) {
@@ -383,6 +387,7 @@ void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct tw
     const struct node *node = is_seeds_turn ? NULL : choose(map, random);
     *whom = node ? node->endpoint : *next_seed(map, random);
     if (node) map->asked_place = node->place;
+    map->is_routine = !map->is_wanted;
     map->is_wanted = false;
     map->is_under_way = true;
 }
@@ -419,9 +424,10 @@ bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoin
         twi_cluster_map_failed(map, true, now_ms, random);
         return false;
     }
-    map->unchanged = is_changed ? 0 : map->unchanged + 1;
+    map->unchanged = is_changed || map->is_routine ? 0 : map->unchanged + 1;
     map->failures = 0;
     pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged, now_ms, random);
+    map->stale_ms = now_ms + TWI_MAP_STALE_MS / 2 + (int64_t)((random >> 32) % (TWI_MAP_STALE_MS / 2));
     map->is_under_way = false;
     if (is_contested) map->is_wanted = true;
     return true;

@@ -21,6 +21,7 @@
 #define TWI_MAP_PATCHES_MAX 1024u /* with more, the oldest counts as confirmed */
 #define TWI_MAP_TRUST_MS 10000
 #define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
+#define TWI_MAP_STALE_MS 60000       /* a map is read anew after a half to the whole of this, though nobody wants it */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
 /* The same if the node could not even be asked, or no master is known. All are tried before it doubles. */
@@ -56,9 +57,11 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
 
 /* ---- refreshes --------------------------------------------------------------------------------------------------- */
 
-/* A refresh is wanted: a connection was lost or could not be made, MOVED did not say where, nobody serves a slot. */
+/* A refresh is wanted: a connection was lost or could not be made, MOVED did not say where, nobody serves a slot.
+ * Without that the map is refreshed each minute: an engine that uses one master only would miss that all others were
+ * replaced, and have nobody to ask when this one goes, too. */
 void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
-/* When the next refresh may begin. INT64_MAX: none is wanted, or one is under way. */
+/* When the next refresh is to begin. INT64_MAX: one is under way. */
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
 /* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
