@@ -23,7 +23,7 @@ struct twi_cluster {
     struct twi_connection *asked;    /* over which the map is being refreshed; NULL: it is not */
     bool has_tried;                  /* the map was read once, or could not be read */
     bool was_sent;                   /* CLUSTER SLOTS is under way there */
-    int64_t asked_ms;                /* since when */
+    int64_t asked_ms;                /* since when it is dialled, or the command is under way */
     int socket_set;                  /* one descriptor for all sockets; -1: none */
     bool may_thread;                 /* for names */
 };

@@ -42,6 +42,10 @@ static struct twi_connection *begin_refresh(struct twi_sync *sync, int64_t now_m
     return cluster->asked;
 }
 
+static bool knows_masters(const struct twi_cluster *cluster) {
+    return twi_cluster_map_next(cluster->map, 0) != 0;
+}
+
 static void send_refresh(struct twi_cluster *cluster, struct twi_connection *connection, int64_t now_ms) {
     if (cluster->was_sent || !twi_connection_is_up(connection)) return;
     twi_pipeline_begin(&connection->pipeline, now_ms);
@@ -50,13 +54,15 @@ static void send_refresh(struct twi_cluster *cluster, struct twi_connection *con
     twi_wire_put_text(&connection->pipeline.out, "SLOTS");
     twi_pipeline_await(&connection->pipeline, TWI_SLOTS, NULL, 1)->alone = false;
     cluster->was_sent = true;
+    cluster->asked_ms = now_ms;
 }
 
 void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                      const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_cluster *cluster = sync->cluster;
+    bool is_late = cluster->asked != connection; /* another one is being asked meanwhile */
     (void)pending;
-    if (cluster->asked != connection) return;
+    if (is_late && (nodes->type == TWI_NODE_ERROR || knows_masters(cluster))) return;
     if (nodes->type == TWI_NODE_ERROR) {
         twi_refusal_report(connection, "CLUSTER SLOTS", nodes);
         refresh_failed(sync, true, now_ms);
@@ -93,10 +99,12 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
     if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
 }
 
-/* When another node is to be asked, though the connection to this one may still come up: it goes on being made. A call
- * that waits for the map has as much time left then. */
+/* When another node is to be asked, though the connection to this one may still come up: it goes on being made. While
+ * no master is known, an answer may still come, too, and is taken. A call that waits for the map has as much time left
+ * then. */
 static int64_t give_up_ms(const struct twi_cluster *cluster) {
-    return cluster->was_sent ? INT64_MAX : cluster->asked_ms + cluster->asked->timeout_ms / 2;
+    if (cluster->was_sent && knows_masters(cluster)) return INT64_MAX;
+    return cluster->asked_ms + cluster->asked->timeout_ms / 2;
 }
 
 static void give_up(struct twi_sync *sync, int64_t now_ms) {
