@@ -1,9 +1,9 @@
 /* socket.c -- a real socket behind the table of socket.h: non-blocking, close-on-exec, no SIGPIPE, TCP_NODELAY.
  *
  *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() goes as far as it can without waiting
- * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect tries each address once, one after the
- * other. When all have failed, or the caller gives up, the addresses are forgotten, and the next attempt looks the name
- * up again (a host-driven engine keeps them). */
+ * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of its
+ * addresses once, in their order. If no name server answers, the addresses of the connection before serve again. A
+ * host-driven engine keeps its addresses. */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -20,6 +20,8 @@
 
 #include "sync/wire/resolve.h"
 
+#define LOOKUP_OLD_MS 30000 /* an answer that nobody has waited for in this time is not used: the name is asked anew */
+
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 
 struct link {
@@ -30,8 +32,10 @@ struct link {
     uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
+    bool is_old;                /* the addresses served a connection that has ended: the name may lead elsewhere now */
     struct twi_lookup *lookup;
-    int64_t dial_deadline_ms; /* for the address being tried */
+    int64_t lookup_ms;        /* when its answer was waited for last */
+    int64_t dial_deadline_ms; /* for the address being tried, or the look-up where addresses are old */
     char why[128];
 };
 
@@ -56,29 +60,52 @@ static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
     if (link->addresses) freeaddrinfo(link->addresses);
     link->lookup = NULL;
     link->addresses = NULL;
+    link->is_old = false;
+}
+
+static int take(struct link *link, struct addrinfo *found) {
+    if (link->addresses) freeaddrinfo(link->addresses);
+    link->addresses = found;
+    link->is_old = false;
+    return 1;
+}
+
+/* No address was found: the old ones serve again, if there are any. */
+static int take_old(struct link *link, const char *why) {
+    return link->addresses ? 1 : fail(link, "name", why);
 }
 
 /* 1: link->addresses is set; 0: the helper thread is still asking; -1: failed. */
-static int resolve(struct link *link, const struct twi_endpoint *endpoint) {
+static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
+    struct addrinfo *found = NULL;
     const char *why = NULL;
     turn_to(link, endpoint);
-    if (link->addresses) return 1;
+    if (link->addresses && !link->is_old) return 1;
     if (!link->lookup) {
-        link->addresses = twi_resolve_digits(endpoint->host, endpoint->port);
-        if (link->addresses) return 1;
+        found = twi_resolve_digits(endpoint->host, endpoint->port);
+        if (found) return take(link, found);
         if (!link->may_thread) return fail(link, "name", "could not be resolved when the engine was opened");
         link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
-        if (!link->lookup) return fail(link, "name", "no thread could be made to resolve it");
+        if (!link->lookup) return take_old(link, "no thread could be made to resolve it");
+        link->lookup_ms = now_ms;
     }
-    if (!twi_lookup_end(link->lookup, &link->addresses, &why)) return 0;
+    if (link->state != RESOLVING) link->dial_deadline_ms = now_ms + (deadline_ms - now_ms) / 2;
+    bool is_late = now_ms - link->lookup_ms > LOOKUP_OLD_MS;
+    link->lookup_ms = now_ms;
+    if (!twi_lookup_end(link->lookup, &found, &why)) return link->addresses && now_ms >= link->dial_deadline_ms;
     link->lookup = NULL;
-    return link->addresses ? 1 : fail(link, "name", why ? why : "has no address");
+    if (is_late && found) {
+        freeaddrinfo(found);
+        return 0; /* the next call asks anew */
+    }
+    return found ? take(link, found) : take_old(link, why ? why : "has no address");
 }
 
 static void addresses_forget(struct link *link) {
     if (!link->may_thread || !link->addresses) return; /* a host-driven engine keeps its addresses */
     freeaddrinfo(link->addresses);
     link->addresses = NULL;
+    link->is_old = false;
 }
 
 /* ---- dialling ---------------------------------------------------------------------------------------------------- */
@@ -162,7 +189,7 @@ static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t 
     } else if (endpoint->is_unix) {
         done = dial_unix(link, endpoint);
     } else {
-        done = resolve(link, endpoint);
+        done = resolve(link, endpoint, now_ms, deadline_ms);
         if (done == 0) {
             link->state = RESOLVING;
             return 0;
@@ -202,7 +229,8 @@ static void link_close(void *ctx) {
     struct link *link = ctx;
     fd_close(link);
     link->address = NULL;
-    if (link->state == DIALLING) addresses_forget(link); /* no answer in time: look the name up again */
+    if (link->state == DIALLING) addresses_forget(link); /* no answer in time */
+    if (link->state == OPEN) link->is_old = link->may_thread;
     link->state = IDLE; /* a look-up under way goes on: the next attempt uses its answer */
 }
 
