@@ -338,11 +338,11 @@ static bool apply(struct refresh *refresh) {
 /* ---- refreshes: when, and of whom -------------------------------------------------------------------------------- */
 
 /* The pauses double, up to a bound. Each is uniform between a half and the whole of that. */
-static void pause_for(struct twi_cluster_map *map, int64_t base_ms, uint32_t doublings, int64_t now_ms,
+static void pause_for(struct twi_cluster_map *map, int64_t base_ms, int64_t most_ms, uint32_t doublings, int64_t now_ms,
                       uint64_t random) {
     int64_t ceiling_ms = base_ms;
-    for (uint32_t i = 0; i < doublings && ceiling_ms < TWI_MAP_REFRESH_MAX_MS; i++) ceiling_ms *= 2;
-    if (ceiling_ms > TWI_MAP_REFRESH_MAX_MS) ceiling_ms = TWI_MAP_REFRESH_MAX_MS;
+    for (uint32_t i = 0; i < doublings && ceiling_ms < most_ms; i++) ceiling_ms *= 2;
+    if (ceiling_ms > most_ms) ceiling_ms = most_ms;
     map->next_ms = now_ms + ceiling_ms / 2 + (int64_t)(random % (uint64_t)(ceiling_ms / 2 + 1));
 }
 
@@ -400,10 +400,11 @@ static uint32_t count_tries(const struct twi_cluster_map *map, uint32_t masters)
 
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random) {
     uint32_t masters = count_masters(map);
+    int64_t most_ms = was_asked ? TWI_MAP_REFRESH_MAX_MS : TWI_MAP_DIAL_MAX_MS;
     if (was_asked && masters != 0)
-        pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged++, now_ms, random);
+        pause_for(map, TWI_MAP_REFRESH_MS, most_ms, map->unchanged++, now_ms, random);
     else
-        pause_for(map, TWI_MAP_DIAL_MS, map->failures / count_tries(map, masters), now_ms, random);
+        pause_for(map, TWI_MAP_DIAL_MS, most_ms, map->failures / count_tries(map, masters), now_ms, random);
     if (map->failures < UINT32_MAX) map->failures++;
     map->is_wanted = true;
     map->is_under_way = false;
@@ -426,7 +427,7 @@ bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoin
     }
     map->unchanged = is_changed || map->is_routine ? 0 : map->unchanged + 1;
     map->failures = 0;
-    pause_for(map, TWI_MAP_REFRESH_MS, map->unchanged, now_ms, random);
+    pause_for(map, TWI_MAP_REFRESH_MS, TWI_MAP_REFRESH_MAX_MS, map->unchanged, now_ms, random);
     map->stale_ms = now_ms + TWI_MAP_STALE_MS / 2 + (int64_t)((random >> 32) % (TWI_MAP_STALE_MS / 2));
     map->is_under_way = false;
     if (is_contested) map->is_wanted = true;

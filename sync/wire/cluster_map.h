@@ -26,6 +26,8 @@
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
 /* The same if the node could not even be asked, or no master is known. All are tried before it doubles. */
 #define TWI_MAP_DIAL_MS 100
+/* A try that reaches nobody disturbs nobody: how often a node that is away is dialled is the matter of its breaker. */
+#define TWI_MAP_DIAL_MAX_MS 1000
 
 struct twi_cluster_map;
 
