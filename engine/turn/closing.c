@@ -237,8 +237,9 @@ static bool has_totals(struct twi_arena *arena, struct twi_close_election *elect
     election->cursor.looks = *work;
     twi_table_walk(arena, generation, &election->cursor, request_total_of, generation);
     *work = election->cursor.looks;
-    if (election->cursor.done)
-        (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
+    if (!election->cursor.done) return false;
+    (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
+    generation->family->engine->collector.hurried = true; /* the interval may be longer than the hook waits */
     return false;
 }
 

@@ -254,6 +254,7 @@ static bool is_told(struct rollover *rollover, struct twi_generation *generation
 
 static void finish(struct rollover *rollover, struct twi_generation *generation) {
     if (!is_told(rollover, generation)) {
+        if (!twi_generation_is_drained(generation)) hurry(rollover, generation); /* it owes again: totals are wanted */
         look(rollover, DRAIN_LOOK_MS);
         return;
     }
