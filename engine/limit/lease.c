@@ -186,7 +186,7 @@ static void fill_verdict(const tw_family *family, tw_status status, int64_t n, i
     verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
     verdict->error_bound = verdict->remaining;
     verdict->final = hard->final;
-    if (status == TW_PENDING) verdict->retry_after_ms = family->engine->options.sync_interval_ms / 4 + 1;
+    if (status == TW_PENDING) verdict->retry_after_ms = twi_lease_again_ms(family->engine);
 }
 
 tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {

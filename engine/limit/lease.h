@@ -73,6 +73,16 @@ TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
     int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */
     return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
+/* The longest interval of heartbeats while leases are active and engines are few: of leases, not of counts. */
+#define TWI_LEASE_BUSY_MS 500
+TWI_INLINE int64_t twi_lease_busy_ms(const tw_engine *engine) {
+    int64_t interval_ms = engine->options.sync_interval_ms;
+    return interval_ms < TWI_LEASE_BUSY_MS ? interval_ms : TWI_LEASE_BUSY_MS;
+}
+/* How soon a draw that brought too little is tried again, by the turn and by a caller. */
+TWI_INLINE int64_t twi_lease_again_ms(const tw_engine *engine) {
+    return twi_lease_busy_ms(engine) / 4 + 1;
+}
 /* Lists a lease for the turn. Any thread, inside a section. No system call: the turn runs by itself. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
 

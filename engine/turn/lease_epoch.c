@@ -6,15 +6,9 @@
 
 /* how often the epoch is requested, unless Redis asks for longer; leases.lua relies on it */
 #define EPOCH_MS 150
-#define EPOCH_BUSY_MS 500 /* the longest interval while leases are active and engines are few */
 #define EPOCH_IDLE_MS 500 /* with several stores: the interval to a store where all leases are at rest */
 #define REFUSED_MS 250    /* the pause before a message that Redis refused is sent again */
 #define UNUSED_MS 10000   /* with several stores: after this time without leases the engine leaves the store */
-
-int64_t twi_lease_busy_ms(const tw_engine *engine) {
-    int64_t interval_ms = engine->options.sync_interval_ms;
-    return interval_ms < EPOCH_BUSY_MS ? interval_ms : EPOCH_BUSY_MS;
-}
 
 bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_store *store) {
     return store->is_used || engine->peers.stores == NULL;
@@ -144,7 +138,8 @@ static void has_left(tw_engine *engine, struct twi_lease_store *store) {
 static void set_next(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_answer *answer) {
     bool busy = store->head != 0;
     int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
-    if (busy && every_ms <= EPOCH_BUSY_MS && twi_lease_busy_ms(engine) < every_ms) every_ms = twi_lease_busy_ms(engine);
+    if (busy && every_ms <= TWI_LEASE_BUSY_MS && twi_lease_busy_ms(engine) < every_ms)
+        every_ms = twi_lease_busy_ms(engine);
     if (!busy && engine->peers.stores != NULL && every_ms < EPOCH_IDLE_MS) every_ms = EPOCH_IDLE_MS;
     if (answer->kind != TWI_LEASE_NUMBERS)
         every_ms = answer->refused ? REFUSED_MS : 0; /* not refused: Redis did not know the script */
@@ -190,7 +185,7 @@ bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, 
     if (is_new) store->walk_at_ms = INT64_MIN;
     /* Waits for the end of the epoch's beginning, or has to report that everything is restated. */
     if (is_new || !answer->open)
-        store->request_at_ms = engine->turn.mono_ms + (is_new ? 0 : twi_lease_busy_ms(engine) / 4 + 1);
+        store->request_at_ms = engine->turn.mono_ms + (is_new ? 0 : twi_lease_again_ms(engine));
     mark_requested(engine, store);
     return is_new;
 }

@@ -11,8 +11,6 @@
 
 #include "engine/turn/lease_stores.h"
 
-/* The longest interval of heartbeats while leases are active and engines are few. */
-int64_t twi_lease_busy_ms(const tw_engine *engine);
 /* With one Redis, an engine that has a hard family takes part from the beginning. */
 bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_store *store);
 /* Leases of this store may send. */

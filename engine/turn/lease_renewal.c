@@ -27,10 +27,6 @@
 static int64_t interval_of(const tw_engine *engine) {
     return engine->options.sync_interval_ms;
 }
-/* How soon a draw that brought too little is tried again. */
-static int64_t again_ms(const tw_engine *engine) {
-    return twi_lease_busy_ms(engine) / 4 + 1;
-}
 /* Nothing that is sent about this window matters any more. */
 static bool is_over(const struct twi_turn_state *turn, const struct twi_generation *generation) {
     return turn->now_ms >= generation->end_ms;
@@ -266,7 +262,7 @@ static size_t walk(tw_engine *engine, struct twi_lease_store *store, struct twi_
         count += look(engine, lease, &messages[count]);
         if (!is_quiescent(engine, lease)) twi_lease_enqueue(engine, store, lease);
     }
-    if (all && left == 0) store->walk_at_ms = engine->turn.mono_ms + again_ms(engine);
+    if (all && left == 0) store->walk_at_ms = engine->turn.mono_ms + twi_lease_again_ms(engine);
     return count;
 }
 
@@ -315,7 +311,7 @@ int64_t twi_port_lease_due(tw_engine *engine, uint32_t index) {
     if (!twi_lease_epoch_may_speak(store)) return due_ms;
     if (store->head != 0 && store->walk_at_ms < due_ms) due_ms = store->walk_at_ms;
     /* Callers list leases without waking the turn (P9), so the turn checks the list often. */
-    int64_t look_ms = engine->turn.mono_ms + (has_new || store->listed != 0 ? 0 : again_ms(engine));
+    int64_t look_ms = engine->turn.mono_ms + (has_new || store->listed != 0 ? 0 : twi_lease_again_ms(engine));
     return look_ms < due_ms ? look_ms : due_ms;
 }
 
@@ -364,7 +360,7 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
                        const struct twi_lease_answer *answer) {
     int64_t granted = answer->granted, more = granted - lease->turn.granted;
     if (more <= 0) {
-        int64_t wait_ms = message->need != 0 ? again_ms(engine) : twi_lease_busy_ms(engine);
+        int64_t wait_ms = message->need != 0 ? twi_lease_again_ms(engine) : twi_lease_busy_ms(engine);
         lease->turn.retry_ms = engine->turn.mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
         return;
     }
@@ -422,7 +418,7 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
         lease->turn.acked_spent = spent_of(lease);
     } else {
         lease->turn.has_unacknowledged = true;
-        lease->turn.retry_ms = engine->turn.mono_ms + (answer->refused ? REFUSED_MS : again_ms(engine));
+        lease->turn.retry_ms = engine->turn.mono_ms + (answer->refused ? REFUSED_MS : twi_lease_again_ms(engine));
     }
     if (answer->kind == TWI_LEASE_ENDED) store->request_at_ms = INT64_MIN;
     if (twi_load_relaxed(&lease->requested_units) != 0)

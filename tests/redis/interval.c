@@ -90,6 +90,26 @@ static void units_of_a_hard_limit_go_back(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: who waits as long as a hard limit says gets the unit as soon as it is there: leases do not go by the interval. */
+static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_verdict verdict;
+    tw_status status;
+    int64_t until_ms = test_mono_ms() + CLOSE_MS;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family *stock = hard_family(engine, "stock");
+    while ((status = tw_acquire(stock, tw_str("tv"), 1, 10, &verdict)) == TW_PENDING && test_mono_ms() < until_ms) {
+        assert_true(verdict.retry_after_ms >= 1 && verdict.retry_after_ms <= 1000);
+        test_sleep_ms(verdict.retry_after_ms);
+    }
+    assert_status(status, TW_OK);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
 static tw_family *distinct_of(tw_engine *engine) {
     tw_family_options options;
     tw_family *family = NULL;
@@ -287,6 +307,7 @@ int main(void) {
         cmocka_unit_test(counts_are_sent_by_a_host_that_drives),
         cmocka_unit_test(counts_are_sent_by_plain_commands),
         cmocka_unit_test(units_of_a_hard_limit_go_back),
+        cmocka_unit_test(a_hard_limit_does_not_ask_to_wait_for_the_interval),
         cmocka_unit_test(distinct_counts_are_merged),
         cmocka_unit_test(a_gauge_is_taken_back),
         cmocka_unit_test(a_hook_has_what_redis_could_have_had),
