@@ -32,7 +32,8 @@
 #include <stdlib.h>
 
 #define HOOK_AGAIN_MS 100
-#define DRAIN_LOOK_MS 20 /* how soon a sealed window that still owes is looked at again */
+#define EVICTION_PAUSE_MS 100 /* the default interval */
+#define DRAIN_LOOK_MS 20      /* how soon a sealed window that still owes is looked at again */
 
 struct rollover {
     tw_engine *engine;
@@ -214,12 +215,13 @@ static bool close_by_one(struct rollover *rollover, struct twi_generation *gener
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* The interval may be longer than the hook waits, or than Redis keeps the window. With a pause before each time: what
- * Redis refuses stays owed. */
+/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the room
+ * of idle ones. With a pause before each time: what Redis refuses stays owed. */
 static void hurry(struct rollover *rollover, struct twi_generation *generation) {
     int64_t now_ms = rollover->engine->turn.mono_ms, pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
     int64_t kept_ms = twi_load_relaxed(&rollover->family->policy.retention_ms); /* 0: without end */
     if (kept_ms != 0 && kept_ms / 4 < pause_ms) pause_ms = kept_ms / 4;
+    if (rollover->family->kind.evicts_idle && pause_ms > EVICTION_PAUSE_MS) pause_ms = EVICTION_PAUSE_MS;
     if (now_ms - generation->turn.hurried_mono_ms < pause_ms) return;
     generation->turn.hurried_mono_ms = now_ms;
     rollover->engine->collector.hurried = true;
