@@ -226,7 +226,10 @@ uint32_t tw_timeout_ms(tw_engine *engine) {
     bool wants_write = false;
     if (engine->remote.sync != NULL && engine->remote.driver->fd(engine->remote.sync, &wants_write) >= 0 && wants_write)
         return 0;
-    int64_t left_ms = twi_load_relaxed(&engine->turn.next_ms) - twi_clock_mono_ms(&engine->clock);
+    int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
+    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms); /* one may be younger than the turn */
+    if (reservations_ms < next_ms) next_ms = reservations_ms;
+    int64_t left_ms = next_ms - twi_clock_mono_ms(&engine->clock);
     return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
 }
 

@@ -72,6 +72,22 @@ static void confirming_at_the_end_of_the_hold_is_late(void **state) {
     assert_i64_equal(rig_get(sale, "b"), 5);
 }
 
+/* Goal: a host that sleeps as long as tw_timeout_ms() says is there when a reservation ends, also one that was made
+ * after the last turn. */
+static void a_host_wakes_for_a_reservation_that_is_younger_than_its_turn(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 9, 60000, token), TW_OK);
+    rig_settle(&rig);
+    assert_status(reserve(sale, "a", 1, 9, 100, token), TW_OK);
+    uint32_t timeout_ms = tw_timeout_ms(rig.engine);
+    assert_true(timeout_ms > 0 && timeout_ms <= 100);
+    for (int64_t passed_ms = 0; passed_ms < 100; passed_ms += timeout_ms, timeout_ms = tw_timeout_ms(rig.engine))
+        rig_pass(&rig, timeout_ms);
+    assert_i64_equal(rig_get(sale, "a"), 1);
+}
+
 /* Goal: the wall clock has no influence on the lease time. */
 static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
     (void)state;
@@ -540,6 +556,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_reservation_is_sold_cancelled_or_over),
         RIG_TEST(confirming_at_the_end_of_the_hold_is_late),
+        RIG_TEST(a_host_wakes_for_a_reservation_that_is_younger_than_its_turn),
         RIG_TEST(the_end_of_a_hold_goes_by_the_monotonic_clock),
         RIG_TEST(a_buyer_buys_once),
         RIG_TEST(units_return_to_their_own_window),
