@@ -167,7 +167,7 @@ struct twi_generation_turn {
     uint64_t retired;      /* epoch stamp of its unlinking; hidden: of its hiding */
     int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
     int64_t sealed_mono_ms;
-    int64_t hurried_mono_ms; /* sealed, and when it was last to be collected at once (rollover.c) */
+    int64_t hurried_mono_ms; /* closed, and when it was last to be collected at once (rollover.c) */
     /* used by the turn alone; here because the line has room */
     uint64_t acked_units;  /* sum of magnitudes that Redis has acknowledged */
     int64_t pack_after_ms; /* monotonic: when to try again after memory was short */

@@ -278,6 +278,32 @@ static bool are_present(void *ctx) {
     return online == present->online;
 }
 
+/* Goal: the same of a window that takes late counts for as long as Redis keeps it. */
+static void a_long_lateness_is_not_waited_out(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_family_options options;
+    tw_family *family;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window_ms = TW_SECOND;
+    options.lateness_ms = options.retention_ms = 4 * TW_SECOND;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+    struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
+    assert_true(test_wait(is_first_count_there, &first, 20000));
+    test_sleep_ms(1000); /* into the next window */
+    assert_status(tw_add(family, tw_str("a"), 41, NULL), TW_OK);
+    test_sleep_ms(8000); /* that window has ended, and its retention, too */
+    assert_i64_equal(test_stat_of(engine, late_deltas) + test_stat_of(engine, lost), 0);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    redis_server_destroy(&server);
+}
+
 /* Goal: an engine that lives is counted as present, however seldom it sends counts. */
 static void a_gauge_stays_present(void **state) {
     (void)state;
@@ -312,6 +338,7 @@ int main(void) {
         cmocka_unit_test(a_gauge_is_taken_back),
         cmocka_unit_test(a_hook_has_what_redis_could_have_had),
         cmocka_unit_test(a_short_retention_is_not_waited_out),
+        cmocka_unit_test(a_long_lateness_is_not_waited_out),
         cmocka_unit_test(a_gauge_stays_present),
     };
     return test_run_side_by_side(tests);
