@@ -267,6 +267,42 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     assert_status(tw_close(sayer.engine, 5000), TW_OK);
 }
 
+struct releaser {
+    tw_family *jobs;
+    tw_status status;
+};
+static void *release(void *ctx) {
+    struct releaser *releaser = ctx;
+    releaser->status = tw_hold_release(releaser->jobs, tw_str("a"));
+    return NULL;
+}
+
+/* Goal: tw_stop() ends a release that waits for the answer to a statement, however long redis_timeout_ms is. */
+static void stopping_ends_a_release_that_waits(void **state) {
+    (void)state;
+    tw_options options;
+    tw_engine *engine;
+    pthread_t thread;
+    quick_options(&options, server.url);
+    options.redis_timeout_ms = 60000;
+    assert_status(test_open(&options, &engine), TW_OK);
+    struct releaser releaser = {.jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0), .status = TW_PENDING};
+    assert_status(tw_ready(engine, 10000), TW_OK);
+    assert_status(tw_hold(releaser.jobs, tw_str("a"), 2, NULL), TW_OK);
+    redis_server_pause(&server);
+    test_sleep_ms(LIFE_MS); /* the hold is in a statement that is under way */
+    assert_int_equal(pthread_create(&thread, NULL, release, &releaser), 0);
+    test_sleep_ms(100);
+    int64_t stopped_ms = test_mono_ms();
+    assert_status(tw_stop(engine), TW_OK);
+    pthread_join(thread, NULL);
+    assert_true(test_mono_ms() - stopped_ms < 10000);
+    assert_status(releaser.status, TW_OK);
+    redis_server_resume(&server);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    await_in_flight(0);
+}
+
 /* Goal: while Redis is away the family's policy decides; the holds that it admitted are sent when Redis is back. */
 static void an_outage_is_decided_by_policy(void **state) {
     (void)state;
@@ -297,6 +333,7 @@ int main(void) {
         cmocka_unit_test(after_a_reconnect_all_holds_are_sent_at_once),
         cmocka_unit_test(lost_answers_admit_nobody_twice),
         cmocka_unit_test(a_statement_under_way_brings_nothing_back),
+        cmocka_unit_test(stopping_ends_a_release_that_waits),
         cmocka_unit_test(an_outage_is_decided_by_policy),
     };
     redis_server_require();
