@@ -35,6 +35,7 @@
 
 /* with Redis, an eighth of memory_bytes_max is reserved for batches and buffers outside the arena */
 #define SYNC_MEMORY_SHARE 8
+#define CLOSING_RETRY_MS 200 /* how soon an engine that closes tries again to reach Redis */
 
 /* ---- its threads ---- */
 
@@ -337,13 +338,21 @@ static bool has_hooks(struct twi_roster *roster) {
     return false;
 }
 
+/* A new flush cuts a back-off short: Redis may be back, and the time of a close may be shorter than the pause. */
+static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) {
+    if (engine->remote.sync == NULL || twi_load_relaxed(&engine->peers.is_connected) || now_ms < *again_ms) return;
+    (void)engine->remote.driver->ticket_take(engine->remote.sync);
+    *again_ms = now_ms + CLOSING_RETRY_MS;
+}
+
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
-    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
     if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     engine->turn.closing = true;
     twi_delayed_all_due(engine->collector.delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
+        try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
         twi_turn_run(engine);
         if (twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);

@@ -196,6 +196,34 @@ static void a_refused_login_is_logged_without_its_password(void **state) {
     redis_server_destroy(&server);
 }
 
+static bool is_anything_logged(void *ctx) {
+    struct log_lines *lines = ctx;
+    return atomic_load(&lines->count) > 0;
+}
+
+/* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method: a
+ * refused login makes a pause of 2 s or more. */
+static void a_close_tries_redis_once_more(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    char url[256];
+    redis_server_start(&server, NULL);
+    snprintf(url, sizeof url, "unix://late:pw@%s", server.socket);
+    quick_options(&options, url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(test_open(&options, &engine), TW_OK);
+    assert_status(tw_add(family_of(engine, "f", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+    assert_true(test_wait(is_anything_logged, &lines, PATIENCE_MS));
+    redis_server_ask(&server, "ACL", "SETUSER", "late", "on", ">pw", "~*", "+@all", NULL);
+    assert_status(tw_close(engine, 1500), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "f:k"), 1);
+    redis_server_destroy(&server);
+}
+
 /* Goal: a server that refuses writes gets the same batch later, and nothing is counted twice (faults 23, 24). Method:
  * out of memory (maxmemory) and short of replicas (min-replicas-to-write) in turn, then neither. */
 static void a_refusing_server_delays_and_doubles_nothing(void **state) {
@@ -453,6 +481,7 @@ int main(void) {
         cmocka_unit_test(nothing_waits_for_a_black_hole),
         cmocka_unit_test(a_hung_server_leaves_what_was_sent_uncertain),
         cmocka_unit_test(a_refused_login_is_logged_without_its_password),
+        cmocka_unit_test(a_close_tries_redis_once_more),
         cmocka_unit_test(a_refusing_server_delays_and_doubles_nothing),
         cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
         cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
