@@ -95,6 +95,7 @@ static void empty_family(struct tw_family *family) {
     family->turn.generations = family->turn.unsorted = 0;
     family->turn.eviction.begun = false;
     memset(&family->turn.gauge, 0, sizeof family->turn.gauge);
+    memset(&family->turn.returned, 0, sizeof family->turn.returned);
     family->turn.due_ms = INT64_MAX;
     family->turn.look_mono_ms = INT64_MAX;
     twi_closing_free(family);

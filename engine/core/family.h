@@ -155,6 +155,11 @@ struct twi_family_history {
     int64_t mono_ms;  /* monotonic: when packing goes on */
 };
 
+/* How far the leases of a family that closes were returned (lease_renewal.c). */
+struct twi_family_returned {
+    uint32_t generation, lease; /* line numbers; the last lease of that window that was; 0: none */
+};
+
 /* Re-sending the statement of a gauge (gauge.c). */
 struct twi_family_gauge {
     struct twi_cursor cursor; /* gauges: how far the statement has been re-sent */
@@ -183,6 +188,7 @@ struct twi_family_turn {
     struct twi_family_prepared prepared;
     struct twi_family_history history;
     struct twi_family_gauge gauge;
+    struct twi_family_returned returned;
     struct twi_family_eviction eviction;
     struct twi_family_close_state closing;
 };

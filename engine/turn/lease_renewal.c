@@ -476,6 +476,29 @@ bool twi_leases_are_over(tw_engine *engine) {
     return true;
 }
 
+static bool is_returned_whole(const tw_engine *engine, struct twi_lease *lease) {
+    if (lease->turn.in_flight) return false;
+    if (is_over(&engine->turn, twi_lease_generation(&engine->arena, lease))) return true;
+    return twi_load_relaxed(&lease->left) == 0 && !must_speak(&engine->turn, lease);
+}
+
+bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    if (generation->turn.outstanding != 0) return false;
+    struct twi_family_returned *returned = &generation->family->turn.returned;
+    uint32_t own = twi_arena_line(&engine->arena, generation);
+    if (returned->generation != own) *returned = (struct twi_family_returned){.generation = own};
+    uint32_t line = returned->lease != 0 ? twi_lease_at(&engine->arena, returned->lease)->attached.older
+                                         : twi_load_acquire(&generation->leases); /* J4, pairs with J3 */
+    while (line != 0) {
+        struct twi_lease *lease = twi_lease_at(&engine->arena, line);
+        if (*work == 0 || !is_returned_whole(engine, lease)) return false;
+        returned->lease = line;
+        line = lease->attached.older;
+        --*work;
+    }
+    return true;
+}
+
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);

@@ -1,4 +1,4 @@
-/* lease_renewal.h -- leases in the turn: whether any message about them is in flight, their beginning and their end. */
+/* lease_renewal.h -- leases in the turn: whether their units were returned, their beginning and their end. */
 #ifndef TWI_TURN_LEASE_RENEWAL_H
 #define TWI_TURN_LEASE_RENEWAL_H
 
@@ -15,6 +15,9 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
 /* While closing: true if every unit in hand was returned, and every store knows that this engine takes no part in
  * leases any more, or if it never did. */
 bool twi_leases_are_over(tw_engine *engine);
+/* Its family is being closed: true if Redis has acknowledged the return of every unit of the generation in hand, and
+ * nothing about its leases is in flight. Looks at `*work` leases at most, and goes on from there. By the turn. */
+bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 /* The window has ended: its stranded units are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 

@@ -269,6 +269,10 @@ static void drop(struct rollover *rollover, struct twi_generation *generation) {
     int64_t at_ms = drop_at_ms(rollover->family, generation);
     if (rollover->engine->turn.closing) return; /* the whole arena is freed */
     if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
+        if (is_ending(rollover) && !twi_leases_are_returned(rollover->engine, generation, &rollover->work)) {
+            look(rollover, DRAIN_LOOK_MS); /* what a lease holds, only this engine can give back */
+            return;
+        }
         if (rollover->family->kind.evicts_idle && !is_ending(rollover))
             twi_idle_eviction_dropped(rollover->family, generation);
         /* A reader whose clock is a moment old, or was set back, must not take the window for an empty one. */
@@ -727,8 +731,8 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;
-    /* it is on the list of arrivals, or about to be: the next turn takes it */
-    if (!generation->turn.announced) return false;
+    /* it is on the list of arrivals, or about to be: the next turn takes it; or a reply names it */
+    if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
         twi_dirty_forget(engine, generation);

@@ -490,6 +490,31 @@ static void nobody_waits_for_what_is_sold_out(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: a family that is closed gives back what its leases hold, though its counts were sent long before: nobody else
+ * could ever sell it. */
+static void a_closed_family_gives_its_units_back(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine, *other;
+    tw_verdict verdict;
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.sync_interval_ms = 1000; /* its leases are looked at less often than its windows */
+    assert_status(test_open(&options, &engine), TW_OK);
+    other = quick_engine(server.url, NULL);
+    tw_family *stock = hard_family(engine, "stock"), *of_other = hard_family(other, "stock");
+    assert_status(buy(stock, tw_str("tv"), 1, 1000, 20000, &verdict), TW_OK);
+    assert_status(buy(stock, tw_str("radio"), 1, 1000, 20000, &verdict), TW_OK);
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_status(tw_family_close(stock), TW_OK);
+    assert_i64_equal(sell(of_other, tw_str("tv"), 1, 1000, 20000, &verdict), 999);
+    assert_i64_equal(sell(of_other, tw_str("radio"), 1, 1000, 20000, &verdict), 999);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_status(tw_close(other, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -509,6 +534,7 @@ int main(void) {
         cmocka_unit_test(without_the_replicas_nothing_is_sold),
         cmocka_unit_test(nobody_waits_for_what_is_sold_out),
         cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
+        cmocka_unit_test(a_closed_family_gives_its_units_back),
     };
     return test_run_side_by_side(tests);
 }
