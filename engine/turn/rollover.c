@@ -215,8 +215,8 @@ static bool close_by_one(struct rollover *rollover, struct twi_generation *gener
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the room
- * of idle ones. With a pause before each time: what Redis refuses stays owed. */
+/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the
+ * room of idle ones. With a pause before each time: what Redis refuses stays owed. */
 static void hurry(struct rollover *rollover, struct twi_generation *generation) {
     int64_t now_ms = rollover->engine->turn.mono_ms, pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
     int64_t kept_ms = twi_load_relaxed(&rollover->family->policy.retention_ms); /* 0: without end */

@@ -201,8 +201,8 @@ static bool is_anything_logged(void *ctx) {
     return atomic_load(&lines->count) > 0;
 }
 
-/* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method: a
- * refused login makes a pause of 2 s or more. */
+/* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method:
+ * a refused login makes a pause of 2 s or more. */
 static void a_close_tries_redis_once_more(void **state) {
     (void)state;
     struct redis_server server;
