@@ -1,5 +1,5 @@
-/* interval.c -- what does not wait for sync_interval_ms, with a Redis that answers: tw_close(), the hook of a window that
- * is over, and a window that Redis keeps for less than that.
+/* interval.c -- what does not wait for sync_interval_ms, with a Redis that answers: tw_close(), hooks of windows that
+ * are over, windows that Redis keeps for less than that, gauges, leases, and the room of idle keys.
  * Method: an interval of a minute, so whatever waits for it comes too late. Always true: tw_close() has far less time
  * than that, and says TW_OK only if Redis has acknowledged all of it. */
 #include "tests/redis/hard_support.h"
@@ -20,7 +20,7 @@ static tw_engine *slow_engine(const struct redis_server *server, uint32_t thread
     return engine;
 }
 
-/* ---- tw_close(): counts ------------------------------------------------------------------------------------------------------ */
+/* ---- tw_close(): counts ------------------------------------------------------------------------------------------ */
 
 struct first {
     struct redis_server *server;
@@ -68,7 +68,7 @@ static void counts_are_sent_by_plain_commands(void **state) {
     close_with(TW_OWN_THREAD, TW_MERGE_SETNX);
 }
 
-/* ---- tw_close(): more than counts -------------------------------------------------------------------------------------------- */
+/* ---- tw_close(): more than counts -------------------------------------------------------------------------------- */
 
 static void units_of_a_hard_limit_go_back(void **state) {
     (void)state;
@@ -90,7 +90,7 @@ static void units_of_a_hard_limit_go_back(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: who waits as long as a hard limit says gets the unit as soon as it is there: leases do not go by the interval. */
+/* Goal: who waits as long as a hard limit says has the unit soon after it came: leases do not go by the interval. */
 static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
     (void)state;
     struct redis_server server;
@@ -170,26 +170,30 @@ static void a_gauge_is_taken_back(void **state) {
 
 #define WALL_MS INT64_C(4102444800000) /* 2100-01-01, midnight: by Redis's clock no window is over yet */
 
+struct hooks {
+    _Atomic int calls;
+    _Atomic uint32_t flags; /* of all calls */
+};
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct hooks *hooks = ctx;
+    (void)family, (void)start_ms, (void)end_ms;
+    atomic_fetch_or(&hooks->flags, flags);
+    atomic_fetch_add(&hooks->calls, 1);
+    return true;
+}
+
 /* A host that drives its engine, and makes its time: however slow the machine is, nothing comes late by that. */
 struct driven {
     struct redis_server server;
     struct fake_clock clock;
     struct lost lost;
+    struct hooks hooks;
     tw_engine *engine;
     tw_family *family;
-    int calls; /* of the hook */
-    uint32_t flags;
 };
 
-static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
-    struct driven *driven = ctx;
-    (void)family, (void)start_ms, (void)end_ms;
-    driven->flags |= flags;
-    driven->calls++;
-    return true;
-}
-
-static void begin_driven(struct driven *driven, int64_t retention_ms) {
+static void begin_driven(struct driven *driven, int64_t retention_ms, int64_t lateness_ms) {
     tw_options options;
     tw_family_options how;
     memset(driven, 0, sizeof *driven);
@@ -206,8 +210,9 @@ static void begin_driven(struct driven *driven, int64_t retention_ms) {
     how.name = "f";
     how.window_ms = TW_SECOND;
     how.retention_ms = retention_ms;
+    how.lateness_ms = lateness_ms;
     how.on_window_closed = on_closed;
-    how.closed_ctx = driven;
+    how.closed_ctx = &driven->hooks;
     assert_status(tw_family_open(driven->engine, &how, &driven->family), TW_OK);
 }
 
@@ -246,23 +251,65 @@ static void a_hook_has_what_redis_could_have_had(void **state) {
     (void)state;
     struct driven driven;
     test_tuning.closing_wait_ms = 4000;
-    begin_driven(&driven, 0);
+    begin_driven(&driven, 0, 0);
     int64_t added = count_for(&driven, 1500);
     for (int i = 0; i < 500; i++) step(&driven);
-    assert_true(driven.calls >= 2);
-    assert_i64_equal(driven.flags, 0);
+    assert_true(atomic_load(&driven.hooks.calls) >= 2);
+    assert_i64_equal(atomic_load(&driven.hooks.flags), 0);
     end_driven(&driven, added);
 }
 
-/* Goal: what a window counted lives in Redis for retention_ms, which may be shorter than the interval. It is sent before
- * that is over, not given up. */
+/* Goal: what a window counted lives in Redis for retention_ms, which may be shorter than the interval. It is sent
+ * before that is over, not given up. */
 static void a_short_retention_is_not_waited_out(void **state) {
     (void)state;
     struct driven driven;
-    begin_driven(&driven, TW_SECOND);
+    begin_driven(&driven, TW_SECOND, 0);
     int64_t added = count_for(&driven, 3500);
     for (int i = 0; i < 300; i++) step(&driven);
     end_driven(&driven, added);
+}
+
+/* Goal: the same of a window that takes late counts for as long as Redis keeps it. */
+static void a_long_lateness_is_not_waited_out(void **state) {
+    (void)state;
+    struct driven driven;
+    begin_driven(&driven, 2 * TW_SECOND, 2 * TW_SECOND);
+    int64_t added = count_for(&driven, 2500);
+    for (int i = 0; i < 400; i++) step(&driven);
+    end_driven(&driven, added);
+}
+
+static bool was_one_closed(void *ctx) {
+    struct hooks *hooks = ctx;
+    return atomic_load(&hooks->calls) >= 1;
+}
+
+/* Goal: where one engine closes a window for all, the totals that its hook waits for are asked for at once. */
+static void one_closes_for_all_with_all_totals(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    struct hooks hooks = {0};
+    tw_family_options options;
+    tw_family *family;
+    test_tuning.closing_wait_ms = 10000;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window_ms = TW_SECOND;
+    options.closed_by = TW_CLOSED_BY_ONE;
+    options.on_window_closed = on_closed;
+    options.closed_ctx = &hooks;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+    assert_true(test_wait(was_one_closed, &hooks, 30000));
+    assert_i64_equal(atomic_load(&hooks.flags), 0);
+    assert_i64_equal(sum_of(&server, "f*"), 1);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    redis_server_destroy(&server);
 }
 
 struct present {
@@ -276,32 +323,6 @@ static bool are_present(void *ctx) {
     int64_t online = 0;
     assert_status(tw_fetch(present->family, &room, 1, CLOSE_MS, &online), TW_OK);
     return online == present->online;
-}
-
-/* Goal: the same of a window that takes late counts for as long as Redis keeps it. */
-static void a_long_lateness_is_not_waited_out(void **state) {
-    (void)state;
-    struct redis_server server;
-    struct lost lost = {0};
-    tw_family_options options;
-    tw_family *family;
-    redis_server_start(&server, NULL);
-    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
-    tw_family_options_init(&options);
-    options.name = "f";
-    options.window_ms = TW_SECOND;
-    options.lateness_ms = options.retention_ms = 4 * TW_SECOND;
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
-    struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
-    assert_true(test_wait(is_first_count_there, &first, 20000));
-    test_sleep_ms(1000); /* into the next window */
-    assert_status(tw_add(family, tw_str("a"), 41, NULL), TW_OK);
-    test_sleep_ms(8000); /* that window has ended, and its retention, too */
-    assert_i64_equal(test_stat_of(engine, late_deltas) + test_stat_of(engine, lost), 0);
-    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
-    assert_i64_equal(lost.calls, 0);
-    redis_server_destroy(&server);
 }
 
 /* Goal: an engine that lives is counted as present, however seldom it sends counts. */
@@ -326,6 +347,40 @@ static void a_gauge_stays_present(void **state) {
     redis_server_destroy(&server);
 }
 
+#define EVICTED_KEYS_MAX 40
+
+/* Goal: idle keys make room as fast as Redis takes what they owe (docs/ARCHITECTURE.md), not once in an interval. */
+static void idle_keys_make_room(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_family_options options;
+    tw_family *family;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window = TW_WINDOW_FOREVER;
+    options.on_full = TW_ON_FULL_EVICT_IDLE;
+    options.keys_max = EVICTED_KEYS_MAX;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    assert_status(tw_add(family, tw_str("first"), 1, NULL), TW_OK);
+    struct first first = {.server = &server, .engine = engine, .threads = TW_OWN_THREAD};
+    assert_true(test_wait(is_first_count_there, &first, 20000));
+    int64_t evicted = 0;
+    for (int i = 0; i < 400 && evicted < 2 * EVICTED_KEYS_MAX; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key%d", i);
+        assert_true(tw_add(family, tw_str(key), 1, NULL) >= TW_OK); /* TW_OVERFLOWED on a busy machine */
+        test_sleep_ms(50);
+        evicted = test_stat_of(engine, evicted);
+    }
+    assert_true(evicted >= 2 * EVICTED_KEYS_MAX);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    assert_i64_equal(lost.calls, 0);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -340,6 +395,8 @@ int main(void) {
         cmocka_unit_test(a_short_retention_is_not_waited_out),
         cmocka_unit_test(a_long_lateness_is_not_waited_out),
         cmocka_unit_test(a_gauge_stays_present),
+        cmocka_unit_test(one_closes_for_all_with_all_totals),
+        cmocka_unit_test(idle_keys_make_room),
     };
     return test_run_side_by_side(tests);
 }
