@@ -157,7 +157,7 @@ struct twi_family_history {
 
 /* How far the leases of a family that closes were returned (lease_renewal.c). */
 struct twi_family_returned {
-    uint32_t generation, lease; /* line numbers; the last lease of that window that was; 0: none */
+    uint32_t generation, lease; /* line numbers: the window that was begun, and its last lease that was; 0: none */
 };
 
 /* Re-sending the statement of a gauge (gauge.c). */

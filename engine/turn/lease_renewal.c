@@ -486,7 +486,8 @@ bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generatio
     if (generation->turn.outstanding != 0) return false;
     struct twi_family_returned *returned = &generation->family->turn.returned;
     uint32_t own = twi_arena_line(&engine->arena, generation);
-    if (returned->generation != own) *returned = (struct twi_family_returned){.generation = own};
+    if (returned->generation != 0 && returned->generation != own) return false; /* one window after the other */
+    returned->generation = own;
     uint32_t line = returned->lease != 0 ? twi_lease_at(&engine->arena, returned->lease)->attached.older
                                          : twi_load_acquire(&generation->leases); /* J4, pairs with J3 */
     while (line != 0) {
@@ -496,6 +497,7 @@ bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generatio
         line = lease->attached.older;
         --*work;
     }
+    *returned = (struct twi_family_returned){0};
     return true;
 }
 

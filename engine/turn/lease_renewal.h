@@ -16,7 +16,8 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
  * leases any more, or if it never did. */
 bool twi_leases_are_over(tw_engine *engine);
 /* Its family is being closed: true if Redis has acknowledged the return of every unit of the generation in hand, and
- * nothing about its leases is in flight. Looks at `*work` leases at most, and goes on from there. By the turn. */
+ * nothing about its leases is in flight; then it is dropped. Looks at `*work` leases at most, and goes on from there.
+ * Windows are looked at one after the other: false for another one that was not begun. By the turn. */
 bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 /* The window has ended: its stranded units are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);

@@ -4,6 +4,7 @@
 
 #include "engine/base/key_slot.h"
 #include "engine/limit/lease.h"
+#include "engine/turn/lease_renewal.h"
 
 #define TAGS 2u
 #define STEP_MS 50
@@ -174,10 +175,57 @@ static void a_closed_engine_leaves_every_store(void **state) {
     hand_close(&rig);
 }
 
+#define LEASES 6 /* of each window */
+
+/* Goal: a family that closes is done with each of its windows, however many leases each has. Method: fewer leases than
+ * one window has are looked at in one turn. */
+static void windows_with_many_leases_are_done_one_after_the_other(void **state) {
+    (void)state;
+    struct rig rig;
+    bool are_done = false;
+    open_rig(&rig);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.limit_mode = TW_LIMIT_HARD;
+    options.history_ms = TW_HOUR;
+    tw_family *family = rig_family_of(&rig, &options);
+    for (int window = 0; window < 2; window++) {
+        for (int i = 0; i < LEASES; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "k%d", i);
+            assert_status(tw_acquire(family, tw_str(key), 1, 100, &verdict), TW_PENDING);
+        }
+        go_on(&rig, TW_MINUTE); /* the window is over: nothing of its leases matters any more */
+    }
+    struct twi_generation *windows[2];
+    int count = 0;
+    for (uint32_t line = family->turn.generations; line != 0;) {
+        struct twi_generation *generation = twi_generation_at(&rig.engine->arena, line);
+        line = generation->turn.next_all;
+        if (twi_load_relaxed(&generation->leases) == 0) continue;
+        assert_true(count < 2);
+        windows[count++] = generation;
+    }
+    assert_int_equal(count, 2);
+    for (int turns = 0; turns < 4 * LEASES && !are_done; turns++) {
+        uint32_t work = LEASES / 2;
+        are_done = true;
+        for (int i = 0; i < 2; i++) {
+            if (windows[i] == NULL) continue;
+            if (twi_leases_are_returned(rig.engine, windows[i], &work))
+                windows[i] = NULL;
+            else
+                are_done = false;
+        }
+    }
+    assert_true(are_done);
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_takes_part_where_it_has_leases),
         cmocka_unit_test(an_engine_leaves_a_store_without_leases),
+        cmocka_unit_test(windows_with_many_leases_are_done_one_after_the_other),
         cmocka_unit_test(a_departure_is_repeated_until_it_is_acknowledged),
         cmocka_unit_test(a_closed_engine_leaves_every_store),
     };
