@@ -258,9 +258,10 @@ TW_API tw_status tw_each(tw_family *family, int64_t unix_ms,
  *  password is in it. The words may change; decide on the status. */
 TW_API const char *tw_error_text(void);
 
-/** Stops the engine, flushes within the time, runs the last closing hooks (TW_CLOSED_PARTIAL for
- *  windows still open) and frees everything. No other call may be running or follow. The engine is
- *  gone whatever is answered, but for TW_ERR_MODE.
+/** Stops the engine, flushes within the time, returns leases, runs the last closing hooks
+ *  (TW_CLOSED_PARTIAL for windows still open) and frees everything. No other call may be running
+ *  or follow. The engine is gone whatever is answered, but for TW_ERR_MODE. Units of leases that
+ *  Redis could not take back in the time stay with them (tw_lease_reclaim()).
  *  Answers:
  *    TW_OK
  *    TW_ERR_TIMEOUT  some counts were not acknowledged, and on_lost named them; or a hook answered

@@ -515,6 +515,33 @@ static void a_closed_family_gives_its_units_back(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: a family that is closed while Redis is away waits for it, and tw_close() does not wait for the family: it keeps
+ * its time. With Redis back in that time, the units are back, too. */
+static void a_family_closed_without_redis_delays_no_close(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct redis_server server;
+    tw_verdict verdict;
+    redis_server_start(&server, durable);
+    for (int is_back = 0; is_back < 2; is_back++) {
+        const char *key = is_back ? "radio" : "tv";
+        tw_engine *engine = quick_engine(server.url, NULL);
+        tw_family *stock = hard_family(engine, "stock");
+        assert_status(buy(stock, tw_str(key), 1, 1000, 20000, &verdict), TW_OK);
+        assert_status(tw_flush(engine, 20000), TW_OK);
+        redis_server_kill(&server);
+        assert_status(tw_family_close(stock), TW_OK);
+        test_sleep_ms(100);
+        if (is_back) redis_server_restart(&server);
+        assert_status(tw_close(engine, is_back ? 20000 : 300), TW_OK); /* all counts were acknowledged before */
+        if (!is_back) redis_server_restart(&server);
+    }
+    tw_engine *other = quick_engine(server.url, NULL);
+    assert_i64_equal(sell(hard_family(other, "stock"), tw_str("radio"), 1, 1000, 20000, &verdict), 999);
+    assert_status(tw_close(other, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -535,6 +562,7 @@ int main(void) {
         cmocka_unit_test(nobody_waits_for_what_is_sold_out),
         cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
         cmocka_unit_test(a_closed_family_gives_its_units_back),
+        cmocka_unit_test(a_family_closed_without_redis_delays_no_close),
     };
     return test_run_side_by_side(tests);
 }
