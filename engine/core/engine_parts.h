@@ -117,7 +117,8 @@ struct twi_collector {
     uint32_t pending_new; /* how many are in order of arrival */
     bool requested;       /* a full collection has begun and waits for its grace period */
     bool running;         /* its grace period is over; it is done when one collection has reached its end */
-    bool hurried;         /* the next collection does not wait for the interval */
+    bool hurried;         /* the next collection does not wait for the interval ... */
+    int64_t whole_at_ms;  /* ... but for a pause since this one, the last that took all; monotonic */
     _Atomic bool done;
     uint64_t stamp;
     int64_t items_out;                 /* collected counters with an unsettled delta */

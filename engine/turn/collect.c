@@ -16,6 +16,9 @@
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
+/* The default interval: however many families hurry, Redis gets no more batches than by that. */
+#define HURRY_PAUSE_MS 100
+
 /* After this time, what a generation owes can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {
     if (generation->family->kind.from_first) return generation->end_ms;
@@ -230,6 +233,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     count += collect_pass(engine, true, items + count, count_max - count);
     if (count == count_max) return count; /* there may be more */
     engine->collector.hurried = false;
+    engine->collector.whole_at_ms = engine->turn.mono_ms;
     if (engine->collector.running) {
         engine->collector.running = false;
         twi_store_release(&engine->collector.done, true);
@@ -275,5 +279,6 @@ bool twi_port_is_dirty(tw_engine *engine) {
             engine->collector.delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
 }
 bool twi_port_cannot_wait(tw_engine *engine) {
-    return engine->turn.closing || engine->collector.hurried;
+    if (engine->turn.closing) return true;
+    return engine->collector.hurried && engine->turn.mono_ms - engine->collector.whole_at_ms >= HURRY_PAUSE_MS;
 }

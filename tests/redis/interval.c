@@ -347,6 +347,43 @@ static void a_gauge_stays_present(void **state) {
     redis_server_destroy(&server);
 }
 
+#define GAUGES 40
+
+/* Goal: however many families hurry, Redis gets no more batches than by the default interval of 100 ms. Method: gauges
+ * that are restated every 50 ms, each at a moment of its own. */
+static void many_who_hurry_send_no_more_often(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    test_tuning.presence_life_ms = 150;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
+    for (int i = 0; i < GAUGES; i++) {
+        tw_family_options options;
+        tw_family *gauge;
+        char name[16];
+        snprintf(name, sizeof name, "g%d", i);
+        tw_family_options_init(&options);
+        options.name = name;
+        options.window = TW_WINDOW_FOREVER;
+        options.kind = TW_KIND_GAUGE;
+        assert_status(tw_family_open(engine, &options, &gauge), TW_OK);
+        assert_status(tw_add(gauge, tw_str("k"), 1, NULL), TW_OK);
+        test_sleep_ms(3);
+    }
+    assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
+    int64_t begin_ms = test_mono_ms(), before = test_stat_of(engine, batches_sent);
+    while (test_mono_ms() - begin_ms < 2000) {
+        assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+        test_sleep_ms(1);
+    }
+    int64_t batches = test_stat_of(engine, batches_sent) - before, most = (test_mono_ms() - begin_ms) / 100 + 2;
+    if (batches > most || batches < 1) fail_msg("%lld batches, %lld at most", (long long)batches, (long long)most);
+    assert_status(tw_close(engine, CLOSE_MS), TW_OK);
+    redis_server_destroy(&server);
+}
+
 #define EVICTED_KEYS_MAX 40
 
 /* Goal: idle keys make room as fast as Redis takes what they owe (docs/ARCHITECTURE.md), not once in an interval. */
@@ -397,6 +434,7 @@ int main(void) {
         cmocka_unit_test(a_gauge_stays_present),
         cmocka_unit_test(one_closes_for_all_with_all_totals),
         cmocka_unit_test(idle_keys_make_room),
+        cmocka_unit_test(many_who_hurry_send_no_more_often),
     };
     return test_run_side_by_side(tests);
 }
