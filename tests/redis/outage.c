@@ -201,26 +201,38 @@ static bool is_anything_logged(void *ctx) {
     return atomic_load(&lines->count) > 0;
 }
 
-/* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method:
- * a refused login makes a pause of 2 s or more. */
-static void a_close_tries_redis_once_more(void **state) {
-    (void)state;
-    struct redis_server server;
+/* The answer of a tw_close() that begins just after a refused login, when Redis has learnt of the user. */
+static tw_status close_after_a_refusal(struct redis_server *server) {
     struct log_lines lines = {.text = ""};
     tw_options options;
     tw_engine *engine;
     char url[256];
-    redis_server_start(&server, NULL);
-    snprintf(url, sizeof url, "unix://late:pw@%s", server.socket);
+    redis_server_ask(server, "ACL", "DELUSER", "late", NULL);
+    snprintf(url, sizeof url, "unix://late:pw@%s", server->socket);
     quick_options(&options, url);
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(test_open(&options, &engine), TW_OK);
     assert_status(tw_add(family_of(engine, "f", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
     assert_true(test_wait(is_anything_logged, &lines, PATIENCE_MS));
-    redis_server_ask(&server, "ACL", "SETUSER", "late", "on", ">pw", "~*", "+@all", NULL);
-    assert_status(tw_close(engine, 1500), TW_OK);
-    assert_i64_equal(redis_server_get(&server, "f:k"), 1);
+    redis_server_ask(server, "ACL", "SETUSER", "late", "on", ">pw", "~*", "+@all", NULL);
+    return tw_close(engine, 1500);
+}
+
+/* Goal: a close does not wait for the end of a back-off, which may be longer than its time: Redis may be back. Method:
+ * a refused login makes a pause of 2 s or more. A busy machine may need the time for itself: then again. */
+static void a_close_tries_redis_once_more(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_status status = TW_ERR_TIMEOUT;
+    int64_t before = 0;
+    redis_server_start(&server, NULL);
+    for (int tries = 0; tries < 5 && status != TW_OK; tries++) {
+        before = redis_server_get(&server, "f:k");
+        status = close_after_a_refusal(&server);
+    }
+    assert_status(status, TW_OK);
+    assert_i64_equal(redis_server_get(&server, "f:k"), before + 1);
     redis_server_destroy(&server);
 }
 
