@@ -215,16 +215,29 @@ static bool close_by_one(struct rollover *rollover, struct twi_generation *gener
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the
- * room of idle ones. With a pause before each time: what Redis refuses stays owed. */
-static void hurry(struct rollover *rollover, struct twi_generation *generation) {
-    int64_t now_ms = rollover->engine->turn.mono_ms, pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
-    int64_t kept_ms = twi_load_relaxed(&rollover->family->policy.retention_ms); /* 0: without end */
-    if (kept_ms != 0 && kept_ms / 4 < pause_ms) pause_ms = kept_ms / 4;
-    if (rollover->family->kind.evicts_idle && pause_ms > EVICTION_PAUSE_MS) pause_ms = EVICTION_PAUSE_MS;
-    if (now_ms - generation->turn.hurried_mono_ms < pause_ms) return;
+/* There is a pause before each time that a window hurries: what Redis refuses stays owed. True: it is over, and the
+ * next one begins. */
+static bool is_pause_over(const struct rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
+    int64_t now_ms = rollover->engine->turn.mono_ms;
+    if (now_ms - generation->turn.hurried_mono_ms < pause_ms) return false;
     generation->turn.hurried_mono_ms = now_ms;
-    rollover->engine->collector.hurried = true;
+    return true;
+}
+
+/* The pause that leaves enough of the time for which Redis keeps a window. INT64_MAX: that has no end. */
+static int64_t pause_while_kept_ms(const struct tw_family *family) {
+    int64_t kept_ms = twi_load_relaxed(&family->policy.retention_ms);
+    return kept_ms != 0 ? kept_ms / 4 : INT64_MAX;
+}
+
+/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the
+ * room of idle ones. */
+static void hurry(struct rollover *rollover, struct twi_generation *generation) {
+    int64_t pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
+    int64_t kept_ms = pause_while_kept_ms(rollover->family);
+    if (kept_ms < pause_ms) pause_ms = kept_ms;
+    if (rollover->family->kind.evicts_idle && pause_ms > EVICTION_PAUSE_MS) pause_ms = EVICTION_PAUSE_MS;
+    if (is_pause_over(rollover, generation, pause_ms)) rollover->engine->collector.hurried = true;
 }
 
 static void drain(struct rollover *rollover, struct twi_generation *generation) {
@@ -309,14 +322,11 @@ static bool stays_closed(struct rollover *rollover, struct twi_generation *gener
 
 /* A closed window may take late counts for as long as Redis keeps it: what it owes does not wait until it is sealed. */
 static void hurry_closed(struct rollover *rollover, struct twi_generation *generation) {
-    int64_t kept_ms = twi_load_relaxed(&rollover->family->policy.retention_ms);
-    if (!rollover->family->kind.synced || kept_ms == 0) return;
-    int64_t now_ms = rollover->engine->turn.mono_ms;
-    if (now_ms - generation->turn.hurried_mono_ms >= kept_ms / 4) {
-        generation->turn.hurried_mono_ms = now_ms;
-        if (!twi_generation_is_drained(generation)) rollover->engine->collector.hurried = true;
-    }
-    look(rollover, generation->turn.hurried_mono_ms + kept_ms / 4 - now_ms);
+    int64_t pause_ms = pause_while_kept_ms(rollover->family);
+    if (!rollover->family->kind.synced || pause_ms == INT64_MAX) return;
+    if (is_pause_over(rollover, generation, pause_ms) && !twi_generation_is_drained(generation))
+        rollover->engine->collector.hurried = true;
+    look(rollover, generation->turn.hurried_mono_ms + pause_ms - rollover->engine->turn.mono_ms);
 }
 
 /* Takes as many steps as are possible now. */
