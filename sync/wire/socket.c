@@ -51,22 +51,25 @@ static void fd_close(struct link *link) {
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
+/* NULL: none are known. */
+static void set_addresses(struct link *link, struct addrinfo *addresses) {
+    if (link->addresses) freeaddrinfo(link->addresses);
+    link->addresses = addresses;
+    link->is_old = false;
+}
+
 /* Forgets the addresses of another endpoint, and the look-up of them. */
 static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
     if (link->port == endpoint->port && strcmp(link->host, endpoint->host) == 0) return;
     memcpy(link->host, endpoint->host, sizeof link->host);
     link->port = endpoint->port;
     if (link->lookup) twi_lookup_abandon(link->lookup);
-    if (link->addresses) freeaddrinfo(link->addresses);
     link->lookup = NULL;
-    link->addresses = NULL;
-    link->is_old = false;
+    set_addresses(link, NULL);
 }
 
 static int take(struct link *link, struct addrinfo *found) {
-    if (link->addresses) freeaddrinfo(link->addresses);
-    link->addresses = found;
-    link->is_old = false;
+    set_addresses(link, found);
     return 1;
 }
 
@@ -102,10 +105,7 @@ static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64
 }
 
 static void addresses_forget(struct link *link) {
-    if (!link->may_thread || !link->addresses) return; /* a host-driven engine keeps its addresses */
-    freeaddrinfo(link->addresses);
-    link->addresses = NULL;
-    link->is_old = false;
+    if (link->may_thread) set_addresses(link, NULL); /* a host-driven engine keeps its addresses */
 }
 
 /* ---- dialling ---------------------------------------------------------------------------------------------------- */
