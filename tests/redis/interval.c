@@ -7,15 +7,19 @@
 
 #define CLOSE_MS 10000
 
+static void slow_options(tw_options *options, const struct redis_server *server, uint32_t threads, struct lost *lost) {
+    quick_options(options, server->url);
+    options->sync_interval_ms = 60000;
+    options->threads = threads;
+    options->on_lost = on_lost;
+    options->lost_ctx = lost;
+}
+
 static tw_engine *slow_engine(const struct redis_server *server, uint32_t threads, uint32_t merge, struct lost *lost) {
     tw_options options;
     tw_engine *engine = NULL;
-    quick_options(&options, server->url);
-    options.sync_interval_ms = 60000;
-    options.threads = threads;
+    slow_options(&options, server, threads, lost);
     options.merge = merge;
-    options.on_lost = on_lost;
-    options.lost_ctx = lost;
     assert_status(test_open(&options, &engine), TW_OK);
     return engine;
 }
@@ -110,17 +114,6 @@ static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
     redis_server_destroy(&server);
 }
 
-static tw_family *distinct_of(tw_engine *engine) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    tw_family_options_init(&options);
-    options.name = "visitors";
-    options.kind = TW_KIND_DISTINCT;
-    options.window = TW_WINDOW_FOREVER;
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    return family;
-}
-
 static void distinct_counts_are_merged(void **state) {
     (void)state;
     struct redis_server server;
@@ -128,13 +121,13 @@ static void distinct_counts_are_merged(void **state) {
     int64_t estimate = 0;
     redis_server_start(&server, NULL);
     tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
-    tw_family *family = distinct_of(engine);
+    tw_family *family = kind_of(engine, "visitors", TW_KIND_DISTINCT);
     assert_status(tw_distinct_add(family, tw_str("k"), tw_str("ann"), NULL), TW_OK);
     assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
     assert_status(tw_distinct_add(family, tw_str("k"), tw_str("bob"), NULL), TW_OK);
     assert_status(tw_close(engine, CLOSE_MS), TW_OK);
     engine = quick_engine(server.url, NULL);
-    family = distinct_of(engine);
+    family = kind_of(engine, "visitors", TW_KIND_DISTINCT);
     assert_status(tw_distinct_get(family, tw_str("k"), &estimate), TW_OK);
     assert_status(tw_flush(engine, CLOSE_MS), TW_OK);
     assert_status(tw_distinct_get(family, tw_str("k"), &estimate), TW_OK);
@@ -199,12 +192,8 @@ static void begin_driven(struct driven *driven, int64_t retention_ms, int64_t la
     memset(driven, 0, sizeof *driven);
     redis_server_start(&driven->server, NULL);
     fake_clock_init(&driven->clock, WALL_MS);
-    quick_options(&options, driven->server.url);
+    slow_options(&options, &driven->server, TW_HOST_DRIVEN, &driven->lost);
     fake_clock_install(&driven->clock, &options);
-    options.sync_interval_ms = 60000;
-    options.threads = TW_HOST_DRIVEN;
-    options.on_lost = on_lost;
-    options.lost_ctx = &driven->lost;
     assert_status(test_open(&options, &driven->engine), TW_OK);
     tw_family_options_init(&how);
     how.name = "f";
@@ -360,16 +349,9 @@ static void many_who_hurry_send_no_more_often(void **state) {
     tw_engine *engine = slow_engine(&server, TW_OWN_THREAD, TW_MERGE_SCRIPT, &lost);
     tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < GAUGES; i++) {
-        tw_family_options options;
-        tw_family *gauge;
         char name[16];
         snprintf(name, sizeof name, "g%d", i);
-        tw_family_options_init(&options);
-        options.name = name;
-        options.window = TW_WINDOW_FOREVER;
-        options.kind = TW_KIND_GAUGE;
-        assert_status(tw_family_open(engine, &options, &gauge), TW_OK);
-        assert_status(tw_add(gauge, tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_add(kind_of(engine, name, TW_KIND_GAUGE), tw_str("k"), 1, NULL), TW_OK);
         test_sleep_ms(3);
     }
     assert_status(tw_flush(engine, CLOSE_MS), TW_OK);

@@ -84,15 +84,20 @@ static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t
     return family;
 }
 
-static inline tw_family *gauge_of(tw_engine *engine) {
+/* An endless family of that kind. */
+static inline tw_family *kind_of(tw_engine *engine, const char *name, uint32_t kind) {
     tw_family_options options;
     tw_family *family = NULL;
     tw_family_options_init(&options);
-    options.name = "online";
+    options.name = name;
     options.window = TW_WINDOW_FOREVER;
-    options.kind = TW_KIND_GAUGE;
+    options.kind = kind;
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     return family;
+}
+
+static inline tw_family *gauge_of(tw_engine *engine) {
+    return kind_of(engine, "online", TW_KIND_GAUGE);
 }
 
 /* Writes a file of totals into the server's folder, and its path to `path`. */
