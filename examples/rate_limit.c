@@ -8,7 +8,7 @@
 
 /* Headers count in whole seconds: rounded up, so that nobody comes back too early. */
 static long long seconds(int64_t ms) {
-    return (ms + 999) / 1000;
+    return ms / 1000 + (ms % 1000 > 0); /* rounded up, for any ms */
 }
 
 /* Answers an HTTP status, and writes the headers. */

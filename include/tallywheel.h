@@ -970,9 +970,13 @@ enum tw_decided_by {
  *  which are 0 until then. */
 struct tw_verdict {
     int64_t limit, used, remaining; /* units */
-    int64_t reset_after_ms;         /* until the full limit is there again if nobody calls */
-    int64_t retry_after_ms;         /* 0: admitted. Else when the same call is admitted if nobody
-                                       else calls meanwhile; -1: n can never be admitted */
+    int64_t reset_after_ms;         /* until the full limit is there again if nobody calls; 0: it is
+                                       there now. TW_UNBOUNDED in an endless family: no time brings
+                                       it, only a refund */
+    int64_t retry_after_ms;         /* 0: admitted. Else after how long the same call is admitted if
+                                       nobody else calls meanwhile: sleep so long, then call again.
+                                       TW_UNBOUNDED in an endless family, as above; -1: n can never
+                                       be admitted */
     int64_t error_bound;            /* |used - truth| at most; TW_UNBOUNDED: nothing can be said */
     int64_t window_start_ms;        /* for tw_refund(). TW_WINDOW_FROM_FIRST: when the key's life
                                        began; endless: 0 */

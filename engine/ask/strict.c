@@ -55,6 +55,7 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
                               : least > request->limit                      ? -1
                               : twi_redis_call_number_at(redis_call, 4) > 0 ? twi_redis_call_number_at(redis_call, 4)
                                                                             : verdict->reset_after_ms;
+    if (used <= 0) verdict->reset_after_ms = 0;
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;

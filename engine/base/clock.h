@@ -21,6 +21,8 @@
  *                 While the thread is busy elsewhere (a hook, a long turn) twi_clock_direct() sets the flag.
  *   host-driven   the flag is always set: callers read the coarse system clocks (from the vDSO, without a system call).
  *   with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
+ * The word and the coarse clocks lag: by a refresh and a tick, some 10 ms together. A decision that such a grain can
+ * change reads the fine clock, by twi_clock_exact_us(), which moves the word as every reading does.
  * Threads: any thread may call any function but init at any time, and never waits. Only the background thread calls
  * refresh and direct. No other file reads the system clock. */
 #ifndef TWI_BASE_CLOCK_H
@@ -33,6 +35,8 @@
 #include <stdint.h>
 
 #define TWI_CLOCK_REFRESH_MS 10 /* the background thread calls twi_clock_refresh() at least this often */
+/* What is due within so many ms of the time that a caller knows may be due now: two refreshes. */
+#define TWI_CLOCK_NEAR_MS (2 * TWI_CLOCK_REFRESH_MS)
 #define TWI_CLOCK_LEAP_MS 5000  /* a step of more than this against the monotonic clock is a leap ... */
 #define TWI_CLOCK_STAND_MS 5000 /* ... and engine time follows it when it has lasted for this long */
 
@@ -42,6 +46,8 @@ struct twi_clock {
     void *ctx;
     bool cached;
     int64_t mono_origin_ms; /* the monotonic clock at init: keeps `leap` small */
+    int64_t grain_ms;       /* by how much twi_clock_exact_us() may lag: 0, or a tick if the fine clock is slow */
+    int64_t near_ms;        /* TWI_CLOCK_NEAR_MS; INT64_MAX with a grain: then every denial must allow for it */
 
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* engine time in ms, times two, plus the flag; only ever grows */
 
@@ -76,6 +82,15 @@ TWI_INLINE int64_t twi_clock_peek_ms(const struct twi_clock *clock) {
 TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
     int64_t word = twi_load_relaxed(&clock->word);
     return twi_likely((word & 1) == 0) ? word >> 1 : twi_clock_read(clock);
+}
+
+/* Engine time in microseconds since 1970, read now: by the hook, or by the system's fine clock if that answers without
+ * a system call, else by the coarse one (grain_ms). It is never behind a reading of engine time that happened before,
+ * in milliseconds. Some 25 ns. */
+int64_t twi_clock_exact_us(struct twi_clock *clock);
+TWI_INLINE int64_t twi_clock_exact_ms(struct twi_clock *clock) {
+    int64_t us = twi_clock_exact_us(clock);
+    return us / 1000 - (us % 1000 < 0);
 }
 
 /* The monotonic clock (the hook's, or the system's coarse one), never cached. */

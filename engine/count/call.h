@@ -58,4 +58,13 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     return TW_OK;
 }
 
+/* After a denial whose cause is over in `in_ms`; -1: it is never over. True: by the exact clock it may be over already.
+ * Then twi_call_now() gives that time or a later one, and the call decides again, as if it began now. */
+TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
+    struct twi_clock *clock = &call->engine->clock;
+    if (in_ms < 0 || in_ms > clock->near_ms || twi_clock_exact_ms(clock) == call->now_ms) return false;
+    call->decided = false;
+    return true;
+}
+
 #endif

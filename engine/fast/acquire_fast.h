@@ -7,7 +7,8 @@
  *   - acquire_further goes on in the section of its caller: keys that lie elsewhere, and striped counters (slice.c).
  *     acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with Redis.
  *   - twi_acquire_slow() begins again and handles everything else.
- * Always true: this path does nothing that twi_acquire_slow() does not do. A count rises by one compare-and-swap from a
+ * Always true: this path does nothing that twi_acquire_slow() does not do, and it denies nothing that a more exact clock
+ * might admit. A count rises by one compare-and-swap from a
  * value that leaves room, and a denied call has only loaded (trap E36). */
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
@@ -62,6 +63,11 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     decision->bound = taken.bound;
     if (taken.unlisted) twi_dirty_list(engine, generation, cell, meta);
     return status;
+}
+
+/* True: the window may be over by the exact clock, so a denial is not decided here (acquire.c). */
+TWI_INLINE bool hot_ends_soon(const tw_engine *engine, const struct twi_generation *generation, int64_t now_ms) {
+    return twi_unlikely(generation->end_ms - now_ms <= engine->clock.near_ms);
 }
 
 /* A soft limit with Redis whose call may have brought more than its count (share.h). */
@@ -120,6 +126,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) return false;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) return false;
+    if (status == TW_DENIED && hot_ends_soon(engine, generation, now_ms)) return false;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
         struct twi_decision decided = decision; /* a copy, as in take */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
@@ -220,6 +227,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
     int64_t used = twi_word_value(word);
     if (used + n > limit) {
+        if (hot_ends_soon(family->engine, generation, now_ms)) goto not_plain;
         twi_limit_stats_raise(&counts->denied);
         if (verdict != NULL)
             twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);

@@ -3,7 +3,8 @@
  * acquire_fast.h decides the common cases of that kind inline. This file decides all cases.
  * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
  * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only
- * loaded. */
+ * loaded. A denial that a few milliseconds can change is decided by the exact clock: who sleeps for `retry_after_ms` is
+ * admitted, if nobody else calls. */
 #include "engine/limit/acquire.h"
 
 #include "engine/count/contention.h"
@@ -113,15 +114,28 @@ static tw_status decide_full(struct tw_family *family) {
     return twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
 }
 
+/* True: a denial that the exact clock may turn. One that waits for other engines or Redis is not: retry_ms says so. */
+static bool is_behind(struct twi_call *call, int64_t n, int64_t limit, const struct twi_decision *decision) {
+    if (decision->retry_ms != 0) return false;
+    return twi_call_is_behind(call, call->family->kind.slides ? twi_sliding_retry_ms(call->family, n, limit, decision)
+                                                              : twi_decision_retry_ms(decision, n, limit));
+}
+
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
+    bool exact = false;
     do {
+        *decision = (struct twi_decision){0};
         status = twi_call_now(&call);
+        decision->now_ms = call.now_ms;
         if (status == TW_OK) status = acquire_once(&call, n, limit, decision);
+        if (status == TW_DENIED && !exact) {
+            exact = true;
+            if (is_behind(&call, n, limit, decision)) status = TWI_AGAIN;
+        }
     } while (status == TWI_AGAIN);
-    decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
     if (n != 0 && !decision->full && status == TW_OK)
         twi_limit_stats_count_admitted(family, call.self, decision->view + decision->carried, limit);
@@ -137,6 +151,7 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
     if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &decision);
     if (verdict != NULL && family->kind.slides && status >= 0)
         twi_sliding_fill_verdict(family, status, n, limit, &decision, verdict);
+    if (verdict != NULL && verdict->retry_after_ms > 0) verdict->retry_after_ms += family->engine->clock.grain_ms;
     return status;
 }
 

@@ -19,7 +19,7 @@ struct twi_decision {
     int64_t carried_bound;   /* the error of `carried` */
     bool before_unknown;     /* Redis has not reported the count of the previous window */
     bool full;
-    int64_t retry_ms; /* if denied: when something may have changed; 0: at the window's end */
+    int64_t retry_ms; /* if denied: after how long something may have changed; 0: at the window's end */
     bool has_bound;   /* `bound` also covers the other engines */
     bool unknown;     /* idle eviction: a new or returned key whose total Redis has not reported */
 };
@@ -55,17 +55,25 @@ TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used
     rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
 }
 
+TWI_INLINE int64_t twi_decision_left_ms(const struct twi_decision *decision) {
+    if (decision->end_ms == TW_UNBOUNDED) return TW_UNBOUNDED;
+    return decision->end_ms > decision->now_ms ? decision->end_ms - decision->now_ms : 0;
+}
+
+/* After how long a denied call is admitted if nobody else calls; -1: n can never be admitted. */
+TWI_INLINE int64_t twi_decision_retry_ms(const struct twi_decision *decision, int64_t n, int64_t limit) {
+    if (n > limit) return -1;
+    if (decision->retry_ms != 0) return decision->retry_ms;
+    return twi_decision_left_ms(decision);
+}
+
 TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
                                  const struct twi_decision *decision) {
-    int64_t left_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - decision->now_ms;
-    if (left_ms < 0) left_ms = 0;
-    int64_t retry_ms = status != TW_DENIED       ? 0
-                       : n > limit               ? -1
-                       : decision->retry_ms != 0 ? decision->retry_ms
-                                                 : left_ms;
-    twi_verdict_put(verdict, limit, decision->view, decision->view < limit ? limit - decision->view : 0, left_ms,
-                    retry_ms, (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound,
-                    decision->start_ms);
+    int64_t left_ms = twi_decision_left_ms(decision);
+    twi_verdict_put(
+        verdict, limit, decision->view, decision->view < limit ? limit - decision->view : 0,
+        decision->view <= 0 ? 0 : left_ms, status == TW_DENIED ? twi_decision_retry_ms(decision, n, limit) : 0,
+        (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound, decision->start_ms);
     twi_verdict_fill_tail(verdict,
                           decision->full      ? TW_BY_FULL
                           : decision->unknown ? TW_BY_OUTAGE
@@ -79,7 +87,8 @@ TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_
                                        int64_t start_ms, int64_t end_ms, int64_t now_ms) {
     int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - now_ms;
     int64_t remaining = allowed || used < limit ? limit - used : 0;
-    twi_verdict_put(verdict, limit, used, remaining, left_ms, allowed ? 0 : n > limit ? -1 : left_ms, 0, start_ms);
+    int64_t retry_ms = allowed ? 0 : n > limit ? -1 : left_ms;
+    twi_verdict_put(verdict, limit, used, remaining, twi_unlikely(used <= 0) ? 0 : left_ms, retry_ms, 0, start_ms);
     twi_verdict_fill_tail(verdict, TW_BY_LOCAL, allowed);
 }
 

@@ -13,7 +13,10 @@
  * CLOSED or FROZEN never changes.
  * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So nothing is denied
  * that exact fractions would admit. Each call may be charged up to limit / 2^57 of a unit too little. A burst from
- * empty is exactly `burst` for limits below 2^28. The clock counts milliseconds, rounded down.
+ * empty is exactly `burst` for limits below 2^28. The clock counts microseconds, rounded down.
+ * The clock that a call has read may lag by some milliseconds, which is the time of many units at a high rate. Only
+ * one answer is the same at each moment of that grain: units are admitted, and the bucket is not empty for longer than
+ * the grain. All other calls read the exact clock, except those that ask for more than the bucket holds.
  * Always true: a word moves only towards the future, except when units are put back. A denied call writes nothing,
  * except that it may close a word. */
 #include "engine/limit/gcra.h"
@@ -30,24 +33,38 @@ struct pace {
     int64_t n, limit;
     int64_t charge, most; /* in units of time: for n units, for the burst */
     int64_t burst;
-    int64_t window_ms;
-    int64_t start_ms, since_ms, now; /* `now` counts from the window's start, in the unit of the word */
+    int64_t window_us;
+    int64_t start_ms, since_us, now; /* `now` counts from the window's start, in the unit of the word */
+    bool is_exact;                   /* `now` is of the exact clock */
     int64_t empty;                   /* the moment in the word after the call */
 };
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
     int64_t burst = twi_load_relaxed(&family->policy.burst);
-    *pace = (struct pace){.n = n, .limit = limit, .window_ms = family->rule.window_ms};
+    *pace = (struct pace){.n = n, .limit = limit, .window_us = family->rule.window_ms * 1000};
     pace->burst = burst == 0 || burst > limit ? limit : burst;
     if (limit == 0) return;
     pace->charge = n <= limit ? twi_share_down(n, WINDOW_UNITS, limit) : 0;
     pace->most = twi_share_up(pace->burst, WINDOW_UNITS, limit);
 }
 
+static void set_since(struct pace *pace, int64_t since_us, bool is_exact) {
+    pace->since_us = since_us;
+    pace->now = twi_share_down(since_us, WINDOW_UNITS, pace->window_us);
+    pace->is_exact = is_exact;
+}
+
 static void set_now(struct pace *pace, const struct twi_call *call) {
     pace->start_ms = twi_calendar_span(&call->family->rule, call->now_ms).start_ms;
-    pace->since_ms = call->now_ms - pace->start_ms;
-    pace->now = twi_share_down(pace->since_ms, WINDOW_UNITS, pace->window_ms);
+    set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
+}
+
+/* False: by the exact clock the window is over. It has moved for everybody, so the call begins again in the next. */
+static bool set_exactly(struct pace *pace, const struct twi_call *call) {
+    int64_t since_us = twi_clock_exact_us(&call->engine->clock) - pace->start_ms * 1000;
+    if (since_us >= pace->window_us) return false;
+    set_since(pace, since_us, true);
+    return true;
 }
 
 /* The word of the previous window. It no longer changes. */
@@ -71,7 +88,7 @@ static int64_t carried(const struct twi_call *call) {
 }
 
 /* TW_OK or TW_DENIED for a bucket that is empty at `at`. */
-static tw_status decide(struct pace *pace, int64_t at) {
+static tw_status decide_by_now(struct pace *pace, int64_t at) {
     int64_t from = at > pace->now ? at : pace->now;
     pace->empty = at;
     if (pace->n > pace->burst) return TW_DENIED;
@@ -81,13 +98,22 @@ static tw_status decide(struct pace *pace, int64_t at) {
     return TW_OK;
 }
 
+/* The same by the exact clock where that can make a difference. TWI_AGAIN: the window is over. */
+static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
+    tw_status status = decide_by_now(pace, at);
+    if (pace->is_exact || pace->n > pace->burst) return status;
+    int64_t near = (WINDOW_UNITS / pace->window_us + 1) * (TWI_CLOCK_NEAR_MS * 1000); /* rounded up */
+    if (status == TW_OK && at >= pace->now + near) return status;
+    return set_exactly(pace, call) ? decide_by_now(pace, at) : TWI_AGAIN;
+}
+
 static tw_status take(struct pace *pace, const struct twi_call *call, struct twi_cell *cell) {
     uint64_t word = twi_load_acquire(&cell->local); /* N4 */
     int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
     for (;;) {
         if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
         int64_t at = twi_word_value(word);
-        tw_status status = decide(pace, at != 0 ? at : begins);
+        tw_status status = decide(pace, call, at != 0 ? at : begins);
         if (status != TW_OK || pace->n == 0) return status;
         if (twi_cas_weak_acqrel(&cell->local, &word, (uint64_t)pace->empty << TWI_COUNT_SHIFT)) return TW_OK; /* N4 */
     }
@@ -98,7 +124,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
         /* The call is denied, or takes nothing: then no counter is made. */
-        tw_status status = decide(pace, carried(call));
+        tw_status status = decide(pace, call, carried(call));
         if (status != TW_OK || pace->n == 0) return status;
         status = twi_place_make(call, &place);
         *full = status == TW_ERR_FULL;
@@ -107,7 +133,12 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     return take(pace, call, place.cell);
 }
 
-static void fill_verdict(const struct pace *pace, tw_status status, bool full, tw_verdict *verdict) {
+/* From now until a moment of the word. */
+static int64_t until_ms(const struct pace *pace, int64_t moment) {
+    return (twi_share_up(moment, pace->window_us, WINDOW_UNITS) - pace->since_us + 999) / 1000;
+}
+
+static void fill_verdict(const struct pace *pace, tw_status status, bool full, int64_t grain_ms, tw_verdict *verdict) {
     int64_t ahead = pace->empty > pace->now ? pace->empty - pace->now : 0, room = pace->most - ahead;
     int64_t left = pace->limit <= 0 || room < 0 ? 0 : twi_share_up(room + 1, pace->limit, WINDOW_UNITS) - 1;
     if (left > pace->burst) left = pace->burst;
@@ -118,12 +149,10 @@ static void fill_verdict(const struct pace *pace, tw_status status, bool full, t
                             .error_bound = full ? TW_UNBOUNDED : 0,
                             .decided_by = full ? TW_BY_FULL : TW_BY_LOCAL,
                             .allowed = status == TW_OK};
-    if (ahead > 0) verdict->reset_after_ms = twi_share_up(pace->empty, pace->window_ms, WINDOW_UNITS) - pace->since_ms;
+    if (ahead > 0) verdict->reset_after_ms = until_ms(pace, pace->empty);
     if (status != TW_DENIED) return;
     verdict->retry_after_ms =
-        pace->n > pace->burst
-            ? -1
-            : twi_share_up(pace->empty + pace->charge - pace->most, pace->window_ms, WINDOW_UNITS) - pace->since_ms;
+        pace->n > pace->burst ? -1 : until_ms(pace, pace->empty + pace->charge - pace->most) + grain_ms;
 }
 
 static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool *full) {
@@ -151,7 +180,7 @@ static tw_status acquire_gcra(tw_family *family, tw_key key, int64_t n, int64_t 
     } else {
         status = twi_units_refuse(n);
     }
-    if (verdict != NULL) fill_verdict(&pace, status, full, verdict);
+    if (verdict != NULL) fill_verdict(&pace, status, full, family->engine->clock.grain_ms, verdict);
     return status;
 }
 
@@ -177,12 +206,13 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     struct pace pace;
     struct twi_call call;
     begin_pace(&pace, family, 0, 0);
-    if (ahead_ms > pace.window_ms) ahead_ms = pace.window_ms; /* the farthest moment that a word can hold */
+    int64_t window_ms = pace.window_us / 1000;
+    if (ahead_ms > window_ms) ahead_ms = window_ms; /* the farthest moment that a word can hold */
     if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
     tw_status status;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, WINDOW_UNITS, pace.window_ms));
+        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, WINDOW_UNITS, window_ms));
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
 }

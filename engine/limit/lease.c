@@ -168,11 +168,17 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
+    bool exact = false;
     do {
+        *hard = (struct hard){0};
         status = twi_call_now(&call);
+        hard->decision.now_ms = call.now_ms;
         if (status == TW_OK) status = acquire_once(&call, n, limit, hard);
+        if (status == TW_DENIED && !exact) {
+            exact = true; /* as acquire.c */
+            if (twi_call_is_behind(&call, twi_decision_retry_ms(&hard->decision, n, limit))) status = TWI_AGAIN;
+        }
     } while (status == TWI_AGAIN);
-    hard->decision.now_ms = call.now_ms;
     if (status == TW_OK && n != 0) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
@@ -193,6 +199,7 @@ tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
     struct hard hard = {0};
     tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &hard) : twi_units_refuse(n);
     if (verdict != NULL) fill_verdict(family, status, n, limit, &hard, verdict);
+    if (verdict != NULL && verdict->retry_after_ms > 0) verdict->retry_after_ms += family->engine->clock.grain_ms;
     return status;
 }
 

@@ -68,8 +68,8 @@ void twi_sliding_request_total(tw_family *family, tw_key key) {
 
 /* How long until n units are free, if nobody else calls. First the count of the previous window fades. In the next
  * window the count of this window fades. */
-static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t limit,
-                              const struct twi_decision *decision) {
+int64_t twi_sliding_retry_ms(const struct tw_family *family, int64_t n, int64_t limit,
+                             const struct twi_decision *decision) {
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
     int64_t room = limit - n, now = decision->view > 0 ? decision->view : 0;
     if (room < 0) return -1;
@@ -94,5 +94,5 @@ void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, 
                               : decision->before > 0 ? left_ms
                                                      : 0;
     verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
-    verdict->retry_after_ms = status == TW_DENIED ? retry_after_ms(family, n, limit, decision) : 0;
+    verdict->retry_after_ms = status == TW_DENIED ? twi_sliding_retry_ms(family, n, limit, decision) : 0;
 }

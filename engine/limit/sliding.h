@@ -14,6 +14,9 @@ void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decis
 /* For strict limits: Redis decides, but the previous count must be known here for the time when Redis does not
  * reply. */
 void twi_sliding_request_total(tw_family *family, tw_key key);
+/* After how long a denied call is admitted if nobody else calls; -1: never. */
+int64_t twi_sliding_retry_ms(const struct tw_family *family, int64_t n, int64_t limit,
+                             const struct twi_decision *decision);
 /* Adds the previous window's part to a verdict that was filled from the decision. */
 void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
                               const struct twi_decision *decision, tw_verdict *verdict);

@@ -324,7 +324,7 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
         return status;
     }
     entry->start_ms = verdict->window_start_ms;
-    entry->end_ms = twi_time_add(twi_clock_now_ms(&engine->clock), verdict->reset_after_ms);
+    entry->end_ms = twi_calendar_span(&request->family->rule, entry->start_ms).end_ms;
     entry->due_ms = entry->wake_ms = mono_ms + request->ttl_ms;
     entry->serial = ++reservations->serial;
     reservations->entries++;

@@ -395,6 +395,59 @@ static int64_t wall_ms(void) {
     return wall.tv_sec * INT64_C(1000) + wall.tv_nsec / 1000000;
 }
 
+/* Goal: the exact clock shows what the caller can see, to the microsecond, and engine time is then no earlier. */
+static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        struct twi_clock clock;
+        twi_clock_init(&clock, NULL, NULL, cached == 1);
+        for (int look = 0; look < 2000; look++) {
+            struct timespec from, to;
+            clock_gettime(CLOCK_REALTIME, &from);
+            int64_t exact_us = twi_clock_exact_us(&clock);
+            clock_gettime(CLOCK_REALTIME, &to);
+            int64_t grain_us = clock.grain_ms * 1000;
+            assert_true(exact_us >= (int64_t)from.tv_sec * 1000000 + from.tv_nsec / 1000 - grain_us);
+            assert_true(exact_us <= (int64_t)to.tv_sec * 1000000 + to.tv_nsec / 1000);
+            assert_true(twi_clock_now_ms(&clock) >= exact_us / 1000);
+            if (look % 100 == 0) test_sleep_ms(1);
+        }
+    }
+}
+
+/* Goal: with a hook, and while the wall clock is not followed, the exact clock runs as engine time does. */
+static void the_exact_clock_follows_engine_time(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    assert_i64_equal(setting.clock.grain_ms, 0);
+    fake_clock_advance_ms(&setting.fake, 7);
+    assert_i64_equal(twi_clock_exact_us(&setting.clock), (START_MS + 7) * 1000);
+    atomic_fetch_add(&setting.fake.wall_ns, 1500);
+    atomic_fetch_add(&setting.fake.mono_ns, 1500);
+    assert_i64_equal(twi_clock_exact_us(&setting.clock), (START_MS + 7) * 1000 + 1);
+    fake_clock_step_wall_ms(&setting.fake, -TW_HOUR);
+    atomic_fetch_add(&setting.fake.mono_ns, 998000);
+    assert_i64_equal(twi_clock_exact_us(&setting.clock), (START_MS + 7) * 1000 + 999);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR + TW_DAY); /* a leap is not followed at once either */
+    fake_clock_advance_ms(&setting.fake, 3);
+    assert_i64_equal(twi_clock_exact_ms(&setting.clock), START_MS + 10);
+    assert_i64_equal(twi_clock_now_ms(&setting.clock), START_MS + 10);
+}
+
+/* Goal: without a quick fine clock the coarse one serves, and the grain says so. */
+static void without_a_fine_clock_the_coarse_one_serves(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, false);
+    clock.grain_ms = 5;
+    for (int look = 0; look < 50; look++, test_sleep_ms(1)) {
+        int64_t before_ms = wall_ms(), exact_us = twi_clock_exact_us(&clock);
+        assert_i64_equal(exact_us % 1000, 0);
+        assert_true(exact_us / 1000 >= before_ms - 11 && exact_us / 1000 <= wall_ms() + 1);
+    }
+}
+
 static void a_host_driven_clock_always_reads(void **state) {
     (void)state;
     struct twi_clock clock;
@@ -504,6 +557,9 @@ int main(void) {
         cmocka_unit_test(every_call_asks_the_hook_for_both_clocks),
         cmocka_unit_test(a_cached_clock_moves_by_refreshes_only),
         cmocka_unit_test(a_direct_clock_needs_no_refresh_and_has_no_lag),
+        cmocka_unit_test(the_exact_clock_is_now_and_moves_engine_time),
+        cmocka_unit_test(the_exact_clock_follows_engine_time),
+        cmocka_unit_test(without_a_fine_clock_the_coarse_one_serves),
         cmocka_unit_test(a_host_driven_clock_always_reads),
         cmocka_unit_test(no_thread_sees_time_go_back_while_the_wall_leaps),
         cmocka_unit_test(no_thread_sees_time_go_back_while_the_cache_is_switched),

@@ -101,6 +101,7 @@ static void an_endless_limit_has_no_reset(void **state) {
     assert_i64_equal(verdict.reset_after_ms, TW_UNBOUNDED);
     verdict = acquire(family, "a", 1, 1, TW_DENIED);
     assert_i64_equal(verdict.retry_after_ms, TW_UNBOUNDED);
+    assert_i64_equal(acquire(family, "unused", 0, 1, TW_OK).reset_after_ms, 0);
 }
 
 static void a_limit_from_first_resets_when_its_key_does(void **state) {
