@@ -7,9 +7,9 @@
  *   - acquire_further goes on in the section of its caller: keys that lie elsewhere, and striped counters (slice.c).
  *     acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with Redis.
  *   - twi_acquire_slow() begins again and handles everything else.
- * Always true: this path does nothing that twi_acquire_slow() does not do, and it denies nothing that a more exact clock
- * might admit. A count rises by one compare-and-swap from a
- * value that leaves room, and a denied call has only loaded (trap E36). */
+ * Always true: this path does nothing that twi_acquire_slow() does not do, and it denies nothing that a more exact
+ * clock might admit. A count rises by one compare-and-swap from a value that leaves room, and a denied call has only
+ * loaded (trap E36). */
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/acquire.h"

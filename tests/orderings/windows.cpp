@@ -22,7 +22,7 @@
 //   engine/turn/closing.c:fill_heartbeat c7985c449f59
 //   engine/turn/rollover.c:is_its_turn 4c87ce579e37
 //   engine/limit/gcra.c:close_before 39c17166ce94
-//   engine/limit/gcra.c:take ff7c9044904b
+//   engine/limit/gcra.c:take 60a0cb9c3ad8
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
 //   engine/family_open.c:apply_policies 57f71e6b952d
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
