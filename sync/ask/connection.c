@@ -299,6 +299,7 @@ static enum twi_pool_connection_outcome refused(struct twi_pool_connection *conn
     if (kind == TWI_REPLY_NOSCRIPT) return TWI_POOL_CONNECTION_REFUSED;
     say(connection, error);
     if (kind == TWI_REPLY_REFUSED) return TWI_POOL_CONNECTION_REFUSED;
+    if (kind == TWI_REPLY_SPOILT) return TWI_POOL_CONNECTION_SPOILT;
     bool elsewhere = twi_reply_is_replicas(error); /* its address may lead to the master by now */
     twi_pool_connection_close(connection);
     if (elsewhere) return TWI_POOL_CONNECTION_UNSENT;

@@ -61,6 +61,7 @@ enum twi_pool_connection_outcome {
     TWI_POOL_CONNECTION_TURNED_AWAY, /* the same, and the connection is closed */
     TWI_POOL_CONNECTION_UNSENT,      /* no connection, not all sent, or sent to a replica: certainly not executed */
     TWI_POOL_CONNECTION_REDIRECTED,  /* by a node of a cluster, as `redirect` says: certainly not executed */
+    TWI_POOL_CONNECTION_SPOILT,      /* Redis replied that a key holds something else; the connection stays */
     /* Sent, and no reply that can be believed: perhaps executed. The connection is closed; but it stays where a script
      * of a cluster stopped in its middle. */
     TWI_POOL_CONNECTION_BROKEN,

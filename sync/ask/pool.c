@@ -29,6 +29,7 @@
 #include "sync/ask/call_text.h"
 #include "sync/ask/connection.h"
 #include "sync/ask/places.h"
+#include "sync/ask/spoilt.h"
 #include "sync/batch/reply.h"
 #include "sync/wire/cluster_directory.h"
 #include "sync/wire/tls.h"
@@ -72,6 +73,7 @@ struct twi_pool {
     uint64_t uses;                   /* of plugs. Under lock */
     struct twi_places places;        /* under lock */
     uint32_t waiting;                /* calls that wait for a line. Under lock */
+    struct twi_spoilt spoilt;
     int freed_fd;                    /* an eventfd: plus one for each line that was freed while a call waited */
     _Atomic bool stopped;
 };
@@ -116,6 +118,7 @@ struct twi_pool *twi_pool_create(tw_engine *engine, const struct twi_url *url, s
     set_logins(&pool->rules, options);
     pthread_mutex_init(&pool->rules.password_lock, NULL);
     pthread_mutex_init(&pool->lock, NULL);
+    twi_spoilt_begin(&pool->spoilt);
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
         pool->plugs[i].connection.rules = &pool->rules;
         pool->lines[i].plug = &pool->plugs[i];
@@ -154,6 +157,7 @@ void twi_pool_destroy(struct twi_pool *pool) {
         free_line(&pool->lines[i]);
     }
     pthread_mutex_destroy(&pool->lock);
+    twi_spoilt_end(&pool->spoilt);
     pthread_mutex_destroy(&pool->rules.password_lock);
     free_pool(pool);
 }
@@ -166,6 +170,10 @@ void twi_pool_abandon(struct twi_pool *pool) {
         if (!pool->lines[i].taken) free_line(&pool->lines[i]);
     }
     free_pool(pool);
+}
+
+void twi_pool_log(struct twi_pool *pool) {
+    twi_spoilt_log(&pool->spoilt, pool->rules.engine);
 }
 
 void twi_pool_leave(struct twi_pool *pool) {
@@ -337,6 +345,8 @@ static enum twi_pool_connection_outcome send_call(struct call *call, enum twi_sc
         twi_call_put(&line->out, script, true, call->is_asking, body, words);
         done = twi_pool_connection_exchange(connection, &line->out, replies, wait, &nodes, &count);
     }
+    if (done == TWI_POOL_CONNECTION_SPOILT && request == call->request)
+        twi_spoilt_note(&call->pool->spoilt, request, nodes->text);
     if (done != TWI_POOL_CONNECTION_DONE || twi_call_read(nodes, count, serial, request)) return done;
     twi_pool_connection_close(connection);
     twi_port_last_error(call->pool->rules.engine, "an answer to something else");
@@ -374,7 +384,8 @@ static enum twi_pool_connection_outcome settle_debts(struct call *call, struct t
             continue;
         }
         enum twi_pool_connection_outcome done = settle_debt(call, debt, wait);
-        if (done == TWI_POOL_CONNECTION_DONE) {
+        /* A key that holds something else would refuse the cancel for ever. */
+        if (done == TWI_POOL_CONNECTION_DONE || done == TWI_POOL_CONNECTION_SPOILT) {
             forget_debt(line, i);
             twi_port_count(call->pool->rules.engine, asks_settled, 1);
             continue;
@@ -442,6 +453,7 @@ static struct twi_wait part_of(struct twi_wait *wait, tw_engine *engine) {
 
 static void note_result(struct call *call, enum twi_pool_connection_outcome done) {
     switch (done) {
+    case TWI_POOL_CONNECTION_SPOILT:
     case TWI_POOL_CONNECTION_DONE: call->result = TWI_PLACE_DONE; return;
     case TWI_POOL_CONNECTION_TURNED_AWAY: call->result = TWI_PLACE_FAILED_SLOWLY; return;
     case TWI_POOL_CONNECTION_REDIRECTED: call->result = TWI_PLACE_REPLIED; return;
@@ -533,8 +545,8 @@ static enum twi_pool_connection_outcome try_until_done(struct call *call) {
     for (int64_t pause_ms = PAUSE_MS;;) {
         bool is_located = locate(call);
         enum twi_pool_connection_outcome done = is_located ? attempt(call) : TWI_POOL_CONNECTION_REDIRECTED;
-        bool over = done == TWI_POOL_CONNECTION_DONE || done == TWI_POOL_CONNECTION_REFUSED ||
-                    done == TWI_POOL_CONNECTION_TURNED_AWAY || call->is_away;
+        bool over = done == TWI_POOL_CONNECTION_DONE || done == TWI_POOL_CONNECTION_SPOILT ||
+                    done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY || call->is_away;
         if (over) return done;
         if (is_located && is_cluster(call)) find_way(call, done);
         if (twi_wait_left_ms(&call->wait, pool->rules.engine) <= 0 || twi_load_relaxed(&pool->stopped)) return done;
@@ -542,10 +554,22 @@ static enum twi_pool_connection_outcome try_until_done(struct call *call) {
     }
 }
 
+/* The script says that a value is no number. (Totals say so to their caller.) */
+static bool is_bad(const struct twi_request *request) {
+    return request->script != TWI_SCRIPT_TOTALS && request->value_count != 0 &&
+           strcmp(request->values[0].text, "BAD") == 0;
+}
+
 static enum twi_request_outcome run(struct call *call) {
     enum twi_pool_connection_outcome done = try_until_done(call);
+    if (done == TWI_POOL_CONNECTION_DONE && is_bad(call->request))
+        twi_spoilt_note(&call->pool->spoilt, call->request, "its value decides nothing");
     if (done == TWI_POOL_CONNECTION_DONE) return TWI_REQUEST_DONE;
     if (call->perhaps) owe(call);
+    if (done == TWI_POOL_CONNECTION_SPOILT) { /* an answer, but it decides nothing */
+        call->request->value_count = 0;
+        return TWI_REQUEST_DONE;
+    }
     if (call->perhaps) return TWI_REQUEST_UNKNOWN;
     bool refused = done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY;
     return refused ? TWI_REQUEST_REFUSED : TWI_REQUEST_UNSENT;

@@ -38,6 +38,8 @@ void twi_pool_follow(struct twi_pool *pool, struct twi_directory *directory);
 enum twi_request_outcome twi_pool_request(struct twi_pool *pool, struct twi_request *request); /* any thread; waits */
 /* Redis is elsewhere by now: a connection that is up is made anew before its next call. Any thread. */
 void twi_pool_leave(struct twi_pool *pool);
+/* Logs what callers found. By the owner of the turn. */
+void twi_pool_log(struct twi_pool *pool);
 void twi_pool_stop(struct twi_pool *pool);    /* ends all waiting calls and all later ones */
 void twi_pool_destroy(struct twi_pool *pool); /* no call is under way any more. NULL is harmless */
 /* In a forked child: closes its copies of the descriptors, and sends nothing. */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Errors that come before a script's first write, or before the script starts. Waiting helps. */
-static const char *const refused[] = {"LOADING",  "BUSY",        "OOM",      "MISCONF", "NOREPLICAS",
-                                      "TRYAGAIN", "CLUSTERDOWN", "NOMARKER", NULL};
+static const char *const refused[] = {"LOADING",  "BUSY",        "OOM", "MISCONF", "NOREPLICAS",
+                                      "TRYAGAIN", "CLUSTERDOWN", NULL};
 /* The same, but only another login, server or configuration helps. MOVED and ASK come from a cluster, which
  * redis:// does not name. With redis+cluster:// they are read before this list (wire/redirect.h). */
 static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN",
@@ -59,11 +59,20 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
     return strncmp(role, "slave", 5) == 0 || strncmp(role, "replica", 7) == 0 ? TWI_ROLE_REPLICA : TWI_ROLE_UNKNOWN;
 }
 
+/* Redis refuses a command because of what its key holds; or a script met a value that it cannot compute with. A script
+ * that stopped at a key of another node is no such case (wire/redirect.h). */
+static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
+    if (size == 9 && memcmp(code, "WRONGTYPE", 9) == 0) return true;
+    return size == 3 && memcmp(code, "ERR", 3) == 0 && strstr(error->text, "user_script") &&
+           !strstr(error->text, "non local");
+}
+
 enum twi_reply_kind twi_reply_error(const struct twi_node *error) {
     const char *code;
     size_t size;
     inner_code(error, &code, &size);
     if (size == 8 && memcmp(code, "NOSCRIPT", 8) == 0) return TWI_REPLY_NOSCRIPT;
+    if (is_of_a_key(error, code, size)) return TWI_REPLY_SPOILT;
     if (on_list(code, size, refused)) return TWI_REPLY_REFUSED;
     if (on_list(code, size, turned_away)) return TWI_REPLY_TURNED_AWAY;
     return TWI_REPLY_UNKNOWN;
@@ -105,6 +114,7 @@ bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply
     *head = (struct twi_reply_head){.items_at = 1 + HEAD_SIZE};
     if (nodes[0].type == TWI_NODE_ERROR) {
         head->kind = twi_reply_error(&nodes[0]);
+        if (head->kind == TWI_REPLY_SPOILT) head->kind = TWI_REPLY_UNKNOWN; /* of one key: none is an error of all */
         head->error = &nodes[0];
         return true;
     }

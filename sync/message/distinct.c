@@ -156,6 +156,7 @@ static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node
 /* Another marker: the store was wiped, or is another one. An empty batch becomes due, whose reply shows it. */
 static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const struct twi_node *marker,
                            int64_t now_ms) {
+    if (store->belief.lacks_marker && marker->type == TWI_NODE_NIL) return;
     if (!store->ledger.marker_known || twi_node_is(marker, store->ledger.marker)) return;
     twi_awake_wake(sync, store);
     store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;

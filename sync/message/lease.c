@@ -185,6 +185,18 @@ static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *
     slot->answer.incarnation = slot->incarnation;
 }
 
+/* Names the key: that of the lease's counter, or the epoch of all leases. */
+static void report_refusal(struct twi_connection *connection, const struct twi_lease_message *message,
+                           const struct twi_node *error) {
+    char what[120] = "leases of hard limits (tw:leases)";
+    if (message->lease != NULL) {
+        char name[96];
+        twi_port_title(&message->item, name, sizeof name);
+        snprintf(what, sizeof what, "the lease of %s", name);
+    }
+    twi_refusal_report(connection, what, error);
+}
+
 static bool take_reply(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                        enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_lease_pending *slot = ctx;
@@ -192,7 +204,7 @@ static bool take_reply(struct twi_sync *sync, struct twi_connection *connection,
     (void)now_ms;
     if (outcome != TWI_MESSAGE_ANSWERED) {
         answer.refused = count != 0;
-        if (answer.refused) twi_refusal_report(connection, "a lease of a hard limit", nodes);
+        if (answer.refused) report_refusal(connection, &slot->message, nodes);
         report(sync, slot, &answer);
         return true;
     }

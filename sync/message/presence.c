@@ -234,7 +234,9 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *acked
     int64_t wait_ms = -1;
     if (acked->what == TWI_STATEMENT_GAUGES) return report_gauges(sync, acked, nodes, count, now_ms);
     if (acked->what == TWI_STATEMENT_HOLDS) return true;
-    if (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_i64(&nodes[5], &wait_ms)) return false;
+    bool is_bad = count == 3 && twi_node_is(&nodes[2], "BAD"); /* the counter holds no number */
+    if (is_bad) wait_ms = REFUSED_MS;
+    if (!is_bad && (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_i64(&nodes[5], &wait_ms))) return false;
     twi_port_sweep_answered(sync->engine, acked->serial, wait_ms);
     return true;
 }

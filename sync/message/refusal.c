@@ -29,7 +29,7 @@ static bool was_logged(struct twi_outage_log *outage, const char *line) {
 }
 
 static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool first_word) {
-    char text[120], line[160];
+    char text[120], line[260];
     twi_refusal_text(error, first_word, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
     if (!was_logged(&connection->outage, line))

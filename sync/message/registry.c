@@ -19,7 +19,7 @@ static void refused(struct twi_sync *sync, struct twi_connection *connection, co
                     int64_t now_ms) {
     struct twi_registry *registry = &sync->senders.registry;
     registry->at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
-    if (!registry->is_logged) twi_refusal_report(connection, "the registry of live engines", error);
+    if (!registry->is_logged) twi_refusal_report(connection, "the registry of live engines (tw:live)", error);
     registry->is_logged = true;
     twi_port_live_engines(sync->engine, 0);
 }

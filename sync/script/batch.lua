@@ -26,16 +26,16 @@
 --          GAP   not the next number; nothing was done
 --          PAST  the ledger is at least eight numbers further, so it no longer knows whose batch this was; nothing was
 --                done
---          GONE  no ledger, or a key of another type has its name and stays as it is; nothing was done. Only number 0,
---                which carries no items, makes a ledger. Two more elements: 1 if the marker knows the instance, else 0;
---                and r
+--          GONE  no ledger, or what has its name is none (a key of another type, or no number in n), and stays as it is;
+--                nothing was done. Only number 0, which carries no items, makes a ledger. Two more elements: 1 if the
+--                marker knows the instance, else 0; and r
 --          KEPT  to number 0: the earlier ledger is here. None was made; number and sums are those of the earlier one
 --          CLASH the number belongs to another batch, or the version is another one; nothing was done
 --          (OK to number 0 also has the two elements of GONE, as they were before this call: whether the marker knew
 --          the instance of the earlier ledger (2: it did not, but an older ledger is here; 0: no earlier one was
 --          named); and r (0: there was no marker, this call has made it). Where a slot was given, a third: k of the
 --          marker)
---          or the error NOMARKER: a key of another type has the marker's name; nothing was done
+--          Where a key of another type has the marker's name, that key stays as it is, and the marker is nil
 --          All statuses but OK and DUP deny something, and an old or empty copy of the store would deny it as well. So
 --          the script first makes a write that changes nothing, and then asks for the role. A replica denies nothing:
 --          it replies READONLY
@@ -64,11 +64,16 @@ local function read(name, ...)           -- and then none of its fields exist
   return said.err and redis.call('HMGET', name, ...) or said, false
 end
 
+local function count_of(text)            -- nil: this script never wrote it, so what holds it is no ledger
+  local count = text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text)
+  return count and string.format('%.0f', count) == text and count or nil
+end
+
 local ledger, taken = read(keys[1], 'v', 'n', 'p', 'm', slot)
-local last = tonumber(ledger[2] or '')
+local last = count_of(ledger[2])
+if ledger[2] and not last then ledger[2] = false end
 local id = string.sub(keys[1], -32)
-local store, no_marker = read(keys[2], 'm', id)
-if no_marker then return {err = 'NOMARKER a key of another kind has the name of the marker'} end
+local store = read(keys[2], 'm', id)
 local marker, born = store[1], tonumber(store[2] or '')
 
 local out = {'OK', now, ledger[2], marker, ledger[3], ledger[4], 1, 0}
@@ -107,15 +112,15 @@ if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return deny('CLASH') 
 
 local function enter()                   -- the marker names the store, and gets an entry for this instance
   if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
-  if not born or now - born > REFRESH_MS then pcall('HSET', keys[2], id, now) end
+  if not born or now - born > REFRESH_MS or born > now + REFRESH_MS then pcall('HSET', keys[2], id, now) end
 end
 
 local function tidy()                    -- looks at some of the entries, whenever a ledger is opened
-  local cursor = pcall('HMGET', keys[2], 'c')[1] or '0'
+  local cursor = string.match(pcall('HMGET', keys[2], 'c')[1] or '', '^%d+$') or '0'
   local page = pcall('HSCAN', keys[2], cursor, 'COUNT', 64)
-  if not page[2] then return end
+  if not page[2] then page = {'0', {}} end -- somebody has changed the cursor
   for i = 1, #page[2], 2 do
-    if #page[2][i] == 32 and now - tonumber(page[2][i + 1]) > FORGET_MS then pcall('HDEL', keys[2], page[2][i]) end
+    if #page[2][i] == 32 and now - (tonumber(page[2][i + 1]) or 0) > FORGET_MS then pcall('HDEL', keys[2], page[2][i]) end
   end
   if page[1] ~= cursor then pcall('HSET', keys[2], 'c', page[1]) end
 end
@@ -162,11 +167,13 @@ if number == 0 then
   if is_replica() then return REPLICA end
   if keys[3] then
     local before = read(keys[3], 'n', 'p', 'm')
-    out[3], out[5], out[6] = before[1], before[2], before[3]
-    if before[1] then return deny('KEPT') end
+    if count_of(before[1]) then
+      out[3], out[5], out[6] = before[1], before[2], before[3]
+      return deny('KEPT')
+    end
   end
-  local known = redis.call('HMGET', keys[2], string.sub(keys[3] or '', -32), 'r')
-  out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
+  local known = read(keys[2], string.sub(keys[3] or '', -32), 'r')
+  out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '') or 0
   for i = 4, #keys do
     if not known[1] and read(keys[i], 'n')[1] then out[9] = 2 end
   end
@@ -176,7 +183,7 @@ if number == 0 then
   enter()
   if survivors then
     if not marker then pcall('HSET', keys[2], 'k', survivors) end
-    out[11] = tonumber(pcall('HMGET', keys[2], 'k')[1] or '-1')
+    out[11] = tonumber(pcall('HMGET', keys[2], 'k')[1] or '') or -1
   end
   tidy()
   out[3] = '0'
@@ -184,8 +191,7 @@ if number == 0 then
 end
 
 if not last then
-  local made = redis.call('HMGET', keys[2], 'r')[1]
-  out[9], out[10] = born and 1 or 0, tonumber(made or '0')
+  out[9], out[10] = store[2] and 1 or 0, tonumber(read(keys[2], 'r')[1] or '') or 0
   return deny('GONE')
 end
 
@@ -193,7 +199,7 @@ local dup = last >= number
 local failed_before = {}
 if dup then
   local n, nonce, done, list = string.match(ledger[5] or '', '^(%d+) (%x+) ?(%+?)(.*)$')
-  if n and tonumber(n) > number then return deny('PAST') end
+  if n and tonumber(n) > number and tonumber(n) <= last then return deny('PAST') end
   if n ~= args[2] or nonce ~= args[4] then return deny('CLASH') end
   out[1] = 'DUP'
   if done ~= '+' then out[7] = 0 end

@@ -102,7 +102,8 @@ local function keep()
 end
 
 local call_before = redis.call('HMGET', calls, who, '-')
-local taken_back = tonumber(call_before[2] or '0')
+local taken_back = tonumber(string.match(call_before[2] or '', '^%d+$') or '0')
+if taken_back > EXACT then taken_back = 0 end
 
 -- As in strict.lua.
 local function tidy()

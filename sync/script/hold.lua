@@ -9,7 +9,8 @@
 --          hold      OK      in flight, or was already under this name: repeating it changes nothing;  DENIED
 --                    MORE    nothing was decided, but all members were dead: send it again
 --          release   OK      not in flight (any more); the number includes dead members that are not removed yet
---          state     OK      all are in flight, also those that counted as dead
+--          state     OK      all are in flight, also those that counted as dead; or the error of a key that is no
+--                            sorted set, once those of all other keys are in flight
 --
 -- Always true: every member expires unless its engine re-sends it; the set expires with the last of them. Every path
 -- through this script writes, so a replica replies READONLY and decides nothing. The write that may empty the set is
@@ -21,7 +22,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function enter(holds, member)
-  call('ZADD', holds, now + life, member)
+  local said = call('ZADD', holds, now + life, member)
+  if type(said) == 'table' then return said end
   if call('PTTL', holds) < tonumber(life) then call('PEXPIRE', holds, life) end
 end
 
@@ -48,7 +50,13 @@ local function release(holds, member)
 end
 
 local function state()
-  for i = 1, #KEYS do enter(KEYS[i], ARGV[6 + i]) end
+  local failed
+  call = redis.pcall                     -- a key of another type keeps no other from being restated
+  for i = 1, #KEYS do
+    local said = enter(KEYS[i], ARGV[6 + i])
+    if type(said) == 'table' and said.err then failed = {err = said.err .. ' ' .. KEYS[i]} end
+  end
+  if failed then return failed end
   clear_dead(KEYS[1])
   return 'OK', call('ZCARD', KEYS[#KEYS])
 end
@@ -61,4 +69,5 @@ elseif what == 'release' then
 else
   status, count = state()
 end
+if type(status) == 'table' then return status end
 return {ARGV[2], status, count}

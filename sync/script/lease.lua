@@ -42,7 +42,10 @@ local NEW_MS = 1200                      -- by then the others know of this engi
 local FEW_NEW, SOON_MS = 16, 50          -- or sooner, if there are few engines and all have come since it did
 local EVERY_MS, EVERY_MORE_MS = 150, 1   -- as in leases.lua
 local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more fields than FEW are looked at by pages: how many at once, and how often
-local function number(text) return tonumber(text or '0') or 0 end
+local function number(text)              -- of what somebody else wrote, only what is exact
+  local value = tonumber(text or '0') or 0
+  return value >= -9007199254740992 and value <= 9007199254740992 and value or 0
+end
 local function text(value) return string.format('%.0f', value) end
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end

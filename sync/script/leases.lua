@@ -44,6 +44,7 @@ local FORGET_MS = 60000                  -- a later epoch does not wait for an e
 local LIFE_MS = 86400000                 -- after this, its life is over: if it returns, it begins another life
 local REQUESTED_MS = 5000
 local TIDY_MS = 1000
+local AHEAD_MS = 600000                  -- `from` and `to` are never this far ahead
 local WAS_MAX, LOG_MAX, NAMED_MAX = 16, 64, 100
 -- the interval of a heartbeat: this long, or this many ms for each engine (lease.lua)
 local EVERY_MS, EVERY_MORE_MS = 150, 1
@@ -60,6 +61,18 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local names = {'id', 'run', 'was', 'from', 'to', 'open', 'n', 'late', 'tag', 'c', 'k', 'i:' .. me, 'b:' .. me, 'w:' .. me}
 local values, had = redis.call('HMGET', KEYS[1], unpack(names)), {}
 for i = 1, #names do had[names[i]] = values[i] or nil end
+local function count_of(value)           -- nil: this script never wrote it
+  return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
+end
+-- What somebody else wrote there is dropped: then another epoch begins, or this engine's life does.
+for _, field in ipairs({'from', 'to'}) do
+  if (count_of(had[field]) or now + AHEAD_MS) >= now + AHEAD_MS then had['n'] = nil end
+end
+for _, field in ipairs({'n', 'late', 'c'}) do
+  if had[field] and not count_of(had[field]) then had['n'], had[field] = nil, nil end
+end
+if #(had['id'] or '') > 32 or #(had['run'] or '') > 40 then had['id'], had['run'] = nil, nil end
+if (count_of(had['b:' .. me]) or now + 1) > now then had['b:' .. me] = nil end
 local n, late, changes = tonumber(had['n'] or '0'), tonumber(had['late'] or '0'), tonumber(had['c'] or '0')
 
 local set, gone = {}, {}                 -- the changes of the hash, made in one write
@@ -128,7 +141,7 @@ local function begin()
     local kind, who = string.sub(all[i], 1, 2), string.sub(all[i], 3)
     if kind == 'i:' then n = n + 1 end
     -- The second condition: others have named this engine, and it had not come when the epoch ended.
-    if kind == 'i:' and now - tonumber(all[i + 1]) <= FORGET_MS or kind == 'w:' and all[i + 1] == tag then waits[who] = true end
+    if kind == 'i:' and now - (count_of(all[i + 1]) or 0) <= FORGET_MS or kind == 'w:' and all[i + 1] == tag then waits[who] = true end
   end
   for who in pairs(waits) do
     put('w:' .. who, fresh)
@@ -195,12 +208,12 @@ local function tidy(cursor)
   if page.err then return '0' end
   for i = 1, #page[2], 2 do
     local kind, who, value = string.sub(page[2][i], 1, 2), string.sub(page[2][i], 3), page[2][i + 1]
-    if kind == 'i:' and who ~= me and now - tonumber(value) > FORGET_MS and had['w:' .. who] ~= had['tag'] and
+    if kind == 'i:' and who ~= me and now - (count_of(value) or 0) > FORGET_MS and had['w:' .. who] ~= had['tag'] and
       redis.pcall('HDEL', KEYS[1], page[2][i]) == 1 then
       put('g:' .. who, tostring(now))
       note('-' .. who)
       n = n - 1
-    elseif kind == 'g:' and who ~= me and now - tonumber(value) > LIFE_MS then
+    elseif kind == 'g:' and who ~= me and now - (count_of(value) or 0) > LIFE_MS then
       drop(page[2][i])
       drop('b:' .. who)
       drop('w:' .. who)
@@ -211,7 +224,7 @@ local function tidy(cursor)
   return page[1]
 end
 local tidied, cursor = string.match(had['k'] or '', '^(%d+) (%d+)$')
-local tidies = not tidied or now - tonumber(tidied) >= TIDY_MS
+local tidies = not tidied or math.abs(now - tonumber(tidied)) >= TIDY_MS
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * n))
 if tidies then
   cursor = tidy(cursor or '0')

@@ -43,7 +43,7 @@ if verb ~= '1' then                      -- a copy of it may still come
 end
 
 local value = redis.pcall('GET', name)
-local count = tonumber(type(value) == 'table' and 'x' or value or '0')
+local count = not value and 0 or type(value) == 'string' and string.find(value, '^%-?%d+$') and tonumber(value)
 local first = redis.call('GET', once)
 
 if verb == '0' then

@@ -23,6 +23,7 @@
 --          confirm   OK      sold, now or before;  LATE  expired or cancelled;  UNKNOWN
 --          cancel    OK      returned, now or before;  SOLD  too late for that;  UNKNOWN
 --          sweep     OK
+--          all of these: {ARGV[2], BAD} the counter holds no number; nothing was done
 --
 -- Always true: the counter has the units sold and held (and whatever is counted in other ways). It never exceeds the
 -- limit of a reservation that was made. A reservation is in the hash and in the sorted set, or in neither. One
@@ -49,8 +50,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- ---- what is there ----
 
-local used = tonumber(call('GET', counter) or '0')
-if not used then return redis.error_reply('ERR the counter holds no number') end
+local value = call('GET', counter) or '0'
+local used = string.find(value, '^%-?%d+$') and tonumber(value)
+if not used then
+  call('HDEL', token or stock, '')
+  return {ARGV[2], 'BAD'}
+end
 local held_count = call('ZCARD', due)
 local record, at = call('HGET', stock, 'h' .. id), tonumber(call('ZSCORE', due, id) or '0')
 local held = record and at > now

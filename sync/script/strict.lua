@@ -72,7 +72,7 @@ local known = last == serial
 given = known and tonumber(given) or 0
 
 local value = redis.pcall('GET', name)
-local count = tonumber(type(value) == 'table' and 'x' or value or '0')
+local count = not value and 0 or type(value) == 'string' and string.find(value, '^%-?%d+$') and tonumber(value)
 local logged = '=' .. (ARGV[10] or '')
 
 if verb == '0' then
@@ -95,7 +95,7 @@ if log then                              -- removes what has slid out of the win
   local sum, page = score('+'), 500
   repeat
     local old = redis.call('ZRANGEBYSCORE', log, 1, text(now_us - window_us), 'LIMIT', 0, page)
-    for i = 1, #old do sum = sum - tonumber(string.match(old[i], '%d+$')) end
+    for i = 1, #old do sum = sum - (tonumber(string.match(old[i], '%d+$') or '') or 0) end
     if #old > 0 then
       redis.call('ZREM', log, unpack(old))
       put('+', sum)
@@ -121,7 +121,7 @@ local function these_free()              -- when enough of the oldest have slid 
   repeat
     local some = redis.call('ZRANGEBYSCORE', log, 1, '+inf', 'WITHSCORES', 'LIMIT', at, page)
     for i = 1, #some, 2 do
-      missing = missing - tonumber(string.match(some[i], '%d+$'))
+      missing = missing - (tonumber(string.match(some[i], '%d+$') or '') or 0)
       if missing <= 0 then return math.ceil((some[i + 1] + window_us - now_us) / 1000) end
     end
     at = at + page

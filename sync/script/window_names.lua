@@ -27,8 +27,8 @@ if ARGV[2] == 'drop' then
   redis.call('UNLINK', KEYS[1])
   return {'OK', now, 0}
 end
-local made = redis.call('HMGET', KEYS[2], 'r')[1]
+local made = redis.pcall('HMGET', KEYS[2], 'r')[1]
 local page = redis.call('SSCAN', KEYS[1], ARGV[3], 'COUNT', '100')
-local out = {'YOU', now, tonumber(made or '0'), page[1]}
+local out = {'YOU', now, tonumber(made or '') or 0, page[1]}
 for i = 1, #page[2] do out[4 + i] = page[2][i] end
 return out

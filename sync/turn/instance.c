@@ -15,6 +15,7 @@
  *     INFO did not say
  *     another that we know, or an older         Redis went back to before a wipe: uncertain
  *     ledger is there
+ *     none: a key of another type has its name  uncertain
  *     another, or made just now                 Redis was wiped: all is sent again, out of the counters
  * Always true: ledger name, numbers and replay window stay what they are until a store has accepted number 0 of
  * another instance, and said in the same reply that the ledger of this instance is not there. */
@@ -51,7 +52,19 @@ static bool is_same_store(const struct twi_store *store, const struct twi_reply_
            memcmp(head->marker, ledger->marker, head->marker_size) == 0;
 }
 
+/* A key of another type has the marker's name, and stays as it is. Counts go on; while it is there, a loss of the
+ * ledger makes them uncertain (part_from_instance()). */
+static void note_no_marker(struct twi_sync *sync, struct twi_store *store, bool is_missing) {
+    if (is_missing && !store->belief.lacks_marker)
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY,
+                     "a key of another type has the name %s in Redis: delete it, for without its own key there this "
+                     "engine cannot recognise that Redis was wiped",
+                     store->marker_name);
+    store->belief.lacks_marker = is_missing;
+}
+
 void twi_instance_note(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head) {
+    if (head->kind == TWI_REPLY_OK) note_no_marker(sync, store, !head->marker);
     if (!head->marker || head->marker_size >= sizeof store->ledger.marker) return;
     if (sync->by_slot && store->ledger.marker_known && !is_same_store(store, head)) {
         store->belief.is_joined = true;
@@ -112,7 +125,8 @@ static void leave_instance(struct twi_sync *sync, struct twi_store *store, const
     give_up_uncertain(sync, store);
     store->formers.has_any = true;
     twi_port_forgotten(sync->engine, store->index);
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s (%s)", why,
+                 store->ledger.name);
     twi_port_last_error(sync->engine, why);
 }
 
@@ -256,6 +270,8 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
             restore_all(sync, store, unborn);
     } else if (same) {
         leave_instance(sync, store, "the ledger is gone: evicted, expired or overwritten");
+    } else if (!head->marker) {
+        leave_uncertain(sync, store, "the ledger is gone, and a key of another type has the marker's name");
     } else if (!store->connection->server.may_restore) {
         leave_uncertain(sync, store, "ledger and marker are gone, and Redis may evict them or would not say");
     } else if (is_known_store(store, head) || head->registered || head->has_older) {

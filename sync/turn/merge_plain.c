@@ -212,7 +212,7 @@ void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_
  * fails for every key. */
 static bool is_of_the_key(const struct twi_node *error) {
     enum twi_reply_kind kind = twi_reply_error(error);
-    if (kind == TWI_REPLY_UNKNOWN) return true; /* WRONGTYPE, no number, overflow */
+    if (kind == TWI_REPLY_UNKNOWN || kind == TWI_REPLY_SPOILT) return true; /* WRONGTYPE, no number, overflow */
     return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
 }
 

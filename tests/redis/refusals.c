@@ -226,20 +226,77 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
     assert_int_equal(lines_with(&rig.lines, "WRONGTYPE"), 0);
 }
 
-/* Goal: while the marker is overwritten nothing is applied and nothing is lost: counts wait until that key is gone, and
- * one line says so. */
-static void a_marker_that_was_overwritten_is_waited_for(void **state) {
+/* Goal: a ledger whose numbers somebody else has written counts as a lost ledger, and never stops the engine: another
+ * instance begins, one line names the key, and every unit is counted once. Method: each value of the first field is
+ * written to a ledger in use, then more is counted. */
+static void a_ledger_with_spoilt_numbers_stops_nothing(void **state) {
+    (void)state;
+    static const char *const values[][2] = {
+        {"n", "abc"},  {"n", ""},    {"n", "1.5"}, {"n", "-3"},  {"n", "1e5"},  {"n", "0x10"},
+        {"n", "007"},  {"n", "inf"}, {"n", "nan"}, {"n", " 4"},  {"v", "abc"},  {"n", "99999999999999999999999999"},
+        {"p", "junk"}, {"m", "-1"},  {"0", "x"},   {"1", "9 9"}, {"2", "9999999999999999 f +"}};
+    static const char set[] = "local k = redis.call('KEYS', 'tw:ledger:*') "
+                              "for i = 1, #k do redis.call('HSET', k[i], ARGV[1], ARGV[2]) end return k[1]";
+    struct rig rig;
+    rig_open(&rig, NULL);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        rig_add_flushed(&rig, 5);
+        redis_server_ask(&rig.server, "EVAL", set, "0", values[i][0], values[i][1], NULL);
+        for (int n = 0; n < 3; n++) rig_add_flushed(&rig, 7);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 0);
+    rig_close(&rig, "(tw:ledger:");
+    assert_int_equal(lines_with(&rig.lines, "not understood"), 0);
+}
+
+/* Goal: a marker that was overwritten stops nothing: each unit is counted once, one line names the key, the foreign key
+ * stays as it is; and a ledger that is lost while the marker is foreign makes counts uncertain, never double. Method:
+ * the marker is overwritten; then the ledger is deleted as well, and then the foreign key. */
+static void a_marker_that_was_overwritten_stops_nothing(void **state) {
     (void)state;
     struct rig rig;
     char name[128];
     rig_open(&rig, NULL);
     rig_add_flushed(&rig, 5);
     overwrite(&rig, "tw:marker", name);
-    rig_is_refused(&rig);
+    for (int i = 0; i < 5; i++) rig_add_flushed(&rig, 7);
     assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 0);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
+    assert_string_equal(redis_server_ask(&rig.server, "GET", "tw:marker", NULL), "x");
+    redis_server_ask(&rig.server, "EVAL",
+                     "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do redis.call('DEL', k) end", "0", NULL);
+    rig_add_flushed(&rig, 11);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
     redis_server_ask(&rig.server, "DEL", "tw:marker", NULL);
-    rig_close(&rig, "NOMARKER");
-    assert_int_equal(lines_with(&rig.lines, "NOMARKER"), 1);
+    for (int i = 0; i < 3; i++) rig_add_flushed(&rig, 13);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
+    assert_string_equal(redis_server_ask(&rig.server, "TYPE", "tw:marker", NULL), "hash");
+    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_int_equal(lines_with(&rig.lines, "tw:marker"), 1);
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: whatever stands in the fields of the marker, an engine opens its ledger and counts. */
+static void a_marker_with_spoilt_fields_stops_nothing(void **state) {
+    (void)state;
+    static const char *const values[] = {"abc", "", "1e400", "-9223372036854775808", "9999999999999999999999"};
+    static const char set[] = "local all = redis.call('HKEYS', 'tw:marker') all[#all + 1] = 'c' all[#all + 1] = 'k' "
+                              "for i = 1, #all do redis.call('HSET', 'tw:marker', all[i], ARGV[1]) end "
+                              "redis.call('HSET', 'tw:marker', string.rep('a', 32), ARGV[1]) "
+                              "if ARGV[2] then for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do "
+                              "redis.call('DEL', k) end end";
+    struct rig rig;
+    rig_open(&rig, NULL);
+    for (size_t i = 0; i < 2 * sizeof values / sizeof *values; i++) {
+        rig_add_flushed(&rig, 5);
+        redis_server_ask(&rig.server, "EVAL", set, "0", values[i / 2], i % 2 != 0 ? "lose" : NULL, NULL);
+        for (int n = 0; n < 3; n++) rig_add_flushed(&rig, 7);
+        assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
+    }
+    assert_status(tw_close(rig.engine, 5000), TW_OK);
+    assert_int_equal(lines_with(&rig.lines, "not understood"), 0);
+    redis_server_destroy(&rig.server);
 }
 
 /* Goal: counts that Redis refuses until the engine is closed are lost as refused, not as uncertain: their outcome was
@@ -277,7 +334,9 @@ int main(void) {
         cmocka_unit_test(a_busy_server_is_waited_for),
         cmocka_unit_test(keys_of_every_wrong_kind_wait_alone),
         cmocka_unit_test(a_ledger_that_was_overwritten_makes_nothing_uncertain),
-        cmocka_unit_test(a_marker_that_was_overwritten_is_waited_for),
+        cmocka_unit_test(a_ledger_with_spoilt_numbers_stops_nothing),
+        cmocka_unit_test(a_marker_that_was_overwritten_stops_nothing),
+        cmocka_unit_test(a_marker_with_spoilt_fields_stops_nothing),
     };
     return test_run_side_by_side(tests);
 }
