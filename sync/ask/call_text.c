@@ -73,7 +73,7 @@ static bool read_script_value(const struct twi_node *node, struct twi_script_val
     *values = (struct twi_script_value){0};
     if (node->depth != 1 || node->type == TWI_NODE_ARRAY || node->type == TWI_NODE_ERROR) return false;
     values->is_nil = node->type == TWI_NODE_NIL;
-    values->is_number = twi_node_i64(node, &values->number);
+    values->is_number = twi_node_count(node, &values->number);
     if (node->type == TWI_NODE_INTEGER || node->type == TWI_NODE_NIL) return true;
     if (node->size >= sizeof values->text) return false;
     memcpy(values->text, node->text, node->size);

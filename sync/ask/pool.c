@@ -74,7 +74,7 @@ struct twi_pool {
     struct twi_places places;        /* under lock */
     uint32_t waiting;                /* calls that wait for a line. Under lock */
     struct twi_spoilt spoilt;
-    int freed_fd;                    /* an eventfd: plus one for each line that was freed while a call waited */
+    int freed_fd; /* an eventfd: plus one for each line that was freed while a call waited */
     _Atomic bool stopped;
 };
 
@@ -434,7 +434,8 @@ static void owe(struct call *call) {
 
 static void count_error(const struct call *call, enum twi_pool_connection_outcome done) {
     tw_engine *engine = call->pool->rules.engine;
-    if (done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY)
+    if (done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY ||
+        done == TWI_POOL_CONNECTION_SPOILT)
         twi_port_count(engine, ask_refused, 1);
     else if (!call->in_time)
         twi_port_count(engine, ask_timeouts, 1);

@@ -258,7 +258,10 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         step->nonce = nonce;
         step_over(ledger, step, next, head->last);
     }
-    uint64_t units = (step->plus_sum - head->plus_sum) + (step->minus_sum - head->minus_sum);
+    /* Somebody else may have written the sums in Redis. */
+    uint64_t plus = head->plus_sum < step->plus_sum ? step->plus_sum - head->plus_sum : 0;
+    uint64_t minus = head->minus_sum < step->minus_sum ? step->minus_sum - head->minus_sum : 0;
+    uint64_t units = plus + minus;
     uint64_t lost = less_missing(ledger, units, head->last, step->number);
     twi_ledger_note_missing(ledger, step->number, lost);
     return lost;

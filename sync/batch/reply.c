@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Errors that come before a script's first write, or before the script starts. Waiting helps. */
-static const char *const refused[] = {"LOADING",  "BUSY",        "OOM", "MISCONF", "NOREPLICAS",
-                                      "TRYAGAIN", "CLUSTERDOWN", NULL};
+static const char *const refused[] = {"LOADING",    "BUSY",     "OOM",         "MISCONF",
+                                      "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", NULL};
 /* The same, but only another login, server or configuration helps. MOVED and ASK come from a cluster, which
  * redis:// does not name. With redis+cluster:// they are read before this list (wire/redirect.h). */
 static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN",
@@ -60,11 +60,12 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
 }
 
 /* Redis refuses a command because of what its key holds; or a script met a value that it cannot compute with. A script
- * that stopped at a key of another node is no such case (wire/redirect.h). */
+ * that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
+ * case. */
 static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
     if (size == 9 && memcmp(code, "WRONGTYPE", 9) == 0) return true;
     return size == 3 && memcmp(code, "ERR", 3) == 0 && strstr(error->text, "user_script") &&
-           !strstr(error->text, "non local");
+           !strstr(error->text, "non local") && !strstr(error->text, "can't run");
 }
 
 enum twi_reply_kind twi_reply_error(const struct twi_node *error) {
@@ -103,9 +104,9 @@ static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
  * does". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
     int64_t registered = 1;
-    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
-    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
-    if (count >= 1 + HEAD_SIZE + 3) (void)twi_node_i64(&nodes[3 + HEAD_SIZE], &head->survivors);
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_count(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_time(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
+    if (count >= 1 + HEAD_SIZE + 3) (void)twi_node_count(&nodes[3 + HEAD_SIZE], &head->survivors);
     head->registered = registered != 0 && registered != 2;
     head->has_older = registered == 2;
 }
@@ -122,8 +123,8 @@ bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply
     for (size_t i = 1; i <= HEAD_SIZE; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
     int64_t done = 0;
-    if (!read_kind(&nodes[1], &head->kind) || !twi_node_i64(&nodes[2], &head->redis_ms) ||
-        !twi_node_i64(&nodes[7], &done) || !twi_node_i64(&nodes[8], &head->unhealed))
+    if (!read_kind(&nodes[1], &head->kind) || !twi_node_time(&nodes[2], &head->redis_ms) ||
+        !twi_node_count(&nodes[7], &done) || !twi_node_count(&nodes[8], &head->unhealed))
         return false;
     head->done = done == 1;
     head->has_last = twi_node_u64(&nodes[3], &head->last);
@@ -142,7 +143,7 @@ static void read_value(const struct twi_node *node, struct twi_item_answer *answ
         answer->error = node;
     } else if (node->type == TWI_NODE_STATUS) {
         answer->kind = TWI_ITEM_LATE;
-    } else if (node->type == TWI_NODE_NIL || twi_node_i64(node, &answer->total)) {
+    } else if (node->type == TWI_NODE_NIL || twi_node_count(node, &answer->total)) {
         answer->kind = TWI_ITEM_TOTAL; /* a missing key counts 0; a text that is no number has no total */
     }
 }
@@ -157,7 +158,7 @@ bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, stru
     }
     if (node->integer != 2 || count - *at < 2 || nodes[*at].depth != 2 || nodes[*at + 1].depth != 2) return false;
     read_value(&nodes[*at], answer);
-    (void)twi_node_i64(&nodes[*at + 1], &answer->end_ms);
+    (void)twi_node_time(&nodes[*at + 1], &answer->end_ms);
     *at += 2;
     return true;
 }

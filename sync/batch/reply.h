@@ -21,7 +21,7 @@ enum twi_reply_kind {
     /* To anything but a batch: a key of the request holds something else than its script expects. Done in part at most.
      * Nothing is wrong with Redis or the connection: the request would get the same answer again. */
     TWI_REPLY_SPOILT,
-    TWI_REPLY_UNKNOWN      /* perhaps done: drop the connection, send the same again */
+    TWI_REPLY_UNKNOWN /* perhaps done: drop the connection, send the same again */
 };
 
 struct twi_reply_head {

@@ -128,15 +128,15 @@ static void refused(struct twi_sync *sync, struct twi_connection *connection, st
 static void read_figure(const struct twi_closing_message *message, const struct twi_node *node,
                         struct twi_closing_answer *result) {
     int64_t figure = 0;
-    if (!twi_node_i64(node, &figure)) return;
-    if (message->verb == TWI_CLOSING_SEND_HEARTBEAT) result->every_ms = figure;
+    if (message->verb == TWI_CLOSING_SEND_HEARTBEAT && twi_node_pause(node, &figure)) result->every_ms = figure;
+    if (!twi_node_time(node, &figure)) return;
     if (message->by_tag) result->round = (uint32_t)figure;
 }
 
 /* The store's marker, as the reply to FETCH has it. */
 static void take_age(struct twi_sync *sync, const struct twi_node *nodes, int64_t now_ms) {
     int64_t redis_ms = 0, made_ms = 0;
-    if (twi_node_i64(&nodes[2], &redis_ms) && twi_node_i64(&nodes[3], &made_ms))
+    if (twi_node_time(&nodes[2], &redis_ms) && twi_node_time(&nodes[3], &made_ms))
         twi_closing_sender_met(sync, made_ms, redis_ms, now_ms);
 }
 

@@ -116,16 +116,21 @@ static void report(struct twi_sync *sync, struct twi_lease_pending *slot, const 
     twi_port_lease_answered(sync->engine, &message, answer);
 }
 
-static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_lease_answer *answer) {
+static bool read_lease(const struct twi_lease_message *message, const struct twi_node *nodes, size_t count,
+                       struct twi_lease_answer *answer) {
     if (twi_node_is(&nodes[1], "EPOCH")) answer->kind = TWI_LEASE_ENDED;
     if (twi_node_is(&nodes[1], "LATE")) answer->kind = TWI_LEASE_TOO_LATE;
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open;
-    if (count != 10 || !twi_node_i64(&nodes[3], &answer->granted) || !twi_node_i64(&nodes[4], &answer->total) ||
-        !twi_node_i64(&nodes[5], &answer->spent_all) || !twi_node_i64(&nodes[6], &answer->stranded) ||
-        !twi_node_i64(&nodes[7], &answer->risk) || !twi_node_i64(&nodes[8], &open) ||
-        !twi_node_i64(&nodes[9], &answer->wait_ms))
+    if (count != 10 || !twi_node_count(&nodes[3], &answer->granted) || !twi_node_count(&nodes[4], &answer->total) ||
+        !twi_node_count(&nodes[5], &answer->spent_all) || !twi_node_count(&nodes[6], &answer->stranded) ||
+        !twi_node_count(&nodes[7], &answer->risk) || !twi_node_count(&nodes[8], &open) ||
+        !twi_node_pause(&nodes[9], &answer->wait_ms))
         return false;
+    /* The script grants no more than was asked for, and never takes a grant back. */
+    int64_t most = message->target > message->granted ? message->target : message->granted;
+    if (answer->granted > most) answer->granted = most;
+    if (answer->risk < 0) answer->risk = 0;
     answer->kind = TWI_LEASE_NUMBERS;
     answer->open = open == 1;
     return true;
@@ -145,9 +150,9 @@ static bool read_epoch(struct twi_sync *sync, uint32_t store, const struct twi_n
                        struct twi_lease_answer *answer) {
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open, others;
-    if (count < EPOCH_HEAD || !is_text(&nodes[3], 32) || !twi_node_i64(&nodes[4], &open) || !is_text(&nodes[5], 40) ||
-        !is_text(&nodes[6], 32) || !twi_node_i64(&nodes[7], &answer->every_ms) ||
-        !twi_node_i64(&nodes[8], &answer->changes) || !twi_node_i64(&nodes[10], &others) || others < 0 ||
+    if (count < EPOCH_HEAD || !is_text(&nodes[3], 32) || !twi_node_count(&nodes[4], &open) || !is_text(&nodes[5], 40) ||
+        !is_text(&nodes[6], 32) || !twi_node_pause(&nodes[7], &answer->every_ms) ||
+        !twi_node_count(&nodes[8], &answer->changes) || !twi_node_count(&nodes[10], &others) || others < 0 ||
         others > (int64_t)(count - EPOCH_HEAD))
         return false;
     answer->kind = TWI_LEASE_NUMBERS;
@@ -168,8 +173,8 @@ static bool read_answer(struct twi_sync *sync, const struct twi_lease_message *m
                         size_t count, struct twi_lease_answer *answer) {
     *answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
-    if (!twi_node_i64(&nodes[2], &answer->redis_ms)) return false;
-    if (message->lease != NULL) return read_lease(nodes, count, answer);
+    if (!twi_node_time(&nodes[2], &answer->redis_ms)) return false;
+    if (message->lease != NULL) return read_lease(message, nodes, count, answer);
     return read_epoch(sync, message->store, nodes, count, answer);
 }
 
@@ -188,11 +193,11 @@ static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *
 /* Names the key: that of the lease's counter, or the epoch of all leases. */
 static void report_refusal(struct twi_connection *connection, const struct twi_lease_message *message,
                            const struct twi_node *error) {
-    char what[120] = "leases of hard limits (tw:leases)";
+    char what[160] = "leases of hard limits (tw:leases)";
     if (message->lease != NULL) {
         char name[96];
         twi_port_title(&message->item, name, sizeof name);
-        snprintf(what, sizeof what, "the lease of %s", name);
+        snprintf(what, sizeof what, "the lease of %s (tw:leases or tw:lease:...)", name);
     }
     twi_refusal_report(connection, what, error);
 }

@@ -144,7 +144,7 @@ void twi_message_wait_reply(struct twi_sync *sync, struct twi_connection *connec
     int64_t replicas = 0;
     (void)awaited, (void)count, (void)now_ms;
     connection->messages.waits--;
-    bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)connection->replicas.wanted;
+    bool enough = twi_node_count(answer, &replicas) && replicas >= (int64_t)connection->replicas.wanted;
     release(sync, &connection->messages, enough ? TWI_MESSAGE_ANSWERED : TWI_MESSAGE_REFUSED);
 }
 

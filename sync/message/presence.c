@@ -22,7 +22,8 @@
 #include "reserve.lua.h"
 #include "reserve.lua.sha1.h"
 
-#define REFUSED_MS 1000 /* after a refusal: an earlier retry is pointless */
+#define REFUSED_MS 1000  /* after a refusal: an earlier retry is pointless */
+#define SWEEP_MS 3600000 /* Redis names the next end of a reservation: no later than this it is asked again */
 
 static struct twi_statement *free_slot(struct twi_presence *presence) {
     uint32_t i = 0;
@@ -194,7 +195,7 @@ static void report_gauge(struct twi_sync *sync, const struct twi_item *item, con
                          int64_t now_ms) {
     struct twi_store *store = sync->stores[item->store];
     struct twi_reply answer = {0};
-    answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
+    answer.has_total = node->type != TWI_NODE_ERROR && twi_node_count(node, &answer.total);
     if (node->type == TWI_NODE_ERROR)
         (void)twi_refusal_key(sync, store, item, node, now_ms + life_ms(sync));
     else if (store->poison.count)
@@ -236,7 +237,8 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *acked
     if (acked->what == TWI_STATEMENT_HOLDS) return true;
     bool is_bad = count == 3 && twi_node_is(&nodes[2], "BAD"); /* the counter holds no number */
     if (is_bad) wait_ms = REFUSED_MS;
-    if (!is_bad && (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_i64(&nodes[5], &wait_ms))) return false;
+    if (!is_bad && (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_count(&nodes[5], &wait_ms))) return false;
+    if (wait_ms > SWEEP_MS) wait_ms = SWEEP_MS;
     twi_port_sweep_answered(sync->engine, acked->serial, wait_ms);
     return true;
 }

@@ -34,9 +34,11 @@ static bool reported(struct twi_sync *sync, struct twi_connection *connection, v
         if (count != 0) refused(sync, connection, nodes, now_ms);
         return true;
     }
-    if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_i64(&nodes[3], &live)) return false;
+    if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_count(&nodes[3], &live)) return false;
     if (!twi_node_is(&nodes[1], "OK")) return true; /* CLASH: engines of another version keep the registry */
-    if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_i64(&nodes[4], &every_ms)) return false;
+    if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_pause(&nodes[4], &every_ms)) return false;
+    /* The script asks for half a millisecond an engine: a longer interval is none of its. */
+    if (every_ms > 2 * live) every_ms = 2 * live;
     if (every_ms > TWI_REGISTRY_EVERY_MS) registry->at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
     registry->is_logged = false;
     registry->reported = (uint32_t)live;

@@ -99,7 +99,7 @@ void twi_replicas_reply(struct twi_sync *sync, struct twi_connection *connection
         return;
     }
     int64_t replicas = 0;
-    if (!twi_node_i64(answer, &replicas) || replicas < (int64_t)connection->replicas.wanted) {
+    if (!twi_node_count(answer, &replicas) || replicas < (int64_t)connection->replicas.wanted) {
         note_short(connection, replicas);
         return;
     }

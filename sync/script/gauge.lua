@@ -9,8 +9,9 @@
 --
 -- Always true: a contribution is all that its engine counts, so re-sending it changes nothing. An older statement never
 -- replaces a newer one. A contribution of 0 is not stored. Contributions expire unless their engine re-sends them, and
--- both keys expire with the last contribution. A contribution below 0 exists only beside others (somebody arrived there
--- and left here): it never creates a key. The write that may empty the hash is the last access to it: in a cluster, a
+-- both keys expire with the last contribution. A contribution below 0 (somebody arrived there and left here) is stored
+-- while it is alone, too, for after a wipe it may come first; it counts while somebody counts more than 0. The sum
+-- exists only while it is above 0. The write that may empty the hash is the last access to it: in a cluster, a
 -- slot that is being moved refuses a missing key in the middle of a script. A store that takes no writes replies no
 -- sum: if nothing else was written, a write that changes nothing comes first, and a replica replies READONLY to all.
 local pcall = redis.pcall
@@ -32,34 +33,35 @@ local function state(total, parts, units)
   if type(was) == 'table' then return was end
   local all = pcall('HGETALL', parts)
   if all.err then return all end
-  local sum, last, others, overtaken, ended = 0, 0, 0, false, {}
+  local sum, last, any, overtaken, ended = 0, 0, false, false, {} -- any: somebody counts more than 0
   for i = 1, #all, 2 do
     local text, finish, from = string.match(all[i + 1], '^(-?%d+) (%d+) (%d+)$')
     finish = tonumber(finish or '0')
     if all[i] == instance then
       overtaken = finish > now and tonumber(from) > number
       if overtaken then
-        sum, last = sum + tonumber(text), math.max(last, finish)
+        sum, last, any = sum + tonumber(text), math.max(last, finish), any or tonumber(text) > 0
       else
         ended[#ended + 1] = instance     -- unless it is re-sent
       end
     elseif finish <= now then
       ended[#ended + 1] = all[i]
     else
-      sum, last, others = sum + tonumber(text), math.max(last, finish), others + 1
+      sum, last, any = sum + tonumber(text), math.max(last, finish), any or tonumber(text) > 0
     end
   end
   local own = tonumber(units)
-  if not overtaken and (own > 0 or (own < 0 and others > 0)) then
+  if not overtaken and own ~= 0 then
     local refused = write('HSET', parts, instance, string.format('%s %.0f %.0f', units, now + life, number))
     if refused then return refused end
-    sum, last = sum + own, math.max(last, now + life)
+    sum, last, any = sum + own, math.max(last, now + life), any or own > 0
     for i = #ended, 1, -1 do
       if ended[i] == instance then table.remove(ended, i) end
     end
   end
   if last > 0 then write('PEXPIREAT', parts, last) end
   for i = 1, #ended, 5000 do write('HDEL', parts, unpack(ended, i, math.min(i + 4999, #ended))) end
+  if not any then sum = 0 end
   local text = string.format('%.0f', sum)
   if sum > 0 then
     write('PSETEX', total, last - now, text)

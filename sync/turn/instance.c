@@ -294,9 +294,9 @@ static bool is_in_doubt(struct twi_sync *sync, struct twi_store *store, int64_t 
     if (store->belief.doubt_since_ms == 0) {
         store->belief.doubt_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
-                     "the store at %s does not know this engine: perhaps it is another one; nothing is told to it for "
-                     "%" PRId64 " ms",
-                     connection->target.name, doubt_ms);
+                     "the store at %s does not know this engine (%s): perhaps it is another one; nothing is told to it "
+                     "for %" PRId64 " ms",
+                     connection->target.name, store->ledger.name, doubt_ms);
         return true;
     }
     if (connection->server.history[0] && strcmp(connection->server.history, store->belief.history) == 0 &&

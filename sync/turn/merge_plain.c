@@ -249,7 +249,7 @@ static void take_count(struct twi_sync *sync, struct twi_batch *batch, const str
         merge_plain->result.kind = TWI_ITEM_FAILED;
         merge_plain->result.error = node;
         settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
-    } else if (node->type != TWI_NODE_NIL && !twi_node_i64(node, &merge_plain->result.total)) {
+    } else if (node->type != TWI_NODE_NIL && !twi_node_count(node, &merge_plain->result.total)) {
         merge_plain->result.kind = TWI_ITEM_NO_TOTAL; /* GET of a text */
     }
 }
@@ -261,8 +261,9 @@ static void take_end(struct twi_sync *sync, const struct twi_item *item, const s
         merge_plain->unhealed++;
     } else if (!sync->connections[0]->server.is_seven) { /* PTTL */
         if (node->integer == -1 && item->delta) need_repair(sync, item);
-        if (node->integer >= 0 && is_from_first(item))
-            merge_plain->result.end_ms = merge_plain->redis_ms + node->integer;
+        int64_t left_ms;
+        if (node->integer >= 0 && is_from_first(item) && twi_node_time(node, &left_ms))
+            merge_plain->result.end_ms = merge_plain->redis_ms + left_ms;
     }
 }
 
@@ -347,7 +348,7 @@ static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const stru
 
 static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis_ms) {
     int64_t seconds, microseconds;
-    if (count != 3 || !twi_node_i64(&nodes[1], &seconds) || !twi_node_i64(&nodes[2], &microseconds)) return false;
+    if (count != 3 || !twi_node_time(&nodes[1], &seconds) || !twi_node_time(&nodes[2], &microseconds)) return false;
     *redis_ms = seconds * 1000 + microseconds / 1000;
     return true;
 }

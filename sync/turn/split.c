@@ -134,7 +134,7 @@ void twi_split_reply(struct twi_sync *sync, struct twi_connection *connection, c
     twi_settle_success(sync, connection, now_ms); /* it answers, though it may have no store of ours */
     if (store->split.has_asked_target) store->split.target_away_ms = 0;
     if (store->split.state != TWI_SPLIT_ASKING) return;
-    if (nodes->type == TWI_NODE_ERROR || !twi_node_i64(nodes, &keys)) {
+    if (nodes->type == TWI_NODE_ERROR || !twi_node_count(nodes, &keys)) {
         if (nodes->type == TWI_NODE_ERROR) twi_refusal_report(connection, "CLUSTER COUNTKEYSINSLOT", nodes);
         found(sync, store, connection->target.name, "does not say what it holds of it", now_ms);
     } else if (connection->server.role == TWI_ROLE_REPLICA) { /* the node of an ASK: its master is asked, too */

@@ -16,6 +16,8 @@
 
 #include "engine/base/decimal.h"
 
+#define LINE_BYTES_MAX 65536u /* of a header, a status or an error, as Redis bounds them */
+
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
 static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
@@ -249,6 +251,14 @@ bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
     return !reader->bad;
 }
 
+/* The line that is being received has no end so far, and is longer than any of the protocol's. hiredis looks for its
+ * end from its beginning, again with each piece: without this bound an endless line costs the square of its length. */
+static bool is_endless_line(const struct twi_reader *reader) {
+    const char *line = reader->parser->buf + reader->parser->pos;
+    size_t size = reader->parser->len - reader->parser->pos;
+    return size > LINE_BYTES_MAX && memchr(line, '\n', LINE_BYTES_MAX) == NULL;
+}
+
 /* Elements are kept before their array is whole, so their texts count against the bound, too. */
 static bool within_bounds(const struct twi_reader *reader) {
     return reader->text_size <= reader->limits.bytes_max;
@@ -258,7 +268,7 @@ enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node *
     if (reader->bad) return TWI_WIRE_BAD;
     if (!reader->parser->reply && reader->parser->ridx == -1) reader->node_count = reader->text_size = 0;
     void *reply = NULL;
-    if (redisReaderGetReply(reader->parser, &reply) != REDIS_OK || !within_bounds(reader)) {
+    if (redisReaderGetReply(reader->parser, &reply) != REDIS_OK || !within_bounds(reader) || is_endless_line(reader)) {
         reader->bad = true;
         return TWI_WIRE_BAD;
     }
@@ -293,6 +303,23 @@ bool twi_node_i64(const struct twi_node *node, int64_t *value) {
     if (errno || end != node->text + node->size) return false;
     *value = number;
     return true;
+}
+
+static bool read_within(const struct twi_node *node, int64_t least, int64_t most, int64_t *value) {
+    if (!twi_node_i64(node, value)) return false;
+    if (*value < least) *value = least;
+    if (*value > most) *value = most;
+    return true;
+}
+
+bool twi_node_count(const struct twi_node *node, int64_t *count) {
+    return read_within(node, -TWI_NODE_COUNT_MAX, TWI_NODE_COUNT_MAX, count);
+}
+bool twi_node_time(const struct twi_node *node, int64_t *unix_ms) {
+    return read_within(node, 0, TWI_NODE_TIME_MAX_MS, unix_ms);
+}
+bool twi_node_pause(const struct twi_node *node, int64_t *pause_ms) {
+    return read_within(node, 0, TWI_NODE_PAUSE_MAX_MS, pause_ms);
 }
 
 bool twi_node_u64(const struct twi_node *node, uint64_t *value) {

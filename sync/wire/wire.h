@@ -81,5 +81,14 @@ bool twi_node_is(const struct twi_node *node, const char *word);
  * STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
+/* The same, and whatever is greater or less becomes the bound. Every number that the engine goes on with is read by one
+ * of these: Redis may hold, or say, any number. The sum of three counts fits in 64 bits. */
+#define TWI_NODE_COUNT_MAX ((INT64_C(1) << 61) - 1) /* TW_COUNT_MAX */
+#define TWI_NODE_TIME_MAX_MS (INT64_C(1) << 50)     /* some 35,000 years since 1970 */
+#define TWI_NODE_PAUSE_MAX_MS INT64_C(60000)        /* a wrong one is over after that; 60,000 engines ask for more */
+bool twi_node_count(const struct twi_node *node, int64_t *count);  /* of units: within +-TWI_NODE_COUNT_MAX */
+bool twi_node_time(const struct twi_node *node, int64_t *unix_ms); /* a moment: 0 .. TWI_NODE_TIME_MAX_MS */
+/* Until the next try: 0 .. TWI_NODE_PAUSE_MAX_MS. */
+bool twi_node_pause(const struct twi_node *node, int64_t *pause_ms);
 
 #endif

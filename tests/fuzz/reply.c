@@ -1,5 +1,7 @@
 /* reply.c -- any bytes as replies, in pieces of any size: no crash, no leak, and whatever is whole keeps its own
- * bounds. The first byte chooses the size of the pieces. Each whole reply also goes through the readers of answers. */
+ * bounds. The first byte chooses the size of the pieces. Each whole reply also goes through the readers of answers, of
+ * numbers, of errors and of registers. */
+#include "engine/base/hll_bytes.h"
 #include "sync/batch/reply.h"
 #include "sync/wire/wire.h"
 
@@ -14,6 +16,23 @@ static void read_as_answer(const struct twi_node *nodes, size_t count) {
     size_t at = head.items_at;
     while (twi_reply_item(nodes, count, &at, &item))
         if (at > count) abort();
+}
+
+static void read_as_number(const struct twi_node *node) {
+    int64_t count = 0, time = 0, pause = 0;
+    if (twi_node_count(node, &count) && (count > TWI_NODE_COUNT_MAX || count < -TWI_NODE_COUNT_MAX)) abort();
+    if (twi_node_time(node, &time) && (time > TWI_NODE_TIME_MAX_MS || time < 0)) abort();
+    if (twi_node_pause(node, &pause) && (pause > TWI_NODE_PAUSE_MAX_MS || pause < 0)) abort();
+}
+
+static void read_each(const struct twi_node *nodes, size_t count) {
+    uint8_t registers[TWI_HLL_REGISTERS];
+    for (size_t i = 0; i < count; i++) {
+        read_as_number(&nodes[i]);
+        if (nodes[i].type == TWI_NODE_ERROR) (void)twi_reply_error(&nodes[i]);
+        if (nodes[i].type == TWI_NODE_STRING)
+            (void)twi_hll_decode((const unsigned char *)nodes[i].text, nodes[i].size, registers);
+    }
 }
 
 static void check_bounds(const struct twi_wire_limits *limits, const struct twi_node *nodes, size_t count) {
@@ -39,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         while ((wire = twi_reader_next(reader, &nodes, &count)) == TWI_WIRE_DONE) {
             check_bounds(&limits, nodes, count);
             read_as_answer(nodes, count);
+            read_each(nodes, count);
         }
         if (wire == TWI_WIRE_BAD) break;
     }

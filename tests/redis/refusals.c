@@ -231,10 +231,23 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
  * written to a ledger in use, then more is counted. */
 static void a_ledger_with_spoilt_numbers_stops_nothing(void **state) {
     (void)state;
-    static const char *const values[][2] = {
-        {"n", "abc"},  {"n", ""},    {"n", "1.5"}, {"n", "-3"},  {"n", "1e5"},  {"n", "0x10"},
-        {"n", "007"},  {"n", "inf"}, {"n", "nan"}, {"n", " 4"},  {"v", "abc"},  {"n", "99999999999999999999999999"},
-        {"p", "junk"}, {"m", "-1"},  {"0", "x"},   {"1", "9 9"}, {"2", "9999999999999999 f +"}};
+    static const char *const values[][2] = {{"n", "abc"},
+                                            {"n", ""},
+                                            {"n", "1.5"},
+                                            {"n", "-3"},
+                                            {"n", "1e5"},
+                                            {"n", "0x10"},
+                                            {"n", "007"},
+                                            {"n", "inf"},
+                                            {"n", "nan"},
+                                            {"n", " 4"},
+                                            {"v", "abc"},
+                                            {"n", "99999999999999999999999999"},
+                                            {"p", "junk"},
+                                            {"m", "-1"},
+                                            {"0", "x"},
+                                            {"1", "9 9"},
+                                            {"2", "9999999999999999 f +"}};
     static const char set[] = "local k = redis.call('KEYS', 'tw:ledger:*') "
                               "for i = 1, #k do redis.call('HSET', k[i], ARGV[1], ARGV[2]) end return k[1]";
     struct rig rig;

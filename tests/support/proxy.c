@@ -306,7 +306,8 @@ static void take_requests(struct proxy *proxy, struct pair *pair) {
             proxy->only[0] != '\0' && memmem(pair->in.data, size, proxy->only, strlen(proxy->only)) == NULL;
         if (asks_for_the_map(pair->in.data, size))
             take_map_request(proxy, pair, pair->in.data, size);
-        else if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others && !is_the_registry(pair->in.data, size))
+        else if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others &&
+                 (proxy->only[0] != '\0' || !is_the_registry(pair->in.data, size)))
             take_batch(proxy, pair, pair->in.data, size);
         else
             forward(pair, pair->in.data, size, &plain);

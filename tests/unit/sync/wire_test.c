@@ -145,6 +145,55 @@ static void numbers_are_whole_or_none(void **state) {
     assert_i64_equal(value, INT64_MIN);
 }
 
+/* Goal: a number of any size is within the bounds of what it is read as; a text that is none stays none. */
+static void numbers_of_any_size_are_bounded(void **state) {
+    (void)state;
+    static const int64_t values[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, TW_COUNT_MAX, TW_COUNT_MAX + 1, INT64_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        struct twi_node node = {.type = TWI_NODE_INTEGER, .integer = values[i]};
+        int64_t count, time, pause;
+        assert_true(twi_node_count(&node, &count) && twi_node_time(&node, &time) && twi_node_pause(&node, &pause));
+        bool fits = values[i] >= -TW_COUNT_MAX && values[i] <= TW_COUNT_MAX;
+        assert_i64_equal(count, fits ? values[i] : values[i] < 0 ? -TW_COUNT_MAX : TW_COUNT_MAX);
+        assert_true(time >= 0 && time <= TWI_NODE_TIME_MAX_MS && pause >= 0 && pause <= TWI_NODE_PAUSE_MAX_MS);
+        if (values[i] == 1) assert_true(time == 1 && pause == 1);
+    }
+    struct twi_node text = {.type = TWI_NODE_STRING, .text = "1e400", .size = 5};
+    int64_t none = 0;
+    assert_false(twi_node_count(&text, &none) || twi_node_time(&text, &none) || twi_node_pause(&text, &none));
+}
+
+/* Goal: a line without an end is refused once it is longer than any of the protocol's, and long texts are not. */
+static void a_line_without_an_end_is_refused(void **state) {
+    (void)state;
+    static const struct twi_wire_limits wide = {.bytes_max = 8u << 20, .nodes_max = 64, .depth_max = 3};
+    static char block[16384];
+    const struct twi_node *nodes;
+    size_t count, fed = 0;
+    memset(block, 'x', sizeof block);
+    static const char *const begins[] = {"+", "-", "", ":1", "$1", "*1\r\n-"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        struct twi_reader *reader = twi_reader_create(&wide);
+        assert_true(twi_reader_feed(reader, begins[i], strlen(begins[i])));
+        for (fed = 0; fed < wide.bytes_max / 2; fed += sizeof block) {
+            assert_true(twi_reader_feed(reader, block, sizeof block));
+            if (twi_reader_next(reader, &nodes, &count) == TWI_WIRE_BAD) break;
+        }
+        assert_true(fed <= 2 * 65536);
+        twi_reader_free(reader);
+    }
+    struct twi_reader *reader = twi_reader_create(&wide);
+    assert_true(twi_reader_feed(reader, "$1048576\r\n", 10));
+    for (fed = 0; fed < 1048576; fed += sizeof block) {
+        assert_true(twi_reader_feed(reader, block, sizeof block));
+        assert_int_equal(twi_reader_next(reader, &nodes, &count), TWI_WIRE_MORE);
+    }
+    assert_true(twi_reader_feed(reader, "\r\n", 2));
+    assert_int_equal(twi_reader_next(reader, &nodes, &count), TWI_WIRE_DONE);
+    assert_int_equal(nodes[0].size, 1048576);
+    twi_reader_free(reader);
+}
+
 /* Goal: only errors on the closed list are taken for "nothing was done", as Redis 7 words them and as Redis 6 wraps
  * them. */
 static void only_known_refusals_mean_that_nothing_was_done(void **state) {
@@ -165,7 +214,13 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
         {"MOVED 3999 127.0.0.1:6381", TWI_REPLY_TURNED_AWAY},
         {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
          TWI_REPLY_REFUSED},
-        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_REPLY_UNKNOWN},
+        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_REPLY_SPOILT},
+        {"WRONGTYPE Operation against a key holding the wrong kind of value script: 3f, on @user_script:35.",
+         TWI_REPLY_SPOILT},
+        {"ERR The user executing the script can't run this command or subcommand script: 3f, on @user_script:1.",
+         TWI_REPLY_UNKNOWN},
+        {"ERR Script attempted to access a non local key in a cluster node script: 3f, on @user_script:1.",
+         TWI_REPLY_UNKNOWN},
         {"ERR max number of clients reached", TWI_REPLY_UNKNOWN},
         {"OOMX no such thing", TWI_REPLY_UNKNOWN},
         {"", TWI_REPLY_UNKNOWN},
@@ -236,6 +291,8 @@ int main(void) {
         cmocka_unit_test(garbage_and_excess_are_bad),
         cmocka_unit_test(a_reply_that_never_ends_is_cut_off),
         cmocka_unit_test(numbers_are_whole_or_none),
+        cmocka_unit_test(numbers_of_any_size_are_bounded),
+        cmocka_unit_test(a_line_without_an_end_is_refused),
         cmocka_unit_test(only_known_refusals_mean_that_nothing_was_done),
         cmocka_unit_test(replies_of_another_shape_are_not_answers),
         cmocka_unit_test(a_role_is_what_the_server_says),
