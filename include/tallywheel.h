@@ -378,8 +378,9 @@ struct tw_options {
     uint32_t replay_ms;        /* 1..86400000, default 30 s */
     uint64_t replay_bytes_max; /* at most memory_bytes_max; default 64 MiB or an eighth of it */
 
-    /* P8, by key: counts that will not reach Redis. `reason` is an enum tw_lost. Called from a turn
-     * or from tw_close(); may not call the engine. */
+    /* P8, by key: counts that will not reach Redis. `reason` is an enum tw_lost. `delta` is 0 for a
+     * distinct count: how many elements Redis lacks cannot be known. Called from a turn or from
+     * tw_close(); may not call the engine. */
     void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                     int reason);
     void *lost_ctx;
@@ -452,7 +453,8 @@ enum tw_full_limit { TW_FULL_LIMIT_ADMIT = 0, TW_FULL_LIMIT_DENY = 1 };
 /** Flags of on_window_closed. */
 enum tw_closed {
     TW_CLOSED_PARTIAL = 1, /* before its time: the engine or family closes, and others may count */
-    TW_CLOSED_LOCAL = 2,   /* not everything was acknowledged, or not all totals could be had */
+    TW_CLOSED_LOCAL = 2,   /* not everything was acknowledged (also: some of it was given up, see
+                              on_lost), or not all totals could be had */
     TW_CLOSED_AGAIN = 4    /* TW_CLOSED_BY_ONE: told before, and that was not all */
 };
 
@@ -578,7 +580,8 @@ struct tw_family_options {
  *  engine it makes the turns itself.
  *  Answers:
  *    TW_OK
- *    TW_ERR_REDIS    some of it was refused, late or uncertain: on_lost names it
+ *    TW_ERR_REDIS    some of it was refused, late or uncertain, or other counts were given up
+ *                    since the last flush: on_lost names them
  *    TW_ERR_TIMEOUT  not all yet; it stays queued
  *    TW_ERR_MODE     from inside a hook, or inside tw_enter()
  *    TW_ERR_CLOSED */
@@ -753,7 +756,9 @@ static inline tw_status tw_read(tw_family *family, tw_key key, tw_reading *readi
  *    totals  totals[i] becomes what Redis holds for keys[i]
  *  Answers:
  *    TW_OK
- *    TW_ERR_REDIS    no Redis is configured, or it refused
+ *    TW_ERR_REDIS    no Redis is configured; or it has no count for one of these keys, which
+ *                    tw_error_text() names: it refuses the key, or another type is there. What it
+ *                    refuses of other keys changes nothing here
  *    TW_ERR_FULL     no room to keep a key's total
  *    TW_ERR_MODE     see A WAITING CALL; or a family of TW_SHAPE_GCRA
  *    TW_ERR_TIMEOUT  nothing is written to totals
@@ -827,7 +832,8 @@ TW_API tw_status tw_top(tw_family *family, size_t n, int64_t unix_ms,
  * With Redis the key there is a HyperLogLog, which PFCOUNT and PFADD know. What each engine has is
  * merged into it; merging again changes nothing, so nothing is lost or uncertain that a living
  * engine holds. tw_distinct_get() shows the union of all engines, as it was when Redis was last
- * asked: it asks for the next time, at most once in a sync interval. */
+ * asked: it asks for the next time, at most once in a sync interval. A closing hook shows the union
+ * as it was when Redis had this engine's elements: another engine that was cut off may add more. */
 
 /** Adds `element` to the elements of `key` in the window that is open now.
  *    element  any bytes, of any size, none included; not kept

@@ -125,6 +125,8 @@ struct twi_collector {
     int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
     struct twi_delayed *delayed;       /* delayed.h */
     struct twi_restore_stores *stores; /* restore_stores.h */
+    _Atomic uint64_t given_up;         /* counters that Redis lacks for good, so far ... */
+    _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has spoken of; any thread */
     int64_t forgot_mono_ms;            /* when Redis was last found to have lost data: totals may fall afterwards */
 };
 

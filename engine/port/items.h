@@ -106,7 +106,8 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item);
 /* The store can take them: up to `count_max` counters are owed again. True: some are still parked. */
 bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max);
 void twi_port_parking_free(struct twi_parking *parking); /* at the end of the engine */
-/* It will not be sent again: settled, counted, and reported to on_lost with TW_LOST_*. */
+/* It will not be sent again: settled, counted, and reported to on_lost with TW_LOST_*. Its window is not reported as
+ * complete. */
 void twi_port_give_up(const struct twi_item *item, int reason);
 
 /* ---- distinct counts (TWI_ITEM_DISTINCT) ---- */
@@ -120,8 +121,9 @@ struct twi_merged {
     const void *bytes;
     size_t size;
     int64_t estimate;
+    bool is_missing; /* one was asked for, and Redis cannot say it: a closed window is not reported as complete */
 };
-/* Redis has the item's registers. False: `bytes` are no registers; the item is settled all the same. */
+/* Redis has the item's registers. False: `bytes` are no registers, and the item is not settled. */
 bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged);
 /* That store may lack registers that it had: all its keys of distinct counts are sent again, after the walk that
  * twi_port_restore_some() makes. Merging twice does no harm. */

@@ -132,6 +132,7 @@ struct twi_generation_restore {
     bool has_given_up : 1; /* something was given up of one of its counters, and that is noted */
     bool over : 1;         /* by Redis's clock */
     bool has_negative : 1; /* a negative delta was counted: its totals may fall */
+    bool is_short : 1;     /* counts of it were given up: its hook never gets it as complete */
     bool unrestorable : 1; /* it is no longer possible to say how much of it Redis had */
 };
 

@@ -42,13 +42,14 @@ bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merg
     struct twi_cell *cell = item->cell;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
-    bool is_read = merged->size == 0 || merge_back(item, merged);
+    if (merged->size != 0 && !merge_back(item, merged)) return false;
+    if (merged->is_missing && (item->flags & TWI_ITEM_SEALED) != 0) item->generation->turn.restore.is_short = true;
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta);
     twi_store_relaxed(&cold->total_state, engine->turn.mono_ms << 1 | 1);
     if (merged->estimate != 0 && twi_cell_is_frozen(cell)) {
-        int64_t more = merged->estimate - twi_load_relaxed(&cold->final);
+        int64_t more = twi_saturated_sum(merged->estimate, -twi_load_relaxed(&cold->final));
         if (more > twi_load_relaxed(&cell->base)) twi_store_relaxed(&cell->base, more);
     }
     twi_item_let_go(item);
-    return is_read;
+    return true;
 }

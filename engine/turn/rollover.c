@@ -123,6 +123,7 @@ static bool call_hook(struct rollover *rollover, struct twi_generation *generati
     /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
+    if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
     /* The hook may take long (a database): meanwhile callers read the clock themselves. */
     if (self != NULL) self->in_hook = true;
     twi_store_relaxed(&engine->turn.hook_thread, self);

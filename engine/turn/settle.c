@@ -84,9 +84,14 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
 
 void twi_port_give_up(const struct twi_item *item, int reason) {
     struct twi_cold *cold = cold_of(item);
+    item->generation->turn.restore.is_short = true;
+    if (reason != TW_LOST_CLOSED) (void)twi_add_relaxed(&item->family->engine->collector.given_up, 1);
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is no longer owed */
     twi_item_let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);
-    twi_lost_report(item->family->engine, item->family, twi_port_key(item), twi_generation_start_ms(item->generation),
-                    item->delta, reason);
+    int64_t start_ms = twi_generation_start_ms(item->generation);
+    if ((item->flags & TWI_ITEM_DISTINCT) != 0)
+        twi_lost_report_distinct(item->family->engine, item->family, twi_port_key(item), start_ms, reason);
+    else
+        twi_lost_report(item->family->engine, item->family, twi_port_key(item), start_ms, item->delta, reason);
 }

@@ -118,32 +118,54 @@ void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* One log line in an outage. A window that is over in Redis is merged no more; nobody reads it there. */
-static void note_late(struct twi_sync *sync, const struct twi_item *item) {
+/* Its window is over in Redis, where nobody merges or reads it any more. One log line in an outage names a key, and
+ * on_lost names all. */
+static void settle_late(struct twi_sync *sync, const struct twi_item *item) {
     struct twi_distinct_sender *sender = &sync->senders.distinct;
-    if (item->delta == 0) return;
+    char key[120];
+    if (item->delta == 0) {
+        (void)twi_port_distinct_merged(item, &(struct twi_merged){.is_missing = true});
+        return;
+    }
     twi_ticket_refused(&sync->tickets);
+    twi_port_title(item, key, sizeof key);
     if (!sender->is_late_logged)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LATE,
-                     "distinct counts came to Redis after the end of their keys: Redis lacks them");
+                     "distinct counts came to Redis after the end of their keys: Redis lacks them (%s and others)",
+                     key);
     sender->is_late_logged = true;
+    twi_port_give_up(item, twi_port_wall_ms(sync->engine) >= item->expiry_ms ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
-/* The key of a refused item waits by itself. False: the reply is not one of the script's. */
-static bool settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
-                   const struct twi_node *node, int64_t now_ms) {
-    struct twi_merged merged = {0};
-    bool is_refused = node->type == TWI_NODE_ERROR;
-    if (is_refused && item->delta != 0) {
-        uint32_t wait_ms = twi_refusal_key(sync, store, item, node, now_ms);
-        twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
-        return true;
+/* The key is refused, or holds what cannot be read. It waits by itself, and one line names it. A key that a caller only
+ * reads is not asked for by itself: its next reading is the next try. */
+static void settle_refused(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                           const struct twi_node *error, int64_t now_ms) {
+    if (item->delta == 0 && (item->flags & TWI_ITEM_SEALED) == 0) {
+        twi_refusal_read(store->connection, item, error);
+        (void)twi_port_distinct_merged(item, &(struct twi_merged){.size = 0});
+        return;
     }
-    if (node->type == TWI_NODE_STATUS) note_late(sync, item);
-    if (node->type == TWI_NODE_INTEGER) merged.estimate = node->integer;
+    uint32_t wait_ms = twi_refusal_key(sync, store, item, error, now_ms);
+    twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
+}
+
+static void settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                   const struct twi_node *node, int64_t now_ms) {
+    static const char unreadable[] = "its registers cannot be read";
+    static const struct twi_node no_sketch = {
+        .type = TWI_NODE_ERROR, .text = unreadable, .size = sizeof unreadable - 1};
+    struct twi_merged merged = {0};
+    if (node->type == TWI_NODE_INTEGER) (void)twi_node_count(node, &merged.estimate);
     if (node->type == TWI_NODE_STRING) merged.bytes = node->text, merged.size = node->size;
-    if (!is_refused && store->poison.count) twi_poison_remove(&store->poison, item, UINT64_MAX);
-    return twi_port_distinct_merged(item, &merged);
+    if (node->type == TWI_NODE_STATUS)
+        settle_late(sync, item);
+    else if (node->type == TWI_NODE_ERROR)
+        settle_refused(sync, store, item, node, now_ms);
+    else if (!twi_port_distinct_merged(item, &merged))
+        settle_refused(sync, store, item, &no_sketch, now_ms);
+    else if (store->poison.count)
+        twi_poison_remove(&store->poison, item, UINT64_MAX);
 }
 
 static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {
@@ -162,18 +184,15 @@ static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const
     store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
 }
 
-static bool take_answer(struct twi_sync *sync, const struct twi_connection *connection,
+static void take_answer(struct twi_sync *sync, const struct twi_connection *connection,
                         const struct twi_distinct_sent *sent, const struct twi_node *nodes, int64_t now_ms) {
     struct twi_store *store = sent->store;
-    bool well = true;
     look_at_marker(sync, store, &nodes[1], now_ms);
-    for (uint32_t i = 0; i < sent->count; i++)
-        well = settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms) && well;
+    for (uint32_t i = 0; i < sent->count; i++) settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms);
     store->belief.merged.is_there = true;
     memcpy(store->belief.merged.history, connection->server.history, sizeof store->belief.merged.history);
     sync->senders.distinct.waiting.answered += sent->count;
     sync->senders.distinct.is_refusal_logged = false;
-    return well;
 }
 
 /* A replica that refuses is not where this engine wants to be: the connection ends. */
@@ -198,7 +217,7 @@ static bool answered(struct twi_sync *sync, struct twi_connection *connection, v
     sync->senders.distinct.count--;
     bool is_answer = outcome == TWI_MESSAGE_ANSWERED, well = !is_answer || is_whole(&sent, nodes, count);
     if (is_answer && well) {
-        well = take_answer(sync, connection, &sent, nodes, now_ms);
+        take_answer(sync, connection, &sent, nodes, now_ms);
     } else {
         bool is_refused = !is_answer && count != 0;
         if (is_refused) take_error(sync, connection, outcome, nodes);

@@ -46,6 +46,13 @@ void twi_refusal_login(struct twi_connection *connection, const char *what, cons
     report(connection, error, what, true);
 }
 
+void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error) {
+    char title[96], what[120];
+    twi_port_title(item, title, sizeof title);
+    snprintf(what, sizeof what, "the key %s", title);
+    twi_refusal_report(connection, what, error);
+}
+
 uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                          const struct twi_node *error, int64_t now_ms) {
     char text[120];

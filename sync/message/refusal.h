@@ -21,6 +21,8 @@ void twi_refusal_report(struct twi_connection *connection, const char *what, con
 /* The same for a login. Only the first word of AUTH's reply reaches the log, because servers quote what they did not
  * understand. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
+/* A key that is only read cannot be read: one log line an outage, and nothing waits. */
+void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error);
 /* Redis refuses the item's key. The first refusal of a key is counted and logged. A flush under way ends as refused.
  * Returns how long the key is to wait. */
 uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,

@@ -133,6 +133,8 @@ static void a_loss_function_that_stands_holds_up_no_call(void **state) {
     family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     calls_go_on(family);
     let_go();
+    tw_status status = tw_flush(engine, PATIENCE_MS);
+    assert_true(status == TW_OK || status == TW_ERR_REDIS); /* the flush that comes first speaks of what is lost */
     assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
     assert_i64_equal(sum_of(&server, "f:*"), 2 * ADDERS * CALLS);
     assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
