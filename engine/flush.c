@@ -55,7 +55,7 @@ static tw_status refuse_late(void) {
 
 /* Whether anything was given up of which no flush has spoken: while none waited, too. */
 static bool has_given_up(tw_engine *engine) {
-    uint64_t given_up = twi_load_relaxed(&engine->collector.given_up); /* before the ticket was settled: T3, T4 */
+    uint64_t given_up = twi_load_relaxed(&engine->collector.given_up); /* by the round of the ticket, too: T3, T4 */
     return twi_swap_acqrel(&engine->collector.given_up_told, given_up) != given_up;
 }
 

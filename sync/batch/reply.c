@@ -136,6 +136,11 @@ bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply
     return head->has_last || head->kind == TWI_REPLY_GONE || head->kind == TWI_REPLY_CLASH;
 }
 
+/* A text beyond 64 bits is a value to which Redis adds nothing. */
+static bool is_total(const struct twi_node *node, int64_t *total) {
+    return twi_node_i64(node, total) && twi_node_count(node, total);
+}
+
 static void read_value(const struct twi_node *node, struct twi_item_answer *answer) {
     answer->kind = TWI_ITEM_NO_TOTAL;
     if (node->type == TWI_NODE_ERROR) {
@@ -143,7 +148,7 @@ static void read_value(const struct twi_node *node, struct twi_item_answer *answ
         answer->error = node;
     } else if (node->type == TWI_NODE_STATUS) {
         answer->kind = TWI_ITEM_LATE;
-    } else if (node->type == TWI_NODE_NIL || twi_node_count(node, &answer->total)) {
+    } else if (node->type == TWI_NODE_NIL || is_total(node, &answer->total)) {
         answer->kind = TWI_ITEM_TOTAL; /* a missing key counts 0; a text that is no number has no total */
     }
 }

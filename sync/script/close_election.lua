@@ -58,10 +58,15 @@ local function text(n) return string.format('%.0f', n) end
 
 local function member_of(value)
   local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
-  return till and {tonumber(till), number_sent, floor, ends}
+  return till and #till <= 14 and #number_sent <= 14 and {tonumber(till), number_sent, floor, ends} or nil
 end
 local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'm')
-local last_call, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
+local function count_of(value)           -- nil: this script never wrote it
+  return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
+end
+local last_call, from, paused = count_of(values[2]), count_of(values[3]) or 0, count_of(values[4]) or 0
+if paused >= now then paused = 0 end
+if from > now + 8 * ttl then from = now end
 local mine = member_of(values[1])
 if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
 
@@ -96,7 +101,7 @@ local function look_at(fields, see)      -- true once `see` has returned true
 end
 -- some of them, once a second: dead ones are removed
 if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then
-  local page = redis.pcall('HSCAN', KEYS[1], values[5] or '0', 'COUNT', '64')
+  local page = redis.pcall('HSCAN', KEYS[1], count_of(values[5]) and values[5] or '0', 'COUNT', '64')
   if not page.err then
     look_at(page[2], function(field, value)
       if not member_alive(value) then redis.pcall('HDEL', KEYS[1], field) end
@@ -110,7 +115,7 @@ if verb == 'come' then
   local out, over, all = {'OK', now, size}, {}, values[6] and redis.call('HGETALL', KEYS[1]) or {}
   for i = 1, #all, 2 do
     local start = string.match(all[i], '^o:(%-?%d+)$')
-    if start and tonumber(all[i + 1]) > now then out[#out + 1] = start elseif start then over[#over + 1] = all[i] end
+    if start and (count_of(all[i + 1]) or 0) > now then out[#out + 1] = start elseif start then over[#over + 1] = all[i] end
   end
   if #out == 3 then over[#over + 1] = 'm' end
   if #over ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(over)) end

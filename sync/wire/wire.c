@@ -305,8 +305,19 @@ bool twi_node_i64(const struct twi_node *node, int64_t *value) {
     return true;
 }
 
+/* A text of more digits than 64 bits have. */
+static bool is_beyond(const struct twi_node *node) {
+    if (node->type != TWI_NODE_STRING || node->size < 2) return false;
+    size_t digits = node->text[0] == '-';
+    while (digits < node->size && node->text[digits] >= '0' && node->text[digits] <= '9') digits++;
+    return digits == node->size;
+}
+
 static bool read_within(const struct twi_node *node, int64_t least, int64_t most, int64_t *value) {
-    if (!twi_node_i64(node, value)) return false;
+    if (!twi_node_i64(node, value)) {
+        if (!is_beyond(node)) return false;
+        *value = node->text[0] == '-' ? INT64_MIN : INT64_MAX;
+    }
     if (*value < least) *value = least;
     if (*value > most) *value = most;
     return true;

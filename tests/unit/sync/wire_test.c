@@ -161,6 +161,10 @@ static void numbers_of_any_size_are_bounded(void **state) {
     struct twi_node text = {.type = TWI_NODE_STRING, .text = "1e400", .size = 5};
     int64_t none = 0;
     assert_false(twi_node_count(&text, &none) || twi_node_time(&text, &none) || twi_node_pause(&text, &none));
+    struct twi_node digits = {.type = TWI_NODE_STRING, .text = "9223372036854775808", .size = 19};
+    assert_true(twi_node_count(&digits, &none) && none == TW_COUNT_MAX);
+    digits = (struct twi_node){.type = TWI_NODE_STRING, .text = "-99999999999999999999999999", .size = 27};
+    assert_true(twi_node_count(&digits, &none) && none == -TW_COUNT_MAX);
 }
 
 /* Goal: a line without an end is refused once it is longer than any of the protocol's, and long texts are not. */
