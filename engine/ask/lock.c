@@ -1,9 +1,11 @@
 /* lock.c -- tw_lock(), tw_lock_extend(), tw_lock_release(): one holder at a time among all processes (lock.lua).
  * Always true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it
- * ends with its lease time. A lock has no window: its name is the counter's name with a time stamp of 0. */
+ * ends with its lease time. A fencing token is above each that this engine was given or told, and above Redis's clock as
+ * this engine knows it, whichever server decides. A lock has no window: its name is the counter's name with a time stamp of 0. */
 #include "engine/ask/redis_call.h"
 #include "engine/count/lookup.h"
 #include "engine/ask/token.h"
+#include "engine/core/peers.h"
 
 static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
     if (ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
@@ -23,11 +25,19 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
     twi_redis_call_text(redis_call, what);
     twi_redis_call_text(redis_call, token);
     twi_redis_call_number(redis_call, ttl_ms);
+    twi_redis_call_number(redis_call, twi_peers_redis_ms(family->engine) * 1000);
     return twi_redis_call_run(redis_call, family->engine);
+}
+
+/* The next fencing token has to be above this one, though a server may lead by then that does not know it. */
+static void note_fence(tw_engine *engine, const struct twi_redis_call *redis_call) {
+    int64_t fence = twi_redis_call_number_at(redis_call, 1);
+    if (fence > 0) twi_peers_note_redis_ms(engine, fence / 1000 + 1);
 }
 
 static tw_status answer_of(const tw_family *family, enum twi_request_outcome outcome,
                            const struct twi_redis_call *redis_call) {
+    if (outcome == TWI_REQUEST_DONE) note_fence(family->engine, redis_call);
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "OK")) return TW_OK;
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "HELD")) return TW_DENIED;
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "GONE"))

@@ -76,7 +76,8 @@ struct twi_auditor {
     pthread_cond_t wake;
 };
 
-/* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it. */
+/* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it, apart from
+ * redis_ahead_ms. */
 struct twi_peers {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t
         live_engines;                  /* as last reported, this one included; 0: unknown, or not known for long */
@@ -90,9 +91,11 @@ struct twi_peers {
     _Atomic int64_t live_repeated_ms;  /* time from the first report to the last */
     _Atomic int64_t live_since_ms; /* monotonic: the first report, before it the opening; INT64_MIN: none may come */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
-    int64_t live_rose_ms;     /* monotonic: when live_reported last rose; owned by the turn, as the next */
-    int64_t clock_offset_ms;  /* Redis's clock minus this engine's */
-    int64_t closing_pause_ms; /* monotonic: no window is closed for all before this time; owned by the turn */
+    _Atomic int64_t redis_ahead_ms; /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
+                                       replies and by fencing tokens; 0: unknown */
+    int64_t live_rose_ms;           /* monotonic: when live_reported last rose; owned by the turn, as the next */
+    int64_t clock_offset_ms;        /* Redis's clock minus this engine's */
+    int64_t closing_pause_ms;       /* monotonic: no window is closed for all before this time; owned by the turn */
 };
 
 /* How keys are hashed. Set before sharing. */

@@ -73,8 +73,21 @@ void twi_port_connected(tw_engine *engine, bool is_connected) {
     publish_connected(engine);
 }
 
+void twi_peers_note_redis_ms(tw_engine *engine, int64_t redis_ms) {
+    int64_t wall_ms = twi_port_wall_ms(engine), ahead_ms = redis_ms - twi_clock_mono_ms(&engine->clock);
+    if (redis_ms <= wall_ms - TW_DAY || redis_ms >= wall_ms + TW_DAY) return;
+    int64_t before_ms = twi_load_relaxed(&engine->peers.redis_ahead_ms);
+    while (ahead_ms > before_ms && !twi_cas_relaxed(&engine->peers.redis_ahead_ms, &before_ms, ahead_ms)) continue;
+}
+
+int64_t twi_peers_redis_ms(const tw_engine *engine) {
+    int64_t ahead_ms = twi_load_relaxed(&engine->peers.redis_ahead_ms);
+    return ahead_ms > 0 ? ahead_ms + twi_clock_mono_ms(&engine->clock) : 0;
+}
+
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
     engine->peers.clock_offset_ms = offset_ms;
+    twi_peers_note_redis_ms(engine, twi_port_wall_ms(engine) + offset_ms);
     twi_stat_set(engine, offsetof(tw_stats, redis_clock_offset_ms), offset_ms);
 }
 

@@ -8,7 +8,8 @@
 -- Replies  one element for each gauge: the sum of the live contributions, as text; or the error of its keys
 --
 -- Always true: a contribution is all that its engine counts, so re-sending it changes nothing. An older statement never
--- replaces a newer one. A contribution of 0 is not stored. Contributions expire unless their engine re-sends them, and
+-- replaces a newer one. None ends later than one lifetime from now: one that would was written while Redis's clock was
+-- ahead. A contribution of 0 is not stored. Contributions expire unless their engine re-sends them, and
 -- both keys expire with the last contribution. A contribution below 0 (somebody arrived there and left here) is stored
 -- while it is alone, too, for after a wipe it may come first; it counts while somebody counts more than 0. The sum
 -- exists only while it is above 0. The write that may empty the hash is the last access to it: in a cluster, a
@@ -37,6 +38,10 @@ local function state(total, parts, units)
   for i = 1, #all, 2 do
     local text, finish, from = string.match(all[i + 1], '^(-?%d+) (%d+) (%d+)$')
     finish = tonumber(finish or '0')
+    if finish > now + life then          -- Redis's clock was ahead: its lifetime begins now
+      finish = now + life
+      write('HSET', parts, all[i], string.format('%s %.0f %s', text, finish, from))
+    end
     if all[i] == instance then
       overtaken = finish > now and tonumber(from) > number
       if overtaken then

@@ -12,7 +12,8 @@
 --          state     OK      all are in flight, also those that counted as dead; or the error of a key that is no
 --                            sorted set, once those of all other keys are in flight
 --
--- Always true: every member expires unless its engine re-sends it; the set expires with the last of them. Every path
+-- Always true: every member expires unless its engine re-sends it; the set expires with the last of them. No member
+-- lives longer than one lifetime from now: one that would was written while Redis's clock was ahead. Every path
 -- through this script writes, so a replica replies READONLY and decides nothing. The write that may empty the set is
 -- the last access to it: in a cluster, a slot that is being moved refuses a missing key in the middle of a script.
 local call = redis.call
@@ -27,6 +28,13 @@ local function enter(holds, member)
   if call('PTTL', holds) < tonumber(life) then call('PEXPIRE', holds, life) end
 end
 
+local function set_back(holds)           -- Redis's clock was ahead: the lifetime of these begins now
+  repeat
+    local some = redis.pcall('ZRANGEBYSCORE', holds, '(' .. now + life, '+inf', 'LIMIT', 0, 500)
+    for i = 1, #some do call('ZADD', holds, now + life, some[i]) end
+  until #some < 500
+end
+
 local function clear_dead(holds)         -- returns how many were removed
   return call('ZREMRANGEBYSCORE', holds, '-inf', now)
 end
@@ -37,6 +45,7 @@ local function hold(holds, member)
     enter(holds, member)
     return 'OK', count + (score and 0 or 1) - clear_dead(holds)
   end
+  set_back(holds)
   local left = count - clear_dead(holds)
   if left >= limit then return 'DENIED', left end
   if left == 0 then return 'MORE', 0 end -- the set is gone
@@ -55,6 +64,7 @@ local function state()
   for i = 1, #KEYS do
     local said = enter(KEYS[i], ARGV[6 + i])
     if type(said) == 'table' and said.err then failed = {err = said.err .. ' ' .. KEYS[i]} end
+    set_back(KEYS[i])
   end
   if failed then return failed end
   clear_dead(KEYS[1])

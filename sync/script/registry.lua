@@ -6,7 +6,8 @@
 -- ARGV     1 version, 2 instance, 3 how long (ms) this heartbeat is valid at least
 -- Replies  {OK, ms of TIME, how many live, the interval (ms) of the heartbeat}; CLASH another version, nothing was done
 --
--- Always true: repeating a heartbeat changes only times. The first write uses redis.call, so that Redis refuses all or
+-- Always true: repeating a heartbeat changes only times. What would live for more than two lifetimes was written while
+-- Redis's clock was ahead: it goes, and comes again with the next heartbeat of its engine. The first write uses redis.call, so that Redis refuses all or
 -- nothing.
 local FORGET_MS = 60000
 local EVERY_MS, EVERY_MORE_MS = 1000, 0.5 -- this long, or this many ms for each engine
@@ -19,5 +20,6 @@ local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * redis.call('ZCARD', 
 local ttl = math.max(tonumber(ARGV[3]), MISSED * every)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[2])
 redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+redis.pcall('ZREMRANGEBYSCORE', KEYS[1], string.format('%.0f', now + 2 * ttl), '+inf')
 redis.pcall('PEXPIRE', KEYS[1], math.max(FORGET_MS, 2 * ttl))
 return {'OK', now, redis.call('ZCARD', KEYS[1]), every}

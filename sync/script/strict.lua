@@ -21,7 +21,8 @@
 -- Always true: the grant of a call is noted before anything else is written, so a repeated request finds it. A denied
 -- call changes nothing unless it is a repeated request: only then a copy of it may still come. A store that takes no
 -- writes answers nothing: if nothing else is written, a write that changes nothing comes first, and a replica replies
--- READONLY.
+-- READONLY. Nothing in the log is later than now, and no window that its first count begins ends later than its length
+-- from now: what is later was written while Redis's clock was ahead, and begins now.
 local calls, name, log = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
 local n, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -90,7 +91,17 @@ if not count then return say('BAD', 0, 0, 0, 0) end
 local expiry = tonumber(ARGV[7])
 if expiry ~= 0 and expiry <= now then return say('LATE', 0, count, 0, 0) end
 
+-- Redis's clock was ahead: what it logged then is taken for logged now.
+local function set_back()
+  repeat
+    local some = redis.call('ZRANGEBYSCORE', log, text(now_us + 1), '+inf', 'LIMIT', 0, 500)
+    for i = 1, #some do redis.call('ZADD', log, text(now_us), some[i]) end
+    wrote = wrote or #some > 0
+  until #some < 500
+end
+
 local used, reset = count, 0
+if log then set_back() end
 if log then                              -- removes what has slid out of the window from the log
   local sum, page = score('+'), 500
   repeat
@@ -110,6 +121,10 @@ local function all_free()
     return newest and tonumber(newest) > 0 and math.ceil((newest + window_us - now_us) / 1000) or 0
   end
   local ttl = ARGV[8] ~= '0' and redis.call('PTTL', name) or -1
+  if ttl > tonumber(ARGV[8]) then
+    ttl = tonumber(ARGV[8])
+    wrote = type(redis.pcall('PEXPIRE', name, ARGV[8])) == 'number' or wrote
+  end
   return ttl >= 0 and ttl or tonumber(ARGV[8])
 end
 
