@@ -6,7 +6,7 @@
 
 const struct twi_wire_limits twi_cluster_slots_limits = {.bytes_max = 8u << 20, .nodes_max = 1u << 19, .depth_max = 4};
 
-enum { RANGE_DEPTH = 1, RANGE_PARTS = 3, MASTER_PARTS = 2, ID_PART = 2 };
+enum { RANGE_DEPTH = 1, RANGE_PARTS = 3, MASTER_PARTS = 2, ID_PART = 2, MORE_PART = 3 };
 
 /* Where the element at `at` ends. */
 static size_t end_of(const struct twi_node *nodes, size_t count, size_t at) {
@@ -37,11 +37,24 @@ static bool read_id(const struct twi_node *master, const char **id) {
     return true;
 }
 
+/* The host of a master. A node that is to be named by its host name, and has none, is called "?"; then its address
+ * stands among the names and values behind its id. */
+static const struct twi_node *host_of(const struct twi_node *master) {
+    const struct twi_node *host = master + 1, *more = master + 1 + MORE_PART;
+    if (!twi_node_is(host, "?") || master->integer <= MORE_PART || more->type != TWI_NODE_ARRAY) return host;
+    for (int64_t i = 1; i < more->integer && more[i + 1].depth == more->depth + 1; i += 2) {
+        if (more[i].depth != more->depth + 1) break; /* not names and values */
+        if (twi_node_is(&more[i], "ip") && more[i + 1].type == TWI_NODE_STRING && more[i + 1].size != 0)
+            return &more[i + 1];
+    }
+    return host;
+}
+
 /* Host, port and id come first, and none of them is an array: they lie side by side. */
 static bool read_master(const struct twi_node *master, const struct twi_endpoint *asked, struct twi_slot_range *range) {
-    const struct twi_node *host = master + 1, *port = master + 2;
-    struct twi_endpoint endpoint;
     if (!is_array(master, MASTER_PARTS)) return false;
+    const struct twi_node *host = host_of(master), *port = master + 2;
+    struct twi_endpoint endpoint;
     if ((host->type != TWI_NODE_STRING && host->type != TWI_NODE_NIL) || port->type != TWI_NODE_INTEGER) return false;
     enum twi_told told = twi_endpoint_told(asked, host->text, host->size, port->integer, &endpoint);
     if (told == TWI_TOLD_BAD || !read_id(master, &range->id)) return false;
