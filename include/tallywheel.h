@@ -371,7 +371,9 @@ struct tw_options {
     const char *redis_prefix;  /* before every name in Redis, for ACLs; default none */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000,
                                   default 100. tw_flush() and tw_close() do not wait for it */
-    uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100; ten times that to connect */
+    uint32_t
+        redis_timeout_ms; /* one reply; 1..600000, default 100; ten times that to connect. Counts
+                                  wait longer where the link is measured to need it (OPTIONS) */
 
     /* Acknowledged counts are kept for so long, and in so many bytes, to be sent again to a Redis
      * that lost them. */
@@ -1164,9 +1166,13 @@ TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
  *
  *  Any family of strings with Redis; a lock has no window and no count. One script decides, by
  *  Redis's clock.
- *  The fencing token is Redis's time in microseconds, at least 1 more than the last. An answer that
- *  is lost is asked for again: the winner is still the winner. Safe as long as Redis keeps what it
- *  acknowledged: a failover may lose a lock; the fencing token then still rises.
+ *  The fencing token is Redis's time in microseconds, or 1 more than the last if that is greater. An
+ *  answer that is lost is asked for again: the winner is still the winner. Safe as long as Redis
+ *  keeps what it acknowledged: a failover may lose a lock. The fencing token then still rises, also
+ *  if the clock of the new server is behind: each engine asks for more than the greatest token of the
+ *  last day that it was given or told, and than the clock of the server before, as it measured it. It
+ *  may fall only where the new server's clock is behind, it lacks the last token, and the engine that
+ *  asks has never talked to the server before.
  *  Answers:
  *    TW_OK
  *    TW_DENIED       held by another
@@ -1481,7 +1487,8 @@ struct tw_stats {
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     int64_t reserved[TW_STATS_ROOM - (0 TW_STATS(TW_STATS_ONE))];
-    char last_error[128]; /* of Redis or of the connection; empty: none */
+    char last_error[128]; /* of Redis or of the connection; that of an outage
+                             goes when Redis answers; empty: none */
 };
 #undef TW_STATS_ONE
 

@@ -117,8 +117,8 @@ static void set_up_connection(struct twi_connection *connection, tw_engine *engi
                                                   .ask_ctx = options->redis_password_ctx};
     connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
     connection->breaker.retry_max_ms = options->retry_max_ms;
-    connection->depth.by_latest = options->threads != TW_OWN_THREAD;
-    connection->depth.near_keys = twi_port_tuning(engine)->near_keys;
+    connection->estimate.by_latest = options->threads != TW_OWN_THREAD;
+    connection->near_keys = twi_port_tuning(engine)->near_keys;
     connection->replicas.wanted = options->wait_replicas;
 }
 

@@ -75,6 +75,13 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     pthread_mutex_unlock(&engine->report.lock);
 }
 
+void twi_port_error_over(tw_engine *engine, const char *text) {
+    struct twi_report *report = &engine->report;
+    pthread_mutex_lock(&report->lock);
+    if (strncmp(report->last_error, text, sizeof report->last_error - 1) == 0) report->last_error[0] = '\0';
+    pthread_mutex_unlock(&report->lock);
+}
+
 void twi_report_error_text(struct twi_report *report, char out[TWI_REPORT_ERROR_MAX]) {
     pthread_mutex_lock(&report->lock);
     memcpy(out, report->last_error, sizeof report->last_error);

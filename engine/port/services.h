@@ -20,6 +20,8 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 
 /* tw_stats.last_error. Any thread. */
 void twi_port_last_error(tw_engine *engine, const char *text);
+/* That error is over: last_error is empty again, unless there was another one since. Any thread. */
+void twi_port_error_over(tw_engine *engine, const char *text);
 
 /* ---- what tests change ---- */
 

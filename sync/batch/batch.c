@@ -12,6 +12,7 @@
 #include "batch.lua.sha1.h"
 
 #define SCRIPT_VERSION "1"
+#define ITEM_BYTES 24 /* beside its name an item has, as a rule, a length, a delta and the length of that */
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
@@ -119,8 +120,8 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
         if (shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
         /* 128 bytes beside the names: the lengths before them, delta and expiry with their lengths, and at worst a
          * group header for each item. */
-        size_t bytes = batch->keys.size + size + inner + (taken + 1) * 128;
-        if (taken > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
+        size_t names = batch->keys.size + size + inner, bytes = names + (taken + 1) * 128;
+        if (taken > 0 && (bytes > TWI_BATCH_BYTES_MAX || names + (taken + 1) * ITEM_BYTES > how->bytes_max)) break;
         twi_wire_put(&batch->keys, name, size);
     }
     batch->key_count = (uint32_t)taken;
@@ -160,16 +161,17 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     return batch;
 }
 
-struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken) {
+struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                   size_t *taken) {
     char name[TWI_REDIS_KEY_MAX];
     size_t fits = 0;
     if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
     /* As a rule an item takes three commands, each with the name. */
     for (size_t bytes = 0; fits < count; fits++) {
         bytes += 3 * (twi_port_render(&items[fits], name) + 64);
-        if (fits > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
+        if (fits > 0 && bytes > how->bytes_max) break;
     }
-    struct twi_batch *batch = twi_batch_empty(now_ms);
+    struct twi_batch *batch = twi_batch_empty(how->now_ms);
     if (!batch) return NULL;
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items) {
@@ -280,6 +282,10 @@ void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+uint64_t twi_batch_size(const struct twi_batch *batch) {
+    return batch->keys.size + batch->args.size;
+}
 
 size_t twi_batch_bytes(const struct twi_batch *batch) {
     size_t items = batch->items ? batch->item_count * sizeof *batch->items : 0;

@@ -59,7 +59,8 @@ struct twi_freeze {
     /* Redis's clock minus ours: Redis is given the ends of from-first lives by its own clock. */
     int64_t redis_offset_ms;
     int64_t now_ms;
-    uint32_t keys_max; /* 1..TWI_BATCH_ITEMS_MAX */
+    uint32_t keys_max;  /* 1..TWI_BATCH_ITEMS_MAX */
+    uint32_t bytes_max; /* on the wire, roughly; at most TWI_BATCH_BYTES_MAX. One item is taken whatever it has. */
 };
 
 /* Sorts items so that those of one kind and expiry stand together. They are one group on the wire. */
@@ -68,7 +69,8 @@ void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
 /* The same for a merge without a script. Such a batch is encoded only when it is sent. */
-struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken);
+struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                   size_t *taken);
 /* A batch without items. It refreshes the ledger, asks how the ledger stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
@@ -79,8 +81,9 @@ uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
 /* Strikes out a delta that was set aside. Returns its magnitude; 0: it was not set aside. */
 uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
-size_t twi_batch_bytes(const struct twi_batch *batch); /* memory held */
-void twi_batch_items_drop(struct twi_batch *batch);    /* all items are settled */
+size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory held */
+uint64_t twi_batch_size(const struct twi_batch *batch); /* bytes on the wire, without the envelope */
+void twi_batch_items_drop(struct twi_batch *batch);     /* all items are settled */
 void twi_batch_free(struct twi_batch *batch);
 
 #endif

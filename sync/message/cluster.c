@@ -20,8 +20,8 @@ static struct twi_connection *make(const struct twi_sync *sync, const struct twi
     connection->is_node = true;
     connection->use.watched.fd = -1;
     connection->breaker.retry_max_ms = first->breaker.retry_max_ms;
-    connection->depth.by_latest = first->depth.by_latest;
-    connection->depth.near_keys = first->depth.near_keys;
+    connection->estimate.by_latest = first->estimate.by_latest;
+    connection->near_keys = first->near_keys;
     connection->replicas.wanted = first->replicas.wanted;
     connection->server.is_checked = first->server.is_checked;
     struct twi_target *target = &connection->target;

@@ -26,6 +26,7 @@ struct twi_cluster {
     int64_t asked_ms;                /* since when it is dialled, or the command is under way */
     int socket_set;                  /* one descriptor for all sockets; -1: none */
     bool may_thread;                 /* for names */
+    char homeless_error[128];        /* what was said of slots that nobody serves (outages.h); "": nothing */
 };
 
 /* The connection to that endpoint. It is made, but not dialled, if there is none. NULL: no memory. */

@@ -1,11 +1,21 @@
 /* connection.c -- see connection.h. */
 #include "sync/message/connection.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why) {
     if (connection->failure.is_there) return;
     connection->failure = (struct twi_failure){.is_there = true, .slowly = slowly, .why = why};
+}
+
+void twi_connection_time_out(struct twi_connection *connection, int64_t waited_ms) {
+    if (connection->failure.is_there) return;
+    twi_connection_fail(connection, false, connection->failure.text);
+    snprintf(connection->failure.text, sizeof connection->failure.text,
+             "no answer in time: waited %" PRId64 " ms (redis_timeout_ms: %" PRIu32 ")", waited_ms,
+             connection->timeout_ms);
 }
 
 void twi_connection_break(struct twi_connection *connection) {

@@ -5,7 +5,7 @@
  *     ^------------------------ any error, any deadline -----------------------------------------------'
  * CONNECTING is two steps: the resolver says where Redis is, and that endpoint is dialled.
  * A step of a turn that finds the connection broken marks it (twi_connection_fail()); the turn ends it in one place
- * (twi_connect_end()). The breaker, the depth of the pipeline and the difference of the clocks stand here, because they
+ * (twi_connect_end()). The breaker, what was measured of the link and the difference of the clocks stand here, because they
  * describe one server. Another server may be up, near, and have another clock.
  * Only the owner of the turn uses a connection. Always true: a connection knows no ledger. What a batch means, the
  * store knows (store.h). */
@@ -52,6 +52,7 @@ struct twi_failure {
     const char *why;  /* for the log; NULL: the log has a line already */
     int64_t again_ms; /* the next try comes after this time; 0: the back-off decides */
     bool is_idle;     /* nothing is wrong: nobody uses the connection */
+    char text[80];    /* where `why` lies, if it names a number */
 };
 
 /* What the server said at the greeting. */
@@ -67,8 +68,9 @@ struct twi_server {
 
 /* What was logged in this outage. */
 struct twi_outage_log {
-    int64_t since_ms;                       /* monotonic: when it began; 0: the server answers */
-    bool is_logged;                         /* the line that the connection was lost */
+    int64_t since_ms; /* monotonic: when it began; 0: the server answers */
+    bool is_logged;   /* the line that the connection was lost */
+    char error[128];  /* what tw_stats.last_error was told; "": nothing. It goes with the outage */
     uint64_t refusals[TWI_REFUSALS_LOGGED]; /* hashes of lines about refusals: each line comes once in an outage */
     uint32_t refusals_next;
 };
@@ -104,11 +106,13 @@ struct twi_node_use {
 
 /* How much may be under way, and what this turn has sent. */
 struct twi_send_room {
-    uint32_t keys_under_way; /* of batches; each batch counts as TWI_BATCH_COST more */
-    uint32_t most_keys;      /* with so many of them under way no batch is sent, in this turn */
-    uint32_t most_pending;   /* entries that the pipeline may have when a batch is sent, in this turn */
-    bool was_idle;           /* the pipeline was empty before the batches of this turn */
-    bool has_sent;           /* a batch was sent in this turn */
+    uint32_t keys_under_way;  /* of batches; each batch counts as TWI_BATCH_COST more */
+    uint32_t most_keys;       /* with so many of them under way no batch is sent, in this turn */
+    uint64_t bytes_under_way; /* of batches */
+    uint64_t most_bytes;      /* a batch that would make them more waits, in this turn; but one is always sent */
+    uint32_t most_pending;    /* entries that the pipeline may have when a batch is sent, in this turn */
+    bool was_idle;            /* the pipeline was empty before the batches of this turn */
+    bool has_sent;            /* a batch was sent in this turn */
 };
 
 struct twi_connection {
@@ -127,11 +131,14 @@ struct twi_connection {
     struct twi_breaker breaker;
     struct twi_pipeline pipeline;
     struct twi_send_room room;
-    bool has_more;    /* the last turn left bytes that no descriptor announces */
-    bool use_eval;    /* the next batch goes with the script's text */
-    int64_t reply_ms; /* when the last reply came */
-    int64_t late_ms;  /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
-    struct twi_depth depth;
+    bool has_more;        /* the last turn left bytes that no descriptor announces */
+    bool use_eval;        /* the next batch goes with the script's text */
+    int64_t reply_ms;     /* when the last reply came */
+    int64_t reply_us;     /* the same moment; 0: none has come */
+    uint64_t reply_bytes; /* received since then */
+    int64_t late_ms;      /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
+    struct twi_estimate estimate;
+    uint32_t near_keys; /* set before use: the keys of a batch where Redis is near */
     struct twi_server server;
     struct twi_outage_log outage;
     struct twi_aof_rewrite rewrite;
@@ -140,6 +147,8 @@ struct twi_connection {
     struct twi_messages messages;
 };
 
+/* Marks it as broken, because no reply came in the time that it had; the reason names the option. */
+void twi_connection_time_out(struct twi_connection *connection, int64_t waited_ms);
 /* Marks the connection as broken: nothing more is sent or taken on it, and the outcome of what was under way is
  * unknown. The first reason stays. */
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why);
@@ -156,10 +165,15 @@ static inline bool twi_connection_is_up(const struct twi_connection *connection)
     return connection->phase == TWI_UP && !connection->failure.is_there;
 }
 
-/* One more batch may be sent, in this turn. */
-static inline bool twi_connection_has_room(const struct twi_connection *connection) {
-    return connection->pipeline.count < connection->room.most_pending &&
-           connection->room.keys_under_way < connection->room.most_keys;
+/* One more batch of so many bytes may be sent, in this turn. */
+static inline bool twi_connection_has_room(const struct twi_connection *connection, uint64_t bytes) {
+    const struct twi_send_room *room = &connection->room;
+    return connection->pipeline.count < room->most_pending && room->keys_under_way < room->most_keys &&
+           (room->bytes_under_way == 0 || room->bytes_under_way + bytes <= room->most_bytes);
+}
+
+static inline struct twi_load twi_connection_load(const struct twi_connection *connection) {
+    return twi_depth_load(&connection->estimate, connection->near_keys);
 }
 
 /* It takes requests, and the server does not refuse them. */

@@ -17,7 +17,8 @@ struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_c
     bool alone = pipeline->count == 0;
     struct twi_pending *pending = twi_pipeline_at(pipeline, pipeline->count++);
     *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies, .alone = alone};
-    pending->out_end = twi_pipeline_end(pipeline);
+    pending->out_begin = pipeline->out_end;
+    pending->out_end = pipeline->out_end = twi_pipeline_end(pipeline);
     return pending;
 }
 
@@ -36,6 +37,10 @@ int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline) {
 
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline) {
     return pipeline->out_sent + (pipeline->out.size - pipeline->out_at);
+}
+
+uint64_t twi_pending_bytes(const struct twi_pending *pending) {
+    return pending->out_end - pending->out_begin;
 }
 
 bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline) {

@@ -48,9 +48,9 @@ struct twi_pending {
     uint32_t replies;        /* how many are still to come */
     int64_t sent_ms;         /* when its last byte was sent; 0: not yet */
     int64_t wall_ms;         /* the same moment in engine time */
-    int64_t sent_us;         /* the same moment in us; 0: not yet, or not `alone` */
+    int64_t sent_us;         /* the same moment in us; 0: not yet */
     uint64_t out_end;        /* where it ends, in bytes of this connection */
-    uint64_t out_begin;      /* of MERGE_PLAIN: where it begins; else 0 */
+    uint64_t out_begin;      /* where it begins */
     bool alone;              /* nothing else was under way: its reply measures the round trip */
 };
 
@@ -58,6 +58,7 @@ struct twi_pipeline {
     struct twi_bytes out; /* commands; the bytes before out_at have been sent */
     size_t out_at;
     uint64_t out_sent;    /* bytes sent on this connection */
+    uint64_t out_end;     /* where the command that was put last ends */
     int64_t out_moved_ms; /* when bytes were last sent, or when a command was put into an empty `out` */
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring, the oldest first */
@@ -82,6 +83,8 @@ struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);
 /* Returns how many bytes of this connection there will be once `out` is sent. */
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);
+/* Of one entry, all its commands. */
+uint64_t twi_pending_bytes(const struct twi_pending *pending);
 bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* all of `out` was sent */
 /* The connection has ended: nothing is awaited, and `out` is wiped (it may hold a password). */
 void twi_pipeline_clear(struct twi_pipeline *pipeline);

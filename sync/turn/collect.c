@@ -28,13 +28,13 @@ uint64_t twi_sync_unsettled(const struct twi_store *store) {
 
 /* The batches of one store that may wait to be settled. */
 static uint64_t most_unsettled(const struct twi_store *store) {
-    uint64_t batches = store->connection ? twi_depth_load(&store->connection->depth).batches : 0;
+    uint64_t batches = store->connection ? twi_connection_load(store->connection).batches : 0;
     return batches > BATCHES_AHEAD ? batches : BATCHES_AHEAD;
 }
 
 bool twi_sync_is_full(const struct twi_sync *sync) {
     bool has_ledger = sync->stores[0]->merge == TW_MERGE_SCRIPT;
-    uint64_t most = has_ledger ? twi_depth_load(&sync->connections[0]->depth).batches : TWI_PIPELINE_MAX, unsettled = 0;
+    uint64_t most = has_ledger ? twi_connection_load(sync->connections[0]).batches : TWI_PIPELINE_MAX, unsettled = 0;
     if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
     for (uint32_t i = 0; i < sync->awake.count && unsettled < most; i++) {
         const struct twi_store *store = sync->awake.stores[i];
@@ -47,7 +47,7 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
 
 /* Of several stores each has a part of the keys only. What it has goes into one batch, if that is not large. */
 static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connection *connection) {
-    uint32_t keys = twi_depth_load(&connection->depth).keys, whole = TAG_BATCHES * connection->depth.near_keys;
+    uint32_t keys = twi_connection_load(connection).keys, whole = TAG_BATCHES * connection->near_keys;
     return sync->by_slot && keys < whole ? whole : keys;
 }
 
@@ -65,13 +65,14 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
         .redis_offset_ms = connection->clock.offset_ms,
         .now_ms = now_ms,
         .keys_max = keys_max(sync, connection),
+        .bytes_max = twi_depth_batch_bytes(&connection->estimate, connection->timeout_ms),
         .names = sync->by_slot ? &sync->by_slot->names : NULL,
     };
     twi_batch_sort(items, count, how.look_always);
     for (size_t at = 0, taken = 0; at < count; at += taken) {
         struct twi_batch *batch = store->merge == TW_MERGE_SCRIPT
                                       ? twi_batch_freeze(items + at, count - at, &how, &taken)
-                                      : twi_batch_gather(items + at, count - at, now_ms, &taken);
+                                      : twi_batch_gather(items + at, count - at, &how, &taken);
         if (batch) {
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;

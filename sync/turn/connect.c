@@ -58,7 +58,9 @@ static void greet(struct twi_sync *sync, struct twi_connection *connection, int6
     connection->phase = TWI_GREETING;
     connection->server.history[0] = '\0';
     connection->server.role = TWI_ROLE_UNKNOWN;
-    connection->pipeline.out_sent = 0;
+    connection->pipeline.out_sent = connection->pipeline.out_end = 0;
+    connection->reply_us = 0;
+    connection->reply_bytes = 0;
     connection->pipeline.out_moved_ms = connection->reply_ms = now_ms;
     connection->pipeline.reader = twi_reader_create(connection->is_node ? &twi_cluster_slots_limits : &reply_limits);
     if (!connection->pipeline.reader) {
@@ -429,14 +431,16 @@ void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, i
     twi_pipeline_clear(&connection->pipeline);
     connection->use_eval = connection->rewrite.is_under_way = false;
     connection->replicas.waits = 0;
-    twi_depth_forget(&connection->depth);
+    twi_estimate_forget(&connection->estimate);
     connection->room.keys_under_way = 0;
+    connection->room.bytes_under_way = 0;
     for (uint32_t i = 0; i < sync->store_count; i++) interrupt(sync, connection, sync->stores[i]);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     if (failure.is_idle) return;
     if (connection->use.is_wanted) twi_port_connected(sync->engine, false);
     if (failure.why) {
-        twi_port_last_error(sync->engine, failure.why);
+        snprintf(connection->outage.error, sizeof connection->outage.error, "%s", failure.why);
+        twi_port_last_error(sync->engine, connection->outage.error);
         if (!connection->outage.is_logged)
             twi_port_log(sync->engine, failure.is_refused ? TW_LOG_ERROR : TW_LOG_WARNING,
                          failure.is_refused ? TW_EVENT_TLS : TW_EVENT_LOST_CONNECTION,

@@ -184,7 +184,6 @@ void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_
     settle_what_is_late(sync, batch, redis_ms, now_ms);
     note_again(sync, batch);
     *merge_plain = (struct twi_merge_plain){.repairs = merge_plain->repairs};
-    uint64_t out_begin = twi_pipeline_end(&connection->pipeline);
     twi_pipeline_begin(&connection->pipeline, now_ms);
     bool multi = store->merge == TW_MERGE_MULTI && batch->item_count > 0;
     put_command(connection, 1, "TIME", NULL);
@@ -200,7 +199,6 @@ void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_
     batch->sent_ms = now_ms;
     uint32_t replies = 1 + merge_plain->commands + (multi ? 2 : 0);
     struct twi_pending *pending = twi_pipeline_await(&connection->pipeline, TWI_MERGE_PLAIN, batch, replies);
-    pending->out_begin = out_begin;
     pending->store = store;
     store->awaited++;
     twi_port_count(sync->engine, batches_sent, 1);

@@ -46,6 +46,7 @@ void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_b
     pending->store = store;
     pending->cost = batch->key_count + TWI_BATCH_COST;
     connection->room.keys_under_way += pending->cost;
+    connection->room.bytes_under_way += twi_pending_bytes(pending);
     store->route.via = connection;
     store->awaited++;
     if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);

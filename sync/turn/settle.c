@@ -103,6 +103,8 @@ void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection
     twi_store_relaxed(&sync->published.acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
     connection->outage.is_logged = false;
+    if (connection->outage.error[0] != '\0') twi_port_error_over(sync->engine, connection->outage.error);
+    connection->outage.error[0] = '\0';
     memset(connection->outage.refusals, 0, sizeof connection->outage.refusals);
     if (twi_cluster_is_whole(sync)) twi_port_connected(sync->engine, true);
     int64_t since_ms = connection->outage.since_ms;

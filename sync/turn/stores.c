@@ -183,7 +183,7 @@ void twi_stores_open(struct twi_sync *sync, int64_t now_ms) {
         struct twi_store *store = sync->awake.stores[i];
         struct twi_connection *connection = store->connection;
         if (store->belief.is_open || store->awaited != 0 || store->route.is_waiting) continue;
-        if (!connection || !twi_connection_is_up(connection) || !twi_connection_has_room(connection)) continue;
+        if (!connection || !twi_connection_is_up(connection) || !twi_connection_has_room(connection, 0)) continue;
         store->rewind = false; /* nothing is under way: the reply to the opening counts */
         twi_connect_open(sync, store, now_ms);
     }

@@ -1,8 +1,10 @@
 /* transfer.c -- the bytes of one connection: what is sent, what comes, and how long a reply may take.   Steps 5 and 6.
  *
  * Deadlines: a reply has `timeout_ms` from the moment its request went out whole, or from the reply before it, even
- * if its bytes arrive one by one. A connection that is not up yet has ten times that for a reply, if nothing failed
- * before. A request has ten times `timeout_ms` to go out.
+ * if its bytes arrive one by one. It has longer where that is measured to be too short: four round trips, twice what
+ * the link needs for the request's bytes, and twice as long after each deadline that passed (estimate.h). A
+ * connection that is not up yet has ten times `timeout_ms` for a reply. A request has ten times `timeout_ms` to go
+ * out.
  * Always true: a turn reads at most RECEIVE_BYTES_MAX. Replies behind the one that shows the connection broken are not
  * read. */
 #include "sync/turn/transfer.h"
@@ -19,6 +21,7 @@
 #include "sync/message/state.h"
 
 #define RECEIVE_BYTES_MAX (1u << 20) /* per turn */
+#define KEY_US 2                     /* how long, roughly, a key takes Redis's thread */
 #define WAIT_SLACK_MS 250            /* Redis checks ten times a second which WAIT is over, and may be late with that */
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
@@ -30,7 +33,7 @@ static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
         if (pending->sent_ms) continue;
         pending->sent_ms = now_ms ? now_ms : 1;
         pending->wall_ms = twi_port_wall_ms(connection->engine);
-        if (pending->alone) pending->sent_us = twi_port_mono_us(connection->engine);
+        pending->sent_us = twi_port_mono_us(connection->engine);
     }
 }
 
@@ -93,13 +96,20 @@ static bool was_asked(const struct twi_pipeline *pipeline) {
     return pending->sent_ms || (pending->command == TWI_MERGE_PLAIN && pipeline->out_sent > pending->out_begin);
 }
 
-/* Notes the round trip of a request that was under way alone. Where replicas are awaited, they are a part of it. */
-static void note_way(struct twi_connection *connection, const struct twi_pending *pending) {
+/* Learns from a reply. Where replicas are awaited, they are a part of the round trip. */
+static void measure(struct twi_connection *connection, const struct twi_pending *pending) {
+    int64_t now_us = twi_port_mono_us(connection->engine), since_us = pending->sent_us;
+    struct twi_measure reply = {.bytes = twi_pending_bytes(pending) + connection->reply_bytes,
+                                .is_alone = pending->alone};
+    if (connection->reply_us > since_us) since_us = connection->reply_us;
+    connection->reply_us = now_us;
+    connection->reply_bytes = 0;
+    if (connection->phase == TWI_UP) twi_estimate_answered(&connection->estimate);
     if (pending->sent_us == 0 || pending->command == TWI_MERGE_PLAIN) return;
     if (connection->replicas.wanted != 0 && pending->command != TWI_WAIT) return;
-    int64_t now_us = twi_port_mono_us(connection->engine);
-    twi_depth_note(&connection->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0,
-                   now_us);
+    reply.took_us = now_us - since_us;
+    reply.work_us = pending->batch ? (int64_t)pending->batch->key_count * KEY_US : 0;
+    twi_estimate_note(&connection->estimate, &reply, now_us);
 }
 
 /* Where Redis may move, a replica's refusal is reason enough to ask where the master is. */
@@ -111,6 +121,7 @@ static bool was_demoted(const struct twi_connection *connection, const struct tw
 /* A request of a store was answered. A question about its slot is none of its requests. */
 static void note_replied(struct twi_connection *connection, const struct twi_pending *pending) {
     connection->room.keys_under_way -= pending->cost;
+    if (pending->cost != 0) connection->room.bytes_under_way -= twi_pending_bytes(pending);
     if (pending->store && pending->replies == 1 && pending->command != TWI_COUNT_KEYS) pending->store->awaited--;
 }
 
@@ -131,7 +142,7 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
         note_replied(connection, &pending);
         connection->reply_ms = now_ms;
         connection->late_ms = 0;
-        note_way(connection, &pending);
+        measure(connection, &pending);
         if (was_demoted(connection, nodes)) twi_connect_not_master(connection, "this Redis is no master any more");
         takers[pending.command](sync, connection, &pending, nodes, count, now_ms);
     }
@@ -149,6 +160,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
             twi_connection_fail(connection, false, "a reply too long");
         } else {
             total += (size_t)got;
+            connection->reply_bytes += (size_t)got;
             take_replies(sync, connection, now_ms);
         }
     }
@@ -162,10 +174,21 @@ int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {
     int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
     if (since_ms == 0) return out_ms;
     if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
-    /* A first connection has ten times the time, as connecting has. */
-    bool is_first = connection->phase != TWI_UP && connection->breaker.failures == 0;
-    int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)connection->timeout_ms + connection->late_ms;
-    enum twi_command command = connection->pipeline.pending[connection->pipeline.first].command;
-    if (command == TWI_WAIT || command == TWI_MESSAGE_WAIT) reply_ms += WAIT_SLACK_MS;
+    const struct twi_pending *pending = &connection->pipeline.pending[connection->pipeline.first];
+    int64_t reply_ms = since_ms + connection->late_ms +
+                       twi_estimate_wait_ms(&connection->estimate, connection->timeout_ms, twi_pending_bytes(pending),
+                                            connection->phase != TWI_UP);
+    if (pending->command == TWI_WAIT || pending->command == TWI_MESSAGE_WAIT) reply_ms += WAIT_SLACK_MS;
     return reply_ms < out_ms ? reply_ms : out_ms;
+}
+
+void twi_transfer_expire(struct twi_connection *connection, int64_t now_ms) {
+    int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
+    if (now_ms < twi_transfer_deadline_ms(connection)) return;
+    if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
+    int64_t waited_ms = now_ms - since_ms;
+    twi_connection_time_out(connection, waited_ms);
+    if (connection->phase <= TWI_GREETING || connection->pipeline.count == 0) return; /* it has its longest time */
+    twi_estimate_timed_out(&connection->estimate, twi_pending_bytes(twi_pipeline_at(&connection->pipeline, 0)),
+                           waited_ms);
 }

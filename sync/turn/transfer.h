@@ -14,4 +14,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
 /* When the connection is given up if nothing comes; INT64_MAX: nothing is awaited. */
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection);
 
+/* Marks the connection as broken if that moment has come. */
+void twi_transfer_expire(struct twi_connection *connection, int64_t now_ms);
+
 #endif

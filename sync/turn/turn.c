@@ -19,6 +19,7 @@
 #include "sync/turn/connect.h"
 #include "sync/turn/merge_plain.h"
 #include "sync/turn/nodes.h"
+#include "sync/turn/outages.h"
 #include "sync/turn/send.h"
 #include "sync/turn/split.h"
 #include "sync/turn/stores.h"
@@ -43,7 +44,7 @@
  * probe; none before the back-off is over. */
 static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
-        return sync->stores[0]->merge == TW_MERGE_SCRIPT ? twi_depth_load(&connection->depth).batches : 1;
+        return sync->stores[0]->merge == TW_MERGE_SCRIPT ? twi_connection_load(connection).batches : 1;
     return twi_breaker_may_try(&connection->breaker, now_ms) ? 1 : 0;
 }
 
@@ -52,8 +53,9 @@ static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection
 static void measure_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     uint32_t room = pipeline_room(sync, connection, now_ms);
     connection->room.most_keys = UINT32_MAX;
+    connection->room.most_bytes = twi_estimate_bytes(&connection->estimate, connection->timeout_ms);
     if (sync->by_slot && connection->breaker.state == TWI_BREAKER_CLOSED) {
-        struct twi_load load = twi_depth_load(&connection->depth);
+        struct twi_load load = twi_connection_load(connection);
         connection->room.most_keys = load.batches * load.keys + TWI_BATCH_COST;
         room = TWI_PENDING_BATCHES_MAX;
     }
@@ -74,7 +76,8 @@ static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_
     struct twi_batch *batch = twi_ledger_unconfirmed(&store->ledger);
     while (batch && batch->number <= store->sent_number) batch = batch->next;
     bool is_alone = store->route.asking || store->route.detour.is_held; /* one batch at a time */
-    for (; batch && twi_connection_has_room(connection) && !connection->failure.is_there; batch = batch->next) {
+    for (; batch && twi_connection_has_room(connection, twi_batch_size(batch)) && !connection->failure.is_there;
+         batch = batch->next) {
         if (is_alone && store->awaited != 0) return;
         store->sent_number = batch->number;
         connection->room.has_sent = true;
@@ -215,30 +218,6 @@ static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
                    sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
 }
 
-static bool is_away(const struct twi_connection *connection) {
-    return connection->phase != TWI_UP || connection->breaker.state != TWI_BREAKER_CLOSED;
-}
-
-/* Since when the server does not answer; 0: it does. */
-static int64_t note_outage(struct twi_connection *connection, int64_t now_ms) {
-    if (!is_away(connection))
-        connection->outage.since_ms = 0;
-    else if (connection->outage.since_ms == 0)
-        connection->outage.since_ms = now_ms ? now_ms : 1;
-    return connection->outage.since_ms;
-}
-
-static int64_t first_of(int64_t a_ms, int64_t b_ms) {
-    return a_ms == 0 || (b_ms != 0 && b_ms < a_ms) ? b_ms : a_ms;
-}
-
-/* Since when nobody answers for the store, though it was tried; 0: somebody does. */
-static int64_t away_since_ms(const struct twi_store *store) {
-    const struct twi_connection *connection = store->connection;
-    if (!connection) return store->route.homeless_ms;
-    return is_away(connection) && connection->breaker.failures != 0 ? connection->outage.since_ms : 0;
-}
-
 /* What the engine and tw_stats are told of nodes and stores. */
 static void publish_stores(struct twi_sync *sync) {
     uint32_t nodes = 0, away = 0, split = 0;
@@ -246,8 +225,8 @@ static void publish_stores(struct twi_sync *sync) {
         nodes += sync->connections[i]->phase == TWI_UP && sync->connections[i]->use.node != 0;
     for (uint32_t i = 0; i < sync->awake.count; i++) { /* of a store at rest nothing changes */
         const struct twi_store *store = sync->awake.stores[i];
-        twi_port_outage(sync->engine, store->index, away_since_ms(store));
-        away += !store->connection || is_away(store->connection);
+        twi_port_outage(sync->engine, store->index, twi_outages_of_store_ms(store));
+        away += !store->connection || twi_outages_is_away(store->connection);
         split += store->split.is_found || store->route.detour.is_told;
     }
     twi_store_relaxed(&sync->published.nodes, nodes);
@@ -261,7 +240,8 @@ static void publish_stores(struct twi_sync *sync) {
 static void publish(struct twi_sync *sync, int64_t now_ms) {
     bool wants_write = false;
     uint32_t state = TWI_BREAKER_CLOSED;
-    int64_t since_ms = 0, wake_ms = earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
+    int64_t since_ms = twi_outages_look(sync, now_ms),
+            wake_ms = earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
     int socket = -1;
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         struct twi_connection *connection = sync->connections[i];
@@ -270,7 +250,6 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
         wake_ms = earlier(wake_ms, connection_wake_ms(connection, now_ms, fd));
         socket = twi_nodes_watch(sync, connection, fd, writes, &wants_write);
         if (!connection->use.is_wanted) continue;
-        since_ms = first_of(since_ms, note_outage(connection, now_ms));
         if (connection->breaker.state != TWI_BREAKER_CLOSED) state = connection->breaker.state;
     }
     twi_store_relaxed(&sync->published.fd, socket);
@@ -280,14 +259,14 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     publish_stores(sync);
     twi_nodes_publish(sync);
     wake_ms = earlier(wake_ms, earlier(messages_wake_ms(sync, now_ms), batches_wake_ms(sync, now_ms)));
-    twi_store_relaxed(&sync->published.wake_ms, wake_ms);
+    twi_store_relaxed(&sync->published.wake_ms, earlier(wake_ms, twi_outages_due_ms(sync)));
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static void look_at_deadline(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     (void)sync;
-    if (now_ms >= twi_transfer_deadline_ms(connection)) twi_connection_fail(connection, false, "no answer in time");
+    twi_transfer_expire(connection, now_ms);
 }
 
 static void open_again(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {

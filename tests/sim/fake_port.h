@@ -548,6 +548,10 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
 }
 
+void twi_port_error_over(tw_engine *engine, const char *text) {
+    if (strncmp(engine->last_error, text, sizeof engine->last_error - 1) == 0) engine->last_error[0] = '\0';
+}
+
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
     (void)engine;
     return &test_tuning;

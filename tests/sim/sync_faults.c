@@ -248,17 +248,17 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     static const struct world_faults none = {0}, slow = {.slow = 10000};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
-    sync->connections[0]->depth.near_keys = 1;
+    sync->connections[0]->near_keys = 1;
     sim.world.is_near = true;
-    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->connections[0]->depth) != 1; i++) (void)most_under_way(1);
-    assert_i64_equal(twi_depth_way_us(&sync->connections[0]->depth), 1);
+    for (int i = 0; i < STEPS && twi_estimate_way_us(&sync->connections[0]->estimate) != 1; i++) (void)most_under_way(1);
+    assert_i64_equal(twi_estimate_way_us(&sync->connections[0]->estimate), 1);
     struct twi_load near = most_under_way(200);
     assert_int_equal(near.batches, 1);
     assert_int_equal(near.keys, 1);
     sim.world.is_near = false;
     sim.world.faults = slow;
     (void)most_under_way(4 * STEPS); /* the short way is forgotten */
-    assert_true(twi_depth_way_us(&sync->connections[0]->depth) >= 20000);
+    assert_true(twi_estimate_way_us(&sync->connections[0]->estimate) >= 20000);
     assert_true(twi_sync_unsettled(sync->stores[0]) <= 2 * TWI_PIPELINE_MAX);
     struct twi_load far = most_under_way(STEPS);
     assert_true(far.batches > 1 && far.keys > 1);

@@ -6,9 +6,10 @@
 #include "tests/support/support.h"
 
 static struct twi_load load_at(int64_t way_us) {
-    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
-    if (way_us != 0) twi_depth_note(&depth, way_us, 0, 1000);
-    return twi_depth_load(&depth);
+    struct twi_estimate estimate = {0};
+    struct twi_measure measure = {.took_us = way_us, .bytes = 300, .is_alone = true};
+    if (way_us != 0) twi_estimate_note(&estimate, &measure, 1000);
+    return twi_depth_load(&estimate, TWI_NEAR_KEYS);
 }
 
 /* Goal: near a Redis, and where nothing is known of the way yet, one small batch is under way at a time: others are
@@ -53,66 +54,22 @@ static void no_way_up_to_16_ms_is_a_bottleneck(void **state) {
     }
 }
 
-/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way: the quickest
- * answer counts; the keys of its batch are no part of it. */
-static void the_quickest_answer_tells_the_way(void **state) {
+/* Goal: a batch has half of the bytes that may be under way, but never so few that its head is most of it, and never
+ * more than a batch may have. */
+static void a_thin_link_has_batches_of_few_bytes(void **state) {
     (void)state;
-    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
-    assert_i64_equal(twi_depth_way_us(&depth), 0);
-    twi_depth_note(&depth, 20000, 0, 0);
-    twi_depth_note(&depth, 100, 0, 1000000);
-    twi_depth_note(&depth, 30000, 0, 2000000);
-    assert_i64_equal(twi_depth_way_us(&depth), 100);
-    twi_depth_note(&depth, 180, 64, 3000000);
-    assert_i64_equal(twi_depth_way_us(&depth), 180 - 128);
-    twi_depth_note(&depth, 50, 64, 3000000); /* a quicker Redis than we reckon with */
-    assert_i64_equal(twi_depth_way_us(&depth), 1);
-}
-
-/* Goal: a way that has become longer is known after ten seconds at most, and not before five; a shorter one at once. */
-static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
-    (void)state;
-    for (int64_t offset_ms = 0; offset_ms < 5000; offset_ms += 500) {
-        struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
-        int64_t now_ms = 1, known_ms = 0;
-        for (; now_ms < 7000 + offset_ms; now_ms += 100) twi_depth_note(&depth, 100, 0, now_ms * 1000);
-        for (int64_t since_ms = now_ms; known_ms == 0; now_ms += 100) {
-            twi_depth_note(&depth, 5000, 0, now_ms * 1000);
-            if (twi_depth_way_us(&depth) == 5000) known_ms = now_ms - since_ms + 1;
-            assert_true(now_ms - since_ms <= 10000);
-        }
-        assert_true(known_ms >= 4900);
-        twi_depth_note(&depth, 90, 0, now_ms * 1000);
-        assert_i64_equal(twi_depth_way_us(&depth), 90);
+    uint32_t before = 0;
+    for (uint64_t bytes_per_s = 1000; bytes_per_s < 10000000000; bytes_per_s *= 2) {
+        struct twi_estimate estimate = {0};
+        struct twi_measure measure = {.took_us = (int64_t)(UINT64_C(8192000000) / bytes_per_s), .bytes = 8192};
+        twi_estimate_note(&estimate, &measure, 1000);
+        uint32_t bytes = twi_depth_batch_bytes(&estimate, 100);
+        assert_in_range(bytes, TWI_ESTIMATE_BYTES_MIN, TWI_BATCH_BYTES_MAX);
+        assert_true(bytes >= before);
+        assert_true(bytes == TWI_ESTIMATE_BYTES_MIN || bytes <= bytes_per_s / 8 + 1);
+        before = bytes;
     }
-}
-
-/* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence
- * the next answer stands alone. A clock that leaps back is no harm. */
-static void what_was_known_stays_until_something_is_timed(void **state) {
-    (void)state;
-    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS};
-    twi_depth_note(&depth, 100, 0, 1);
-    assert_i64_equal(twi_depth_way_us(&depth), 100); /* an hour later still: nothing here asks for the time */
-    twi_depth_note(&depth, 700, 0, INT64_C(3600000000));
-    assert_i64_equal(twi_depth_way_us(&depth), 700);
-    twi_depth_note(&depth, 900, 0, 5);
-    assert_true(twi_depth_way_us(&depth) >= 700);
-}
-
-/* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is not held to one small
- * batch a turn. */
-static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
-    (void)state;
-    struct twi_depth depth = {.near_keys = TWI_NEAR_KEYS, .by_latest = true};
-    twi_depth_note(&depth, 100, 0, 1000);
-    assert_int_equal(twi_depth_load(&depth).batches, 1);
-    twi_depth_note(&depth, 10000, 0, 11000);
-    struct twi_load load = twi_depth_load(&depth);
-    assert_true(load.keys * load.batches >= 2000); /* 200,000 keys a second */
-    twi_depth_forget(&depth);
-    assert_i64_equal(twi_depth_way_us(&depth), 0);
-    assert_true(depth.by_latest);
+    assert_int_equal(before, TWI_BATCH_BYTES_MAX);
 }
 
 int main(void) {
@@ -120,10 +77,7 @@ int main(void) {
         cmocka_unit_test(near_a_redis_one_small_batch_at_a_time),
         cmocka_unit_test(what_is_under_way_grows_with_the_way),
         cmocka_unit_test(no_way_up_to_16_ms_is_a_bottleneck),
-        cmocka_unit_test(the_quickest_answer_tells_the_way),
-        cmocka_unit_test(a_way_that_became_longer_is_known_in_ten_seconds),
-        cmocka_unit_test(where_the_host_runs_the_turns_the_latest_answer_tells),
-        cmocka_unit_test(what_was_known_stays_until_something_is_timed),
+        cmocka_unit_test(a_thin_link_has_batches_of_few_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,112 @@
+/* estimate.c -- see estimate.h. */
+#include "sync/wire/estimate.h"
+
+#define HALF_US 5000000 /* a measurement counts for five to ten seconds */
+#define MIB (INT64_C(1) << 20)
+#define FAST_US 250          /* a request that passes in this time measures the round trip, though it is heavy */
+#define PACE_MAX 64000000    /* 16 KiB a second: a deadline that passed says no more than that */
+#define PASSING_MAX_MS 60000 /* what the bytes may add to a reply's time */
+#define WAYS 4               /* a reply may take so many round trips */
+#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been held up */
+#define FASTER_TIMES 4
+
+static int64_t earlier_or(int64_t a, int64_t b) {
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static int64_t greater(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t least_of(const struct twi_least *least) {
+    return earlier_or(least->of[0], least->of[1]);
+}
+
+static void note_least(struct twi_least *least, int64_t value, int64_t now_us) {
+    int64_t passed_us = now_us - least->half_us;
+    if (passed_us >= HALF_US || passed_us < 0) {
+        least->of[1] = passed_us < 2 * HALF_US ? least->of[0] : 0;
+        least->of[0] = 0;
+        least->half_us = now_us;
+    }
+    least->of[0] = earlier_or(least->of[0], value);
+}
+
+static int64_t passing_us(uint64_t bytes, int64_t pace) {
+    int64_t size = bytes < (UINT64_C(1) << 30) ? (int64_t)bytes : INT64_C(1) << 30;
+    return size * pace / MIB;
+}
+
+/* The pace to reckon with. */
+static int64_t pace_of(const struct twi_estimate *estimate) {
+    return greater(estimate->pace, estimate->doubt);
+}
+
+static void note_pace(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
+    int64_t passed_us = measure->took_us - measure->work_us;
+    if (measure->is_alone) passed_us -= twi_estimate_way_us(estimate);
+    if (passed_us < 0) passed_us = 0;
+    if (passed_us > 1000 * (int64_t)PASSING_MAX_MS) passed_us = 1000 * (int64_t)PASSING_MAX_MS;
+    int64_t pace = passed_us * MIB / (int64_t)measure->bytes + 1, before = estimate->pace;
+    note_least(&estimate->best, pace, now_us);
+    if (before != 0 && pace > before * SLOWER_TIMES) pace = before * SLOWER_TIMES;
+    if (pace < before / FASTER_TIMES) pace = before / FASTER_TIMES;
+    estimate->pace = pace;
+}
+
+static void note_way(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
+    int64_t way_us = greater(measure->took_us - measure->work_us, 1);
+    if (estimate->by_latest)
+        estimate->way_us = (struct twi_least){.of = {way_us, 0}, .half_us = now_us};
+    else
+        note_least(&estimate->way_us, way_us, now_us);
+}
+
+void twi_estimate_note(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
+    bool is_light = measure->bytes < TWI_ESTIMATE_LIGHT;
+    if (!is_light) note_pace(estimate, measure, now_us);
+    if (measure->is_alone && (is_light || passing_us(measure->bytes, estimate->pace) <= FAST_US))
+        note_way(estimate, measure, now_us);
+}
+
+void twi_estimate_answered(struct twi_estimate *estimate) {
+    estimate->timeouts = 0;
+}
+
+void twi_estimate_timed_out(struct twi_estimate *estimate, uint64_t bytes, int64_t waited_ms) {
+    if (estimate->timeouts < TWI_ESTIMATE_TIMES_MAX) estimate->timeouts++;
+    if (bytes < TWI_ESTIMATE_LIGHT || waited_ms <= 0) return;
+    int64_t pace = waited_ms < PASSING_MAX_MS ? waited_ms * 1000 * MIB / (int64_t)bytes : PACE_MAX;
+    estimate->doubt = greater(estimate->doubt, pace < PACE_MAX ? pace : PACE_MAX);
+}
+
+void twi_estimate_forget(struct twi_estimate *estimate) {
+    *estimate = (struct twi_estimate){
+        .by_latest = estimate->by_latest, .doubt = estimate->doubt, .timeouts = estimate->timeouts};
+}
+
+int64_t twi_estimate_way_us(const struct twi_estimate *estimate) {
+    return least_of(&estimate->way_us);
+}
+
+int64_t twi_estimate_distance_us(const struct twi_estimate *estimate) {
+    return twi_estimate_way_us(estimate) + passing_us(TWI_ESTIMATE_LIGHT, least_of(&estimate->best));
+}
+
+uint64_t twi_estimate_bytes(const struct twi_estimate *estimate, uint32_t timeout_ms) {
+    int64_t pace = pace_of(estimate), time_us = twi_estimate_way_us(estimate) + 2500 * (int64_t)timeout_ms;
+    if (pace == 0) return TWI_ESTIMATE_BYTES_UNKNOWN;
+    if (time_us > INT64_MAX / MIB) time_us = INT64_MAX / MIB;
+    return (uint64_t)greater(time_us * MIB / pace, TWI_ESTIMATE_BYTES_MIN);
+}
+
+int64_t twi_estimate_wait_ms(const struct twi_estimate *estimate, uint32_t timeout_ms, uint64_t bytes,
+                             bool is_greeting) {
+    int64_t most_ms = (int64_t)timeout_ms * TWI_ESTIMATE_TIMES_MAX, ms = timeout_ms;
+    int64_t far_ms = twi_estimate_way_us(estimate) / 1000 * WAYS,
+            passing_ms = passing_us(bytes, pace_of(estimate)) / 500;
+    for (uint32_t i = 0; i < estimate->timeouts; i++) ms *= 2;
+    ms = greater(ms, far_ms);
+    if (is_greeting || ms > most_ms) ms = most_ms;
+    return ms + (passing_ms < PASSING_MAX_MS ? passing_ms : PASSING_MAX_MS);
+}

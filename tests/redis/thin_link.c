@@ -1,0 +1,133 @@
+/* thin_link.c -- engines with a Redis behind a thin link, or far away: everything arrives, and nothing is sent twice
+ * because it was given up too soon.
+ * Method: a real server; a link of so many bytes a second, or so many milliseconds long, that all engines share. The
+ * options are the defaults: `redis_timeout_ms` is 100. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/thin_link.h"
+
+#define PATIENCE_MS 30000 /* beside other programs the processors are late; the link itself needs some seconds */
+
+static tw_engine *default_engine(const char *url, struct log_lines *lines) {
+    tw_options options;
+    tw_engine *engine = NULL;
+    tw_options_init(&options);
+    options.redis_url = url;
+    options.log_write = lines ? on_log : NULL;
+    options.log_ctx = lines;
+    options.memory_bytes_max = 64 << 20;
+    assert_status(test_open(&options, &engine), TW_OK);
+    return engine;
+}
+
+static void add_all(tw_family *family, size_t keys, size_t size, int64_t delta) {
+    char key[1024];
+    for (size_t i = 0; i < keys; i++) {
+        int length = snprintf(key, sizeof key, "k%zu", i);
+        memset(key + length, 'x', sizeof key - (size_t)length);
+        assert_status(tw_add(family, tw_bytes(key, size), delta, NULL), TW_OK);
+    }
+}
+
+/* Goal: on links of 20, 60 and 125 KB/s counters of short and long names arrive, each once, and the engine stays
+ * connected: no deadline passes before what is under way can be through. Method: as many bytes as the link
+ * carries in a second, in two rounds; the engine may lose its connection once, for a processor without time. */
+static void on_a_thin_link_everything_arrives(void **state) {
+    (void)state;
+    static const int64_t rates[] = {20000, 60000, 125000};
+    static const size_t sizes[] = {29, 200, 1000};
+    for (size_t r = 0; r < 3; r++) {
+        for (size_t s = 0; s < 3; s++) {
+            struct redis_server server;
+            redis_server_start(&server, NULL);
+            struct thin_link *link = thin_link_start(server.folder, server.socket, rates[r], 2);
+            tw_engine *engine = default_engine(thin_link_url(link), NULL);
+            tw_family *family = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+            size_t keys = (size_t)rates[r] / (sizes[s] + 30) / 2;
+            for (int64_t round = 0; round < 2; round++) {
+                add_all(family, keys, sizes[s], 1 + round);
+                test_sleep_ms(150);
+            }
+            assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
+            assert_i64_equal(sum_of(&server, "c:*"), 3 * (int64_t)keys);
+            assert_true(test_stat_of(engine, disconnects) <= 1);
+            assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
+            thin_link_stop(link);
+            redis_server_destroy(&server);
+        }
+    }
+}
+
+/* Goal: engines that share a thin link do not crowd each other out: none keeps losing its connection. Method: six
+ * engines, 60 KB/s, three seconds of all that the link carries. */
+static void engines_share_a_thin_link(void **state) {
+    (void)state;
+    enum { ENGINES = 6, KEYS = 600 };
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct thin_link *link = thin_link_start(server.folder, server.socket, 60000, 5);
+    tw_engine *engines[ENGINES];
+    int64_t disconnects = 0;
+    for (size_t i = 0; i < ENGINES; i++) {
+        engines[i] = default_engine(thin_link_url(link), NULL);
+        add_all(family_of(engines[i], "c", TW_WINDOW_FOREVER, 0), KEYS, 29, 1);
+    }
+    for (size_t i = 0; i < ENGINES; i++) assert_status(tw_flush(engines[i], PATIENCE_MS), TW_OK);
+    assert_i64_equal(sum_of(&server, "c:*"), ENGINES * KEYS);
+    for (size_t i = 0; i < ENGINES; i++) {
+        disconnects += test_stat_of(engines[i], disconnects);
+        assert_status(tw_close(engines[i], PATIENCE_MS), TW_OK);
+    }
+    assert_true(disconnects <= 4 * ENGINES);
+    thin_link_stop(link);
+    redis_server_destroy(&server);
+}
+
+/* Goal: at a round trip of one and a half times `redis_timeout_ms` batches are acknowledged, over one connection. */
+static void a_round_trip_beyond_the_timeout_is_measured(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct thin_link *link = thin_link_start(server.folder, server.socket, 10000000, 150);
+    tw_engine *engine = default_engine(thin_link_url(link), NULL);
+    tw_family *family = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+    for (int64_t round = 0; round < 3; round++) {
+        add_all(family, 300, 29, 1);
+        assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
+    }
+    assert_i64_equal(sum_of(&server, "c:*"), 900);
+    assert_true(test_stat_of(engine, disconnects) <= 1);
+    assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
+    thin_link_stop(link);
+    redis_server_destroy(&server);
+}
+
+/* Goal: where a reply takes too long for any deadline, the log line names the option and the time that was waited. */
+static void the_line_of_a_lost_connection_names_the_timeout(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {0};
+    redis_server_start(&server, NULL);
+    struct thin_link *link = thin_link_start(server.folder, server.socket, 10000000, 4000);
+    tw_engine *engine = default_engine(thin_link_url(link), &lines);
+    tw_family *family = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+    add_all(family, 1, 29, 1);
+    assert_status(tw_flush(engine, 1800), TW_ERR_TIMEOUT);
+    (void)tw_close(engine, 0);
+    const char *line = strstr(lines.text, "no answer in time: waited ");
+    assert_non_null(line);
+    assert_true(strtol(line + strlen("no answer in time: waited "), NULL, 10) >= 1000);
+    assert_non_null(strstr(line, "redis_timeout_ms: 100"));
+    thin_link_stop(link);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_a_thin_link_everything_arrives),
+        cmocka_unit_test(engines_share_a_thin_link),
+        cmocka_unit_test(a_round_trip_beyond_the_timeout_is_measured),
+        cmocka_unit_test(the_line_of_a_lost_connection_names_the_timeout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* estimate_test.c -- what is learnt of a link, and what follows from it. The link is played: a round trip, a pace, and
+ * requests of so many bytes. */
+#include "sync/wire/estimate.h"
+
+#include "tests/support/support.h"
+
+#define TIMEOUT_MS 100
+
+static int64_t took_us(int64_t way_us, int64_t bytes_per_s, uint64_t bytes) {
+    return way_us + (int64_t)bytes * 1000000 / bytes_per_s;
+}
+
+static void note(struct twi_estimate *estimate, int64_t took, uint64_t bytes, int64_t now_us) {
+    struct twi_measure measure = {.took_us = took, .bytes = bytes, .is_alone = true};
+    twi_estimate_note(estimate, &measure, now_us);
+}
+
+static void note_light(struct twi_estimate *estimate, int64_t took, int64_t work_us, int64_t now_us) {
+    struct twi_measure measure = {.took_us = took, .work_us = work_us, .bytes = 300, .is_alone = true};
+    twi_estimate_note(estimate, &measure, now_us);
+}
+
+/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way: the quickest
+ * answer counts; Redis's own work is no part of it. */
+static void the_quickest_answer_tells_the_way(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    assert_i64_equal(twi_estimate_way_us(&estimate), 0);
+    note_light(&estimate, 20000, 0, 0);
+    note_light(&estimate, 100, 0, 1000000);
+    note_light(&estimate, 30000, 0, 2000000);
+    assert_i64_equal(twi_estimate_way_us(&estimate), 100);
+    note_light(&estimate, 180, 128, 3000000);
+    assert_i64_equal(twi_estimate_way_us(&estimate), 180 - 128);
+    note_light(&estimate, 50, 128, 3000000); /* a quicker Redis than we reckon with */
+    assert_i64_equal(twi_estimate_way_us(&estimate), 1);
+}
+
+/* Goal: a way that has become longer is known after ten seconds at most, and not before five; a shorter one at once. */
+static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
+    (void)state;
+    for (int64_t offset_ms = 0; offset_ms < 5000; offset_ms += 500) {
+        struct twi_estimate estimate = {0};
+        int64_t now_ms = 1, known_ms = 0;
+        for (; now_ms < 7000 + offset_ms; now_ms += 100) note_light(&estimate, 100, 0, now_ms * 1000);
+        for (int64_t since_ms = now_ms; known_ms == 0; now_ms += 100) {
+            note_light(&estimate, 5000, 0, now_ms * 1000);
+            if (twi_estimate_way_us(&estimate) == 5000) known_ms = now_ms - since_ms + 1;
+            assert_true(now_ms - since_ms <= 10000);
+        }
+        assert_true(known_ms >= 4900);
+        note_light(&estimate, 90, 0, now_ms * 1000);
+        assert_i64_equal(twi_estimate_way_us(&estimate), 90);
+    }
+}
+
+/* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence
+ * the next answer stands alone. A clock that leaps back is no harm. */
+static void what_was_known_stays_until_something_is_timed(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    note_light(&estimate, 100, 0, 1);
+    assert_i64_equal(twi_estimate_way_us(&estimate), 100); /* an hour later still: nothing here asks for the time */
+    note_light(&estimate, 700, 0, INT64_C(3600000000));
+    assert_i64_equal(twi_estimate_way_us(&estimate), 700);
+    note_light(&estimate, 900, 0, 5);
+    assert_true(twi_estimate_way_us(&estimate) >= 700);
+}
+
+/* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is known as far as its turns
+ * make it. */
+static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {.by_latest = true};
+    note_light(&estimate, 100, 0, 1000);
+    note_light(&estimate, 10000, 0, 11000);
+    assert_i64_equal(twi_estimate_way_us(&estimate), 10000);
+    twi_estimate_forget(&estimate);
+    assert_i64_equal(twi_estimate_way_us(&estimate), 0);
+    assert_true(estimate.by_latest);
+}
+
+/* Goal: on every link from 20,000 to a thousand million bytes a second, near and 150 ms away, what may be under way is
+ * answered within the time that a reply may take, with room for a link that becomes half as fast; and it is at least
+ * what the link carries in a round trip, so that the link is not idle. Method: eight replies, each to as much as was
+ * allowed when it was sent, 64 KiB at most. */
+static void what_may_be_under_way_is_answered_in_time(void **state) {
+    (void)state;
+    static const int64_t ways_us[] = {50, 1000, 20000, 150000};
+    for (size_t w = 0; w < sizeof ways_us / sizeof *ways_us; w++) {
+        for (int64_t rate = 20000; rate < 1000000000; rate += rate / 3) {
+            struct twi_estimate estimate = {0};
+            int64_t now_us = 1000000;
+            note_light(&estimate, ways_us[w], 0, now_us);
+            for (int i = 0; i < 8; i++) {
+                uint64_t bytes = twi_estimate_bytes(&estimate, TIMEOUT_MS);
+                if (bytes > 65536) bytes = 65536;
+                int64_t took = took_us(ways_us[w], rate, bytes);
+                now_us += took;
+                note(&estimate, took, bytes, now_us);
+            }
+            uint64_t bytes = twi_estimate_bytes(&estimate, TIMEOUT_MS);
+            int64_t needs_us = took_us(ways_us[w], rate / 2, bytes);
+            assert_true(bytes > TWI_ESTIMATE_BYTES_MIN || rate < 30000);
+            assert_true(needs_us <= 1000 * twi_estimate_wait_ms(&estimate, TIMEOUT_MS, bytes, false));
+            assert_true((int64_t)bytes >= rate / 1000000 * ways_us[w]);
+            assert_in_range(twi_estimate_way_us(&estimate), ways_us[w] / 2, ways_us[w] + 300);
+        }
+    }
+}
+
+/* Goal: keys of a thin link may be many in a batch, since Redis is idle while they travel; those of a fast one may not:
+ * it is as near as its round trip says. */
+static void a_thin_link_is_a_distance(void **state) {
+    (void)state;
+    struct twi_estimate thin = {0}, fast = {0};
+    note_light(&thin, 200, 0, 1000000);
+    note_light(&fast, 200, 0, 1000000);
+    assert_i64_equal(twi_estimate_distance_us(&thin), 200);
+    note(&thin, took_us(200, 20000, 8192), 8192, 2000000);
+    note(&fast, took_us(200, 1000000000, 8192), 8192, 2000000);
+    assert_true(twi_estimate_distance_us(&thin) > 40000);
+    assert_true(twi_estimate_distance_us(&fast) < 250);
+}
+
+/* Goal: each deadline that passes doubles the next one, ten times the configured time at most; a reply ends that. */
+static void the_deadline_doubles_until_a_reply_comes(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    static const int64_t times[] = {1, 2, 4, 8, 10, 10, 10};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        int64_t wait_ms = twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 300, false);
+        assert_in_range(wait_ms, times[i] * TIMEOUT_MS, times[i] * TIMEOUT_MS + 50);
+        twi_estimate_timed_out(&estimate, 300, wait_ms);
+    }
+    for (int i = 0; i < 1000; i++) twi_estimate_timed_out(&estimate, 300, INT64_MAX);
+    twi_estimate_forget(&estimate); /* a new connection */
+    assert_true(twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 300, false) >= 10 * TIMEOUT_MS);
+    twi_estimate_answered(&estimate);
+    assert_in_range(twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 300, false), TIMEOUT_MS, TIMEOUT_MS + 50);
+    assert_true(twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 300, true) >= 10 * TIMEOUT_MS);
+}
+
+/* Goal: a batch that was frozen while the link was fast arrives, though the link has become thin in one direction, so
+ * that a greeting does not show it. Method: 256 KiB at 20,000 bytes a second; each try waits as long as it may. */
+static void a_large_batch_arrives_in_the_end(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    const int64_t needs_ms = 262144 / 20;
+    int tries = 0;
+    for (; tries < 12; tries++) {
+        twi_estimate_forget(&estimate);
+        note_light(&estimate, 200, 0, 1000000 * (tries + 1));
+        note(&estimate, 300, 5500, 1000000 * (tries + 1)); /* the greeting was quick */
+        int64_t wait_ms = twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 262144, false);
+        if (wait_ms >= needs_ms) break;
+        twi_estimate_timed_out(&estimate, 262144, wait_ms);
+    }
+    assert_in_range(tries, 2, 8);
+    assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) < 65536);
+}
+
+/* Goal: one reply that was held up, by a thread without time, does not make a fast link a thin one. */
+static void one_late_reply_is_no_thin_link(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    for (int i = 1; i < 5; i++) note(&estimate, 400, 8192, 1000000 * i);
+    note(&estimate, 300000, 8192, 6000000);
+    assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) > 300000);
+    assert_true(twi_estimate_distance_us(&estimate) < 250);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_quickest_answer_tells_the_way),
+        cmocka_unit_test(a_way_that_became_longer_is_known_in_ten_seconds),
+        cmocka_unit_test(what_was_known_stays_until_something_is_timed),
+        cmocka_unit_test(where_the_host_runs_the_turns_the_latest_answer_tells),
+        cmocka_unit_test(what_may_be_under_way_is_answered_in_time),
+        cmocka_unit_test(a_thin_link_is_a_distance),
+        cmocka_unit_test(the_deadline_doubles_until_a_reply_comes),
+        cmocka_unit_test(a_large_batch_arrives_in_the_end),
+        cmocka_unit_test(one_late_reply_is_no_thin_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
