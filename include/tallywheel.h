@@ -1166,13 +1166,13 @@ TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
  *
  *  Any family of strings with Redis; a lock has no window and no count. One script decides, by
  *  Redis's clock.
- *  The fencing token is Redis's time in microseconds, or 1 more than the last if that is greater. An
- *  answer that is lost is asked for again: the winner is still the winner. Safe as long as Redis
+ *  The fencing token is Redis's time in microseconds, or 1 more than the last if that is greater.
+ *  An answer that is lost is asked for again: the winner is still the winner. Safe as long as Redis
  *  keeps what it acknowledged: a failover may lose a lock. The fencing token then still rises, also
- *  if the clock of the new server is behind: each engine asks for more than the greatest token of the
- *  last day that it was given or told, and than the clock of the server before, as it measured it. It
- *  may fall only where the new server's clock is behind, it lacks the last token, and the engine that
- *  asks has never talked to the server before.
+ *  if the clock of the new server is behind: each engine asks for more than the greatest token of
+ *  the last day that it was given or told, and than the clock of the server before, as it measured
+ *  it. It may fall only where the new server's clock is behind, it lacks the last token, and the
+ *  engine that asks has never talked to the server before.
  *  Answers:
  *    TW_OK
  *    TW_DENIED       held by another

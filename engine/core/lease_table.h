@@ -48,6 +48,7 @@ struct twi_leases {
     /* owned by the turn */
     uint32_t unplaced;             /* leases whose store found no memory: a chain, by next_listed */
     uint64_t incarnations;         /* how many were reported, by all stores */
+    uint32_t names;                /* how often this engine got another id (twin.c) */
     struct twi_lease_store first;  /* of the first store, or the only one */
     struct twi_lease_store **more; /* of those from index 1 on; NULL: the engine takes no part in leases there */
     uint32_t room;                 /* of `more` */

@@ -3,7 +3,8 @@
  *
  * What the first seconds mean for a limit: share.h. twi_port_connected(), twi_port_outage(), twi_port_clock_offset()
  * and twi_port_live_engines() set it (engine/port/messages.h).
- * Always true: only the turn writes it, apart from the latest moment of Redis's clock. Callers take each value as a hint, as old as the last turn. */
+ * Always true: only the turn writes it, but for the latest moment of Redis's clock. Callers take each value as a hint,
+ * as old as the last turn. */
 #ifndef TWI_CORE_PEERS_H
 #define TWI_CORE_PEERS_H
 
@@ -34,11 +35,11 @@ int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms);
 /* True: engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis first
  * reported how many engines live. */
 bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms);
-/* Redis's clock has, or had, come to this moment. A moment that is a day from engine time is none: a clock is set wrong,
- * or the number is. Any thread. */
+/* Redis's clock has, or had, come to this moment. A moment that is a day from engine time is none: a clock is set
+ * wrong, or the number is. Any thread. */
 void twi_peers_note_redis_ms(tw_engine *engine, int64_t redis_ms);
-/* The latest moment that Redis's clock can have come to, by all that was noted; 0: nothing was. It never goes back, also
- * if another server leads whose clock is behind. Any thread. */
+/* The latest moment that Redis's clock can have come to, by all that was noted; 0: nothing was. It never goes back,
+ * also if another server leads whose clock is behind. Any thread. */
 int64_t twi_peers_redis_ms(const tw_engine *engine);
 /* For how long a store has failed to reply, by its clock (store_map.h); 0: it replies. Any thread. */
 int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms);

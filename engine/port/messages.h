@@ -64,6 +64,7 @@ struct twi_lease_message {
     int64_t risk; /* as the last reply said */
     int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: there is none, or it is unknown */
     bool look, restate;
+    uint32_t names;                /* how many ids the engine had before it was made */
     bool leaves;                   /* epoch: this engine holds nothing any more, and leaves */
     bool wants_members;            /* epoch: the reply is to name the other engines, too */
     int64_t requested_since_ms;    /* epoch */
@@ -71,10 +72,11 @@ struct twi_lease_message {
 };
 /* The kind of Redis's reply. */
 enum twi_lease_kind {
-    TWI_LEASE_NUMBERS, /* the reply has the numbers */
-    TWI_LEASE_RESEND,  /* refused, or of unknown outcome: the message is sent again */
-    TWI_LEASE_ENDED,   /* the epoch is another one: nothing was done */
-    TWI_LEASE_TOO_LATE /* the window is over by Redis's clock */
+    TWI_LEASE_NUMBERS,  /* the reply has the numbers */
+    TWI_LEASE_RESEND,   /* refused, or of unknown outcome: the message is sent again */
+    TWI_LEASE_ENDED,    /* the epoch is another one: nothing was done */
+    TWI_LEASE_TOO_LATE, /* the window is over by Redis's clock */
+    TWI_LEASE_TWIN      /* another life of this process uses the same id: nothing was done */
 };
 struct twi_lease_answer {
     enum twi_lease_kind kind;
@@ -103,6 +105,9 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part);
 /* Called before that answer: other engines want units of the lease with this name in Redis. */
 void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size);
+/* This process lives twice, and the other life uses the same names in Redis: from now on the engine has another id
+ * (twin.c). By the owner of the turn. */
+void twi_port_twin(tw_engine *engine);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store);
 /* The monotonic time at which there will be a message about leases to that store; INT64_MAX: none is expected. To be
  * asked of stores that can be sent to. */

@@ -224,6 +224,19 @@ void twi_hold_book_resend(tw_engine *engine) {
     pthread_mutex_unlock(&engine->holds->lock);
 }
 
+void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
+    struct twi_hold_book *book = engine->holds;
+    pthread_mutex_lock(&book->lock);
+    memcpy(engine->remote.id, id, sizeof engine->remote.id);
+    for (uint32_t at = book->first; at != 0; at = entry_at(&engine->arena, at)->newer) {
+        struct entry *entry = entry_at(&engine->arena, at);
+        (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, id, ++book->number);
+        entry->sent_ms = INT64_MIN;
+        entry->statement = 0;
+    }
+    pthread_mutex_unlock(&book->lock);
+}
+
 /* ---- the engine's side ---- */
 
 void twi_hold_book_make(tw_engine *engine) {

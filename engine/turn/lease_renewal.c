@@ -158,6 +158,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     message->risk = lease->turn.risk;
     message->restate = lease->turn.restate;
     message->spent_all = lease->turn.restate ? twi_load_relaxed(&lease->reported_spent) : 0;
+    message->names = engine->leases.names;
     message->look = engine->turn.mono_ms - lease->turn.looked_ms >= LOOK_MS;
     if (message->look) lease->turn.looked_ms = engine->turn.mono_ms;
     lease->turn.in_flight = true;
@@ -409,7 +410,10 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
     twi_check(lease->turn.in_flight && generation->turn.outstanding != 0);
     lease->turn.in_flight = false;
     generation->turn.outstanding--;
-    if (answer->kind == TWI_LEASE_NUMBERS) {
+    bool is_other = message->names != engine->leases.names; /* it was said under another id: twin.c */
+    if (is_other) {
+        lease->turn.retry_ms = INT64_MIN;
+    } else if (answer->kind == TWI_LEASE_NUMBERS) {
         take_numbers(engine, lease, message, answer);
     } else if (answer->kind == TWI_LEASE_TOO_LATE) {
         was_resent(engine, lease);
@@ -424,6 +428,10 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
     if (twi_load_relaxed(&lease->requested_units) != 0)
         store->walk_at_ms = INT64_MIN; /* a caller waits for this reply */
     twi_lease_enqueue(engine, store, lease);
+    if (answer->kind != TWI_LEASE_TWIN || is_other) return;
+    twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_IDENTITY,
+                 "another life of this process uses its leases: it goes on under a name of its own");
+    twi_port_twin(engine);
 }
 
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,

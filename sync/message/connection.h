@@ -5,8 +5,8 @@
  *     ^------------------------ any error, any deadline -----------------------------------------------'
  * CONNECTING is two steps: the resolver says where Redis is, and that endpoint is dialled.
  * A step of a turn that finds the connection broken marks it (twi_connection_fail()); the turn ends it in one place
- * (twi_connect_end()). The breaker, what was measured of the link and the difference of the clocks stand here, because they
- * describe one server. Another server may be up, near, and have another clock.
+ * (twi_connect_end()). The breaker, what was measured of the link and the difference of the clocks stand here, because
+ * they describe one server. Another server may be up, near, and have another clock.
  * Only the owner of the turn uses a connection. Always true: a connection knows no ledger. What a batch means, the
  * store knows (store.h). */
 #ifndef TWI_SYNC_MESSAGE_CONNECTION_H
@@ -115,6 +115,14 @@ struct twi_send_room {
     bool has_sent;            /* a batch was sent in this turn */
 };
 
+/* The last reply. */
+struct twi_replied {
+    int64_t at_ms;
+    int64_t at_us;   /* the same moment; 0: none has come */
+    int64_t late_ms; /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
+    uint64_t bytes;  /* received since then */
+};
+
 struct twi_connection {
     /* set before sharing */
     tw_engine *engine;
@@ -131,12 +139,9 @@ struct twi_connection {
     struct twi_breaker breaker;
     struct twi_pipeline pipeline;
     struct twi_send_room room;
-    bool has_more;        /* the last turn left bytes that no descriptor announces */
-    bool use_eval;        /* the next batch goes with the script's text */
-    int64_t reply_ms;     /* when the last reply came */
-    int64_t reply_us;     /* the same moment; 0: none has come */
-    uint64_t reply_bytes; /* received since then */
-    int64_t late_ms;      /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
+    bool has_more; /* the last turn left bytes that no descriptor announces */
+    bool use_eval; /* the next batch goes with the script's text */
+    struct twi_replied replied;
     struct twi_estimate estimate;
     uint32_t near_keys; /* set before use: the keys of a batch where Redis is near */
     struct twi_server server;

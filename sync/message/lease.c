@@ -120,6 +120,7 @@ static bool read_lease(const struct twi_lease_message *message, const struct twi
                        struct twi_lease_answer *answer) {
     if (twi_node_is(&nodes[1], "EPOCH")) answer->kind = TWI_LEASE_ENDED;
     if (twi_node_is(&nodes[1], "LATE")) answer->kind = TWI_LEASE_TOO_LATE;
+    if (twi_node_is(&nodes[1], "STALE") || twi_node_is(&nodes[1], "TWIN")) answer->kind = TWI_LEASE_TWIN;
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open;
     if (count != 10 || !twi_node_count(&nodes[3], &answer->granted) || !twi_node_count(&nodes[4], &answer->total) ||

@@ -39,6 +39,7 @@ static void put(struct twi_connection *connection, const struct twi_message_pend
     twi_bytes_add(out, pending->arguments.data, pending->arguments.size);
     if (pending->replicated != NULL && connection->replicas.wanted != 0) connection->messages.unwaited = true;
     struct twi_pending *awaited = twi_pipeline_await(&connection->pipeline, TWI_MESSAGE, NULL, 1);
+    awaited->compiles = pending->is_eval;
     if (pending->sender == TWI_SENDER_PRESENCE || pending->sender == TWI_SENDER_DISTINCT)
         awaited->alone = false; /* too slow to measure the round trip */
 }

@@ -51,6 +51,7 @@ struct twi_pending {
     int64_t sent_us;         /* the same moment in us; 0: not yet */
     uint64_t out_end;        /* where it ends, in bytes of this connection */
     uint64_t out_begin;      /* where it begins */
+    bool compiles;           /* the script's text went with it: Redis may have to compile that first */
     bool alone;              /* nothing else was under way: its reply measures the round trip */
 };
 

@@ -19,7 +19,8 @@
 -- Replies  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open, in how many ms this engine is no
 --          longer new (0: it is not new)}
 --          OK; EPOCH: another epoch has begun, or another life: request it first; STALE: a later connection of this
---          instance has sent a message already; LATE: the window is over by Redis's clock; CLASH: another version. Only
+--          instance has sent a message already, so this process lives twice; TWIN: what was spent under this name is
+--          more than this engine was ever granted: the same; LATE: the window is over by Redis's clock; CLASH: another version. Only
 --          OK changes anything. A replica replies the error READONLY
 --
 -- An engine is FOLDED when its life is over (it left, or was not heard of for a day) and it has no unit out: its field
@@ -31,7 +32,8 @@
 -- a message. Before that, messages come in any order: one engine may restate its grant before another one restates what
 -- it returned in exchange. If an engine reports a smaller grant than Redis has, it never got the reply with the rest,
 -- and does not get it now: another store may have granted those units to another engine since. An engine has one
--- message of a lease in flight, so what it sends is what it knows.
+-- message of a lease in flight, so what it sends is what it knows. Of two lives of one process, the one that connected
+-- later keeps the name, unless it is seen to know less than was spent under it; the other one takes another name.
 -- A store whose history is not the epoch's grants nothing. The script looks at the history itself, because a connection
 -- may outlive a change. Every OK and every LATE comes after a write. The first write uses redis.call, so Redis refuses
 -- all or nothing. Numbers are exact up to 2^53. t is d plus what all engines have out; s is d plus what all have spent.
@@ -83,6 +85,7 @@ local passed = number(had[8])
 local conn, granted, returned, spent, risk = string.match(had[9] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
 if serial < conn then return {'STALE', now} end
+if serial > conn and spent > number(ARGV[7]) then return {'TWIN', now} end
 local limits = math.max(limit, number(had[4]))
 local function beyond()
   local used = math.max(total, floor)

@@ -59,9 +59,9 @@ static void greet(struct twi_sync *sync, struct twi_connection *connection, int6
     connection->server.history[0] = '\0';
     connection->server.role = TWI_ROLE_UNKNOWN;
     connection->pipeline.out_sent = connection->pipeline.out_end = 0;
-    connection->reply_us = 0;
-    connection->reply_bytes = 0;
-    connection->pipeline.out_moved_ms = connection->reply_ms = now_ms;
+    connection->replied.at_us = 0;
+    connection->replied.bytes = 0;
+    connection->pipeline.out_moved_ms = connection->replied.at_ms = now_ms;
     connection->pipeline.reader = twi_reader_create(connection->is_node ? &twi_cluster_slots_limits : &reply_limits);
     if (!connection->pipeline.reader) {
         twi_connection_fail(connection, false, "no memory");
@@ -256,6 +256,14 @@ static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t no
     if (has_moved && sync->pool) twi_pool_leave(sync->pool);
 }
 
+/* Rises, and is the time where it can: two lives of one process (engine/turn/twin.c) do not have the same. */
+static uint64_t next_serial(struct twi_sync *sync) {
+    uint64_t now_ms = (uint64_t)twi_port_wall_ms(sync->engine), of_time = now_ms * 1000;
+    of_time += (uint64_t)twi_port_mono_us(sync->engine) % 1000;
+    sync->serials = of_time > sync->serials ? of_time : sync->serials + 1;
+    return sync->serials;
+}
+
 void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store) {
     if (store->connection != connection) {
         twi_ledger_doubt_replicas(&store->ledger);
@@ -263,7 +271,7 @@ void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection
     }
     store->connection = connection;
     store->route.homeless_ms = 0;
-    store->route.serial = ++sync->serials;
+    store->route.serial = next_serial(sync);
     store->rewind = false;
     store->wrote_number = 0;
     if (twi_connection_is_up(connection)) twi_distinct_attached(sync, store);

@@ -26,6 +26,7 @@
 
 #include "engine/base/atomic.h"
 #include "engine/port/items.h"
+#include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/cluster.h"
@@ -157,6 +158,10 @@ static void restart(struct twi_sync *sync, struct twi_store *store, int64_t paus
 }
 
 void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const char *why) {
+    if (store->belief.life == sync->lives) { /* not since this instance began */
+        sync->lives++;
+        twi_port_twin(sync->engine);
+    }
     leave_instance(sync, store, why);
     twi_ledger_close_ranks(&store->ledger);
     store->ledger.name_size = 0;
@@ -364,6 +369,7 @@ static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     twi_poison_renumber(&store->poison, store->ledger.last);
     store->sent_number = 0;
     store->belief.is_restoring = store->belief.is_joined = false;
+    store->belief.life = sync->lives;
     if (twi_ticket_renew_share(&sync->tickets, &store->flush))
         sync->collecting.begin_again = true; /* numbers have changed: the round collects once more */
 }

@@ -459,7 +459,7 @@ void twi_merge_plain_dropped(struct twi_sync *sync) {
     if (merge_plain->in_multi) /* EXEC got no reply: only items that left the transaction are settled */
         merge_plain->item = 0;
     else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
-        finish_item(sync, batch, connection->reply_ms); /* its count was answered */
+        finish_item(sync, batch, connection->replied.at_ms); /* its count was answered */
     keep_the_rest(store, batch);
     batch->item_count = merge_plain->kept;
     merge_plain->stage = STAGE_TIME;

@@ -44,6 +44,7 @@ void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_b
     batch->sent_ms = now_ms;
     struct twi_pending *pending = twi_pipeline_await(&connection->pipeline, command, batch, 1);
     pending->store = store;
+    pending->compiles = envelope.eval;
     pending->cost = batch->key_count + TWI_BATCH_COST;
     connection->room.keys_under_way += pending->cost;
     connection->room.bytes_under_way += twi_pending_bytes(pending);

@@ -99,13 +99,13 @@ static bool was_asked(const struct twi_pipeline *pipeline) {
 /* Learns from a reply. Where replicas are awaited, they are a part of the round trip. */
 static void measure(struct twi_connection *connection, const struct twi_pending *pending) {
     int64_t now_us = twi_port_mono_us(connection->engine), since_us = pending->sent_us;
-    struct twi_measure reply = {.bytes = twi_pending_bytes(pending) + connection->reply_bytes,
+    struct twi_measure reply = {.bytes = twi_pending_bytes(pending) + connection->replied.bytes,
                                 .is_alone = pending->alone};
-    if (connection->reply_us > since_us) since_us = connection->reply_us;
-    connection->reply_us = now_us;
-    connection->reply_bytes = 0;
+    if (connection->replied.at_us > since_us) since_us = connection->replied.at_us;
+    connection->replied.at_us = now_us;
+    connection->replied.bytes = 0;
     if (connection->phase == TWI_UP) twi_estimate_answered(&connection->estimate);
-    if (pending->sent_us == 0 || pending->command == TWI_MERGE_PLAIN) return;
+    if (pending->sent_us == 0 || pending->compiles || pending->command == TWI_MERGE_PLAIN) return;
     if (connection->replicas.wanted != 0 && pending->command != TWI_WAIT) return;
     reply.took_us = now_us - since_us;
     reply.work_us = pending->batch ? (int64_t)pending->batch->key_count * KEY_US : 0;
@@ -140,8 +140,8 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
         }
         struct twi_pending pending = twi_pipeline_take(&connection->pipeline);
         note_replied(connection, &pending);
-        connection->reply_ms = now_ms;
-        connection->late_ms = 0;
+        connection->replied.at_ms = now_ms;
+        connection->replied.late_ms = 0;
         measure(connection, &pending);
         if (was_demoted(connection, nodes)) twi_connect_not_master(connection, "this Redis is no master any more");
         takers[pending.command](sync, connection, &pending, nodes, count, now_ms);
@@ -160,7 +160,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
             twi_connection_fail(connection, false, "a reply too long");
         } else {
             total += (size_t)got;
-            connection->reply_bytes += (size_t)got;
+            connection->replied.bytes += (size_t)got;
             take_replies(sync, connection, now_ms);
         }
     }
@@ -173,9 +173,9 @@ int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {
                          : INT64_MAX;
     int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
     if (since_ms == 0) return out_ms;
-    if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
+    if (connection->replied.at_ms > since_ms) since_ms = connection->replied.at_ms;
     const struct twi_pending *pending = &connection->pipeline.pending[connection->pipeline.first];
-    int64_t reply_ms = since_ms + connection->late_ms +
+    int64_t reply_ms = since_ms + connection->replied.late_ms +
                        twi_estimate_wait_ms(&connection->estimate, connection->timeout_ms, twi_pending_bytes(pending),
                                             connection->phase != TWI_UP);
     if (pending->command == TWI_WAIT || pending->command == TWI_MESSAGE_WAIT) reply_ms += WAIT_SLACK_MS;
@@ -185,7 +185,7 @@ int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {
 void twi_transfer_expire(struct twi_connection *connection, int64_t now_ms) {
     int64_t since_ms = twi_pipeline_awaited_since_ms(&connection->pipeline);
     if (now_ms < twi_transfer_deadline_ms(connection)) return;
-    if (connection->reply_ms > since_ms) since_ms = connection->reply_ms;
+    if (connection->replied.at_ms > since_ms) since_ms = connection->replied.at_ms;
     int64_t waited_ms = now_ms - since_ms;
     twi_connection_time_out(connection, waited_ms);
     if (connection->phase <= TWI_GREETING || connection->pipeline.count == 0) return; /* it has its longest time */

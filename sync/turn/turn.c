@@ -129,10 +129,10 @@ static int64_t earlier(int64_t a_ms, int64_t b_ms) {
 static void note_late(struct twi_connection *connection, int64_t late_ms) {
     int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
     if (twi_pipeline_awaited_since_ms(&connection->pipeline) == 0) {
-        connection->late_ms = 0;
+        connection->replied.late_ms = 0;
     } else if (late_ms >= LATE_MS) {
-        connection->late_ms += late_ms + connection->timeout_ms / 4; /* and a while to read once more */
-        if (connection->late_ms > most_ms) connection->late_ms = most_ms;
+        connection->replied.late_ms += late_ms + connection->timeout_ms / 4; /* and a while to read once more */
+        if (connection->replied.late_ms > most_ms) connection->replied.late_ms = most_ms;
     }
 }
 

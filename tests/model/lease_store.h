@@ -63,7 +63,7 @@ struct store_answer {
     bool wanted[STORE_KEYS];
     char others[STORE_LOG][34]; /* "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
-    bool stale;
+    bool stale, twin;
 };
 
 static inline int store_instance(struct store *store, const char *name) {
@@ -335,7 +335,8 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     struct store_part *mine = &lease->parts[me];
     out->answer.kind = TWI_LEASE_RESEND;
     out->stale = word->serial < mine->serial;
-    if (out->stale) return;
+    out->twin = word->serial > mine->serial && mine->spent > word->ask.granted;
+    if (out->stale || out->twin) return;
     bool was_there = lease->there;
     int64_t new_for_ms = store_new_for_ms(store, me, now_ms);
     bool open = store->open && new_for_ms == 0;

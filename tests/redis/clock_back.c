@@ -1,6 +1,6 @@
 /* clock_back.c -- Redis's clock was an hour ahead, and is set right: what was written meanwhile ends in its own time.
  * And fencing tokens rise, though the server that leads has another clock, or lacks the last token.
- * Method: what a clock that was ahead leaves in Redis is written by the test: scores, ends and expiries an hour away. */
+ * Method: what a clock that was ahead leaves in Redis is written by the test: scores, ends, expiries an hour away. */
 #include "tests/redis/strict_support.h"
 
 #include "engine/port/messages.h"

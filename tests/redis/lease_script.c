@@ -92,7 +92,10 @@ static void compare_lease(const struct store_word *word) {
     size_t count = split(reply, lines);
     assert_true(count >= 2);
     struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
-    const char *status = model.stale ? "STALE" : model.answer.kind == TWI_LEASE_ENDED ? "EPOCH" : "OK";
+    const char *status = model.stale                            ? "STALE"
+                         : model.twin                           ? "TWIN"
+                         : model.answer.kind == TWI_LEASE_ENDED ? "EPOCH"
+                                                                : "OK";
     assert_string_equal(lines[0], status);
     if (strcmp(status, "OK") != 0) return;
     assert_i64_equal(count, 9);

@@ -74,8 +74,8 @@ static void clustered_explain(int node) {
         if (connection->pipeline.count == 0) continue;
         const struct twi_pending *first = &connection->pipeline.pending[connection->pipeline.first];
         print_error("    the first one: command %d sent %lld; now %lld reply %lld late %lld\n", (int)first->command,
-                    (long long)first->sent_ms, (long long)sim.world.now_ms, (long long)connection->reply_ms,
-                    (long long)connection->late_ms);
+                    (long long)first->sent_ms, (long long)sim.world.now_ms, (long long)connection->replied.at_ms,
+                    (long long)connection->replied.late_ms);
     }
 }
 

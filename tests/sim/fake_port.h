@@ -72,6 +72,7 @@ struct tw_engine {
     uint32_t live; /* as in the last reply; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     char last_error[128];
+    int twins;
     char id[33];
     char log[64][160]; /* the last lines */
     size_t log_count;
@@ -546,6 +547,10 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
 
 void twi_port_last_error(tw_engine *engine, const char *text) {
     snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
+}
+
+void twi_port_twin(tw_engine *engine) {
+    engine->twins++;
 }
 
 void twi_port_error_over(tw_engine *engine, const char *text) {

@@ -26,7 +26,8 @@
 
 /* The content of `batch` becomes that of `items`; number and nonce stay. */
 static void refill(struct twi_batch *batch, struct twi_item *items, size_t count) {
-    struct twi_freeze how = {.now_ms = batch->frozen_ms, .keys_max = TWI_BATCH_ITEMS_MAX, .bytes_max = TWI_BATCH_BYTES_MAX};
+    struct twi_freeze how = {
+        .now_ms = batch->frozen_ms, .keys_max = TWI_BATCH_ITEMS_MAX, .bytes_max = TWI_BATCH_BYTES_MAX};
     size_t taken = 0;
     twi_batch_sort(items, count, false);
     struct twi_batch *fresh = twi_batch_freeze(items, count, &how, &taken);

@@ -250,8 +250,9 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     struct twi_sync *sync = sim.engines[0].sync;
     sync->connections[0]->near_keys = 1;
     sim.world.is_near = true;
-    for (int i = 0; i < STEPS && twi_estimate_way_us(&sync->connections[0]->estimate) != 1; i++) (void)most_under_way(1);
-    assert_i64_equal(twi_estimate_way_us(&sync->connections[0]->estimate), 1);
+    const struct twi_estimate *estimate = &sync->connections[0]->estimate;
+    for (int i = 0; i < STEPS && twi_estimate_way_us(estimate) != 1; i++) (void)most_under_way(1);
+    assert_i64_equal(twi_estimate_way_us(estimate), 1);
     struct twi_load near = most_under_way(200);
     assert_int_equal(near.batches, 1);
     assert_int_equal(near.keys, 1);
