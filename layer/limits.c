@@ -110,8 +110,7 @@ static struct found look_up(const tw_limits *limits, struct subject subject, con
 }
 
 static tw_status find(const tw_limits *limits, struct subject subject, tw_key key, struct found *found) {
-    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX)
-        return twi_refuse(TW_ERR_KEY, "key: its size is not within 1..1024");
+    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX || key.data == NULL) return twi_key_refuse(key);
     *found = look_up(limits, subject, &key);
     return found->handle != NULL ? TW_OK : refuse_family();
 }

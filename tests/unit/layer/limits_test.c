@@ -128,6 +128,8 @@ static void keys_are_any_bytes(void **state) {
     limit = 77;
     assert_status(tw_limits_find(limits, "f", tw_bytes(long_key, TW_KEY_SIZE_MAX + 1), NULL, &limit), TW_ERR_KEY);
     assert_status(tw_limits_find(limits, "f", tw_str(""), NULL, &limit), TW_ERR_KEY);
+    assert_status(tw_limits_find(limits, "f", tw_bytes(NULL, 5), NULL, &limit), TW_ERR_KEY);
+    assert_string_equal(tw_error_text(), "key: its data is NULL");
     assert_i64_equal(limit, 77);
 }
 
@@ -239,6 +241,7 @@ static void a_family_that_no_line_names_is_an_error(void **state) {
     assert_i64_equal(verdict.remaining, 0);
     assert_status(tw_limits_acquire(limits, "apo", tw_str("x"), 1, NULL), TW_ERR_OPTIONS);
     (void)acquire("api", "", 1, TW_ERR_KEY);
+    assert_status(tw_limits_acquire(limits, "api", tw_bytes(NULL, 5), 1, NULL), TW_ERR_KEY);
 }
 
 static int64_t limit_by_handle(tw_limited *limited, const char *key) {
