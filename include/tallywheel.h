@@ -35,7 +35,8 @@
  *   P8 not silent   Every departure from the above is counted in tw_stats and reported.
  *   P9 never waits  tw_add, tw_get and tw_acquire on an existing key (in this window) take no lock,
  *                   make no system call, call no allocator and wait for no other thread. A first
- *                   insert is lock-free.
+ *                   insert is lock-free. tw_acquire of a strict limit with Redis is the exception:
+ *                   it waits for Redis.
  *
  * Threads   Any thread may make any call at any time, unless the call says otherwise. Exceptions:
  *           tw_close() and tw_family_close(). Threads need not register. What the library keeps for
@@ -709,7 +710,9 @@ TW_API tw_status tw_reset(tw_family *family, tw_key key, int64_t *last);
  *  its key into each next window, and creates it there at its first add. Hot keys: as tw_add().
  *  Threads: a pin is used by one thread at a time; any number of pins may name one key. Close it
  *  before its family.
- *  Cost: tw_pin_open() allocates; tw_pin_add() is one atomic add.
+ *  Cost: tw_pin_open() allocates; tw_pin_add() is one atomic add. In a family of
+ *  TW_WINDOW_FROM_FIRST or TW_ON_FULL_EVICT_IDLE it costs the same as tw_add(): a key's counter
+ *  may change there at any time.
  *  Answers: tw_pin_open(): TW_OK; TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED. tw_pin_add(): as
  *  tw_add(). */
 typedef struct tw_pin tw_pin;
@@ -1320,7 +1323,9 @@ TW_API tw_status tw_limits_open(tw_engine *engine, const char *path, char *error
                                 size_t error_size, tw_limits **limits);
 
 /** Reads the file again: all of it holds from then on; upon an error all that held before does.
- *  Calls that run meanwhile do not wait, and each sees the old limits or the new. A family that was
+ *  Calls that run meanwhile do not wait, and each sees the old limits or the new. The words of a
+ *  line (shadow, outage, burst) change family by family, a moment before the limits do; when the
+ *  reload fails, they change back. A family that was
  *  in the file and has no line any more is an error. So is another mode or shape for a family and
  *  window. Replace the file by rename(), so that no half of it is read.
  *  Cost: as tw_limits_open(); may wait some microseconds for lookups under way.
@@ -1362,7 +1367,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
 
 /** Every field of tw_stats: X(name, kind, text), kind gauge or counter. Append only. */
 #define TW_STATS(X) \
-    X(increments, counter, "adds that answered TW_OK or TW_OVERFLOWED") \
+    X(increments, counter, \
+      "adds that answered TW_OK or TW_OVERFLOWED, and calls whose units a limit counted here") \
     X(entries, gauge, "counters held now, all windows") \
     X(memory_bytes, gauge, "counting memory in use") \
     X(memory_bytes_high, gauge, "the most counting memory that was ever in use") \
@@ -1496,7 +1502,9 @@ struct tw_stats {
  *  other languages; C and C++ call tw_stats_read(). */
 TW_API tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size);
 
-/** A sample of every figure; they are read one after the other. Cost: some microseconds.
+/** A sample of every figure; they are read one after the other.
+ *  Cost: some microseconds, and about one for each open family. For that time it holds the lock
+ *  under which families are opened and closed; no other call waits for it.
  *  Answers: TW_OK. */
 static inline tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     return tw_stats_read_sized(engine, stats, sizeof(tw_stats));
