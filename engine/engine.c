@@ -148,6 +148,9 @@ static void renew(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
     if (made) twi_arena_set_aside(&engine->arena);
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); made && family != NULL;
+         family = twi_load_relaxed(&family->entry.next))
+        made = twi_parts_renew(&engine->arena, &family->quota.parts);
     if (made) twi_roster_renew(engine);
     twi_agenda_renew(engine);
     twi_reserve_local_renew(engine);

@@ -225,6 +225,54 @@ static tw_status check_closing(const tw_engine *engine, const tw_family_options 
                               "closed_by: in a Redis Cluster, TW_CLOSED_BY_ONE needs a redis_key with {%%t}");
 }
 
+/* One of that name that is being closed, with the share that was set aside for it. NULL: none. */
+static struct tw_family *find_closing(tw_engine *engine, const char *name) {
+    for (struct tw_family *each = twi_load_acquire(&engine->roster.first); each != NULL;
+         each = twi_load_acquire(&each->entry.next))
+        if (twi_load_relaxed(&each->requests.close_requested) && twi_load_relaxed(&each->quota.parts) != NULL &&
+            strcmp(each->options.name, name) == 0)
+            return each;
+    return NULL;
+}
+
+static tw_status set_aside(struct tw_family *family, const tw_family_options *options) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint64_t share = options->memory_share, left = twi_parts_bytes_left(arena);
+    if (share == 0 || twi_parts_extend(arena, &family->quota.parts, share)) return TW_OK;
+    if (share - twi_parts_bytes(&family->quota.parts) > left)
+        return twi_options_refuse(options->error_text, options->error_size,
+                                  "memory_share: %llu bytes cannot be set aside: families may have %llu more of the "
+                                  "engine's %llu",
+                                  (unsigned long long)share, (unsigned long long)left,
+                                  (unsigned long long)arena->bytes_max);
+    return twi_options_refuse(options->error_text, options->error_size,
+                              "memory_share: %llu bytes cannot be set aside: other families use them already; open "
+                              "families with a share first",
+                              (unsigned long long)share);
+}
+
+/* Sets its share aside and lists it. A family that is opened anew takes over what its predecessor had, with the windows
+ * that are still in it. */
+static tw_status enlist(struct tw_family *family, const tw_family_options *options) {
+    tw_engine *engine = family->engine;
+    struct tw_family *before = options->memory_share != 0 ? find_closing(engine, options->name) : NULL;
+    if (before != NULL) {
+        twi_store_release(&family->quota.parts, twi_load_relaxed(&before->quota.parts)); /* A8 */
+        twi_store_relaxed(&before->quota.parts, NULL);
+    }
+    tw_status status = set_aside(family, options);
+    if (status == TW_OK && !twi_roster_add(engine, family))
+        status = twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: there is no room for one more family");
+    if (status == TW_OK) return TW_OK;
+    if (before != NULL) {
+        twi_store_release(&before->quota.parts, twi_load_relaxed(&family->quota.parts)); /* A8 */
+        twi_store_relaxed(&family->quota.parts, NULL);
+    }
+    twi_parts_give(&engine->arena, &family->quota.parts);
+    twi_family_free(family);
+    return status;
+}
+
 static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
     struct tw_family *family = twi_roster_find(engine, options->name);
     if (family != NULL) {
@@ -248,12 +296,9 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
     if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (!twi_roster_add(engine, family)) {
-        twi_family_free(family);
-        return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: there is no room for one more family");
-    }
-    *out = family;
-    return TW_OK;
+    status = enlist(family, options);
+    if (status == TW_OK) *out = family;
+    return status;
 }
 
 /* A caller that announces many keys waits for their memory here, so that no later caller has to. */
@@ -299,9 +344,11 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     if (status != TW_OK) return status;
     pthread_mutex_lock(&engine->roster.lock);
     const char *field = different_identity(&family->options, &checked);
-    if (field != NULL) {
+    if (field != NULL)
         status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
-    } else {
+    else
+        status = set_aside(family, &checked);
+    if (status == TW_OK) {
         checked.name = family->options.name;
         checked.redis_key = family->options.redis_key;
         checked.fields = family->options.fields;

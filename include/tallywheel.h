@@ -535,8 +535,9 @@ struct tw_family_options {
 
     /* Memory */
     uint64_t keys_max;      /* keys in one window; 0: bounded by memory only */
-    uint64_t memory_share;  /* bytes that this family may count on and not exceed; 0: first come,
-                               first served */
+    uint64_t memory_share;  /* bytes that are set aside for this family alone when it is opened,
+                               and that it does not exceed; what cannot be set aside is refused.
+                               0: first come, first served */
     uint32_t on_full;       /* enum tw_on_full */
     uint32_t on_full_limit; /* enum tw_full_limit */
 
@@ -546,7 +547,8 @@ struct tw_family_options {
                              uint32_t flags);
     void *closed_ctx;
 
-    uint64_t keys_expected; /* how many keys a window will have: their memory is taken ahead.
+    uint64_t keys_expected; /* how many keys a window will have: their index is laid ahead where
+                               there is room. Their records are sure only with memory_share.
                                0: as many as the windows before */
     int64_t idle_ms;        /* TW_ON_FULL_EVICT_IDLE: a key not used for this long may leave
                                memory; at least 100, default TW_HOUR */
@@ -1466,7 +1468,8 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "answered false, or there is none") \
     X(memory_free_bytes, gauge, "counting memory that is free within the bound") \
     X(memory_usable_bytes, gauge, \
-      "of it, what can be had at once: runs long enough for any key and any window") \
+      "of it, what families without a share can have at once: runs long enough for any key and " \
+      "any window") \
     X(tls_refused, counter, \
       "connections that TLS refused: a certificate, a name, a version; see last_error") \
     X(redis_nodes, gauge, "masters of a Redis Cluster that this engine is connected to") \

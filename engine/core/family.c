@@ -10,5 +10,6 @@ void twi_family_free(struct tw_family *family) {
     free((void *)(uintptr_t)family->options.redis_key);
     free((void *)(uintptr_t)family->options.fields);
     free(family->fields);
+    twi_parts_free(&family->quota.parts);
     free(family);
 }

@@ -12,6 +12,7 @@
 #include "engine/core/window_map.h"
 
 #include "engine/core/agenda.h"
+#include "engine/table/record.h"
 
 #include <string.h>
 
@@ -94,7 +95,7 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
     /* Room for twice the live generations and some more: a third of it may be filled before the next replacement. The
      * memory is taken before the old map is closed. */
     uint32_t lines = twi_arena_round((live * 2 + MAP_HEAD_WORDS + 4) * 8 / TWI_LINE_BYTES + 1);
-    uint32_t line = twi_arena_take(arena, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
+    uint32_t line = twi_quota_take(arena, &family->quota, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
     if (line == 0) return false;
     struct map *map = twi_arena_at(arena, line);
     map->capacity = (lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines) * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS;

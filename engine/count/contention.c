@@ -97,7 +97,8 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
         twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes.log2))
         return false;
     /* The last eighth of the memory is for keys. */
-    return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
+    struct twi_quota_use use = twi_quota_use(&engine->arena, generation->quota);
+    return use.used < use.most - use.most / 8;
 }
 
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,

@@ -3,6 +3,7 @@
 
 #include "engine/core/closing_keys.h"
 #include "engine/count/contention.h"
+#include "engine/table/index.h"
 #include "engine/table/packed.h"
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
@@ -90,6 +91,16 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
     }
 }
 
+#define INDEX_BYTES_MAX (INT64_C(256) << 10) /* what a call takes ahead: some microseconds */
+
+/* How many keys a window that a call opens is made for. In a share, the index that they need is taken at once: one that
+ * grows takes twice as much in the end, and the share is reckoned for its keys. */
+static uint64_t expected_keys(const struct tw_family *family) {
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
+    bool taken = twi_load_relaxed(&family->quota.bytes_max) != 0 && !family->kind.from_first;
+    return taken && twi_index_bytes(expected) <= INDEX_BYTES_MAX ? expected : 0;
+}
+
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->kind.evicts_idle) return twi_idle_make(call, place);
@@ -105,7 +116,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->kind.from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
-    place->generation = twi_window_open(family, span, 0);
+    place->generation = twi_window_open(family, span, expected_keys(family));
     if (place->generation == NULL) return TW_ERR_FULL;
     /* over for good, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;
@@ -150,11 +161,11 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
 }
 
 bool twi_may_take_interest(const struct twi_call *call) {
-    struct twi_arena *arena = &call->engine->arena;
     uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
     struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, true);
     if (most != 0 && generation != NULL && twi_load_relaxed(&generation->keys) >= most - most / 4) return false;
-    return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
+    struct twi_quota_use use = twi_quota_use(&call->engine->arena, &call->family->quota);
+    return use.used < use.most - use.most / 4;
 }
 
 tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {

@@ -33,7 +33,9 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     arena->bytes_max = bytes_max;
     arena->segments_max = segments < SEGMENTS_MAX ? (uint32_t)segments : SEGMENTS_MAX;
     uint64_t bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
-    arena->map_bytes = HUGE_BYTES + bytes + twi_free_map_bytes(arena->segments_max);
+    uint64_t map_bytes =
+        (twi_free_map_bytes(arena->segments_max) + TWI_LINE_BYTES - 1) & ~(uint64_t)(TWI_LINE_BYTES - 1);
+    arena->map_bytes = HUGE_BYTES + bytes + map_bytes + (arena->segments_max + 1) * sizeof *arena->parts.owners;
     void *map =
         mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
@@ -44,6 +46,7 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
+    arena->parts.owners = (void *)(arena->base + bytes + map_bytes);
     return true;
 }
 
@@ -74,6 +77,11 @@ static uint64_t run_of(uint32_t first, uint32_t count) {
 }
 
 static void account(struct twi_arena *arena, int64_t bytes) {
+    if (arena->whole != NULL) {
+        (void)twi_add_relaxed(&arena->bytes_used, bytes);
+        arena = arena->whole;
+        (void)twi_add_relaxed(&arena->parts.bytes_used, bytes);
+    }
     int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
     int64_t high = twi_load_relaxed(&arena->bytes_high);
     while (used > high && !twi_cas_relaxed(&arena->bytes_high, &high, used)) continue;
@@ -238,12 +246,29 @@ static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines
 }
 
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    /* Set before the first piece of a part was handed out, and cleared after the last one was given back. */
+    struct twi_arena *part = line / TWI_SEGMENT_LINES <= arena->segments_max
+                                 ? twi_load_relaxed(&arena->parts.owners[line / TWI_SEGMENT_LINES])
+                                 : NULL;
+    if (part != NULL) {
+        line -= part->shift;
+        arena = part;
+    }
     lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
             -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: bytes_used never exceeds the bound */
-    if (give_reserved(arena, line, lines)) return;
+    if (arena->whole == NULL && give_reserved(arena, line, lines)) return;
     if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
+}
+
+uint32_t twi_arena_detach(struct twi_arena *arena, uint32_t segments) {
+    return search(arena, segments * TWI_SEGMENT_LINES);
+}
+
+void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments) {
+    wipe(twi_arena_at(arena, line), (size_t)segments * TWI_SEGMENT_BYTES);
+    twi_free_map_give(&arena->free_map, line, segments * TWI_SEGMENT_LINES);
 }
 
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
@@ -353,6 +378,13 @@ void *twi_arena_wiped_pages(size_t bytes) {
 int64_t twi_arena_bytes_used(const struct twi_arena *arena) {
     return twi_load_relaxed(&arena->bytes_used);
 }
+int64_t twi_arena_rest_used(const struct twi_arena *arena) {
+    int64_t used = twi_load_relaxed(&arena->bytes_used) - twi_load_relaxed(&arena->parts.bytes_used);
+    return used > 0 ? used : 0; /* two loads: pieces come and go between them */
+}
+int64_t twi_arena_rest_max(const struct twi_arena *arena) {
+    return (int64_t)arena->bytes_max - twi_load_relaxed(&arena->parts.bytes_aside);
+}
 int64_t twi_arena_bytes_high(const struct twi_arena *arena) {
     return twi_load_relaxed(&arena->bytes_high);
 }
@@ -386,11 +418,12 @@ struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
     struct twi_free_map_usage look = twi_free_map_usage(&arena->free_map);
     uint64_t elsewhere = lines_elsewhere(arena);
     uint64_t fresh = arena->segments_max - twi_load_relaxed(&arena->segments_taken);
+    int64_t aside = twi_load_relaxed(&arena->parts.bytes_aside) - twi_load_relaxed(&arena->parts.bytes_used);
     if (fresh * TWI_SEGMENT_LINES > look.longest) look.longest = fresh * TWI_SEGMENT_LINES;
-    return (struct twi_arena_usage){.free_bytes =
-                                        (int64_t)((look.free + elsewhere + lines_reserved(arena)) * TWI_LINE_BYTES),
-                                    .usable_bytes = usable_bytes(arena, look.usable + elsewhere),
-                                    .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
+    return (struct twi_arena_usage){
+        .free_bytes = (int64_t)((look.free + elsewhere + lines_reserved(arena)) * TWI_LINE_BYTES) + aside,
+        .usable_bytes = usable_bytes(arena, look.usable + elsewhere),
+        .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
 #define ROUND_SEGMENTS 64u /* per turn: 4 MiB; takes 1 us, or 8 us if all memory is in small pieces */

@@ -10,6 +10,8 @@
  * whole segment, a free one before an untouched one, and carves pieces from it, one after the other. A thread that
  * finds nothing at all frees what all sizes have not carved yet, and looks again.
  * The last segments are the reserve: they serve what counting needs when all else is used up (spill.h).
+ * Segments may be detached as a part, which serves one family alone (part.h). A piece of a part is named by its line in
+ * the whole, and given back to the whole, which finds the part.
  * Always true: a piece is zeroed when it is handed out. bytes_used never exceeds the bound. While a long enough run of
  * free lines exists, no request fails, except for what other threads hold in hand at that moment: a piece or a segment
  * each.
@@ -27,9 +29,20 @@ struct twi_arena_carve {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t word; /* first line << 32 | pieces left; 0: no run */
 };
 
+/* Of a whole: what is set aside (part.h). */
+struct twi_arena_parts {
+    _Atomic(struct twi_arena *) *owners; /* the part that each segment belongs to; NULL: none */
+    struct twi_part *first, *next;       /* all parts, and the one to look at next; under a lock of theirs */
+    _Atomic int64_t bytes_aside;         /* of all parts, used or not */
+    _Atomic int64_t bytes_used;          /* in pieces of parts that are handed out */
+};
+
 struct twi_arena {
     unsigned char *base; /* these fields are set once, then read by all */
     uint64_t bytes_max;
+    struct twi_arena *whole; /* of a part (part.h); NULL: it is none */
+    uint32_t shift;          /* of a part: its line n is the whole's line n + shift */
+    struct twi_arena_parts parts;
     void *map; /* the mapping; the base is its first huge page */
     uint64_t map_bytes;
     uint32_t segments_max;      /* without the reserve */
@@ -43,7 +56,7 @@ struct twi_arena {
     int64_t slice_began_ms;    /* monotonic */
     struct twi_free_map_scan_state round;                    /* state of the scan of free lines */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t segments_taken; /* segments that were ever handed out */
-    _Atomic int64_t bytes_used;                              /* in pieces that are handed out */
+    _Atomic int64_t bytes_used;                              /* in pieces that are handed out, those of parts as well */
     _Atomic int64_t bytes_high;
     _Atomic uint32_t busy;                    /* threads that may have free lines in hand */
     _Atomic uint64_t refused;                 /* requests that failed */
@@ -70,15 +83,22 @@ bool twi_arena_reserve_is_half_free(const struct twi_arena *arena);
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines);
 /* The number of lines that a piece of `lines` lines really has. */
 uint32_t twi_arena_round(uint32_t lines);
+/* Segments in a row for a part, zeroed; not in bytes_used. Returns the first line, or 0: there are none. */
+uint32_t twi_arena_detach(struct twi_arena *arena, uint32_t segments);
+/* Gives them back and zeroes them. No piece of them is handed out any more. */
+void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments);
 int64_t twi_arena_bytes_used(const struct twi_arena *arena);
+/* The same for what no part has: how much of it is in use, and its bound. */
+int64_t twi_arena_rest_used(const struct twi_arena *arena);
+int64_t twi_arena_rest_max(const struct twi_arena *arena);
 int64_t twi_arena_bytes_high(const struct twi_arena *arena);
 /* Bytes of all segments that were ever handed out: the process has committed at most that much. */
 int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
 /* Memory that is free within the bound, and how much of it can be used at once. */
 struct twi_arena_usage {
-    int64_t free_bytes;
-    int64_t usable_bytes;  /* in runs that are long enough for every piece that counting needs at once */
-    int64_t longest_bytes; /* the longest run */
+    int64_t free_bytes;    /* that of parts as well */
+    int64_t usable_bytes;  /* outside of parts, in runs that are long enough for every piece that counting needs */
+    int64_t longest_bytes; /* the longest run of those */
 };
 struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena);
 /* usable_bytes, by the turn's scan, which looks at some segments per turn. In a large arena the figure may be some 100

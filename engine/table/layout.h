@@ -12,7 +12,7 @@
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
 
-#include "engine/memory/arena.h"
+#include "engine/memory/part.h"
 #include "engine/table/cell.h"
 #include "engine/base/hash.h"
 #include "tallywheel.h"
@@ -84,6 +84,7 @@ struct twi_quota {
     _Atomic int64_t bytes_max; /* 0: none */
     _Atomic uint64_t keys_max; /* per generation; 0: none */
     _Atomic bool overflows;    /* what finds no room is counted in the overflow counter */
+    twi_parts parts; /* memory that is set aside for it: bytes_max of it, or more where the share was larger */
 };
 
 /* Where the records and the tags of a chunk of tag groups are, in bytes from the generation: a look-up holds its
@@ -138,10 +139,11 @@ struct twi_generation_restore {
 
 /* For packing it once it is over (history.c). */
 struct twi_generation_history {
-    uint32_t packing; /* line of the packed form while it is being built */
-    uint32_t next;    /* next generation that waits to be packed */
-    bool in_hand;     /* history.c is packing it, or will */
-    bool unpacking;   /* the unfinished packed form is being given back */
+    uint32_t packing;   /* line of the packed form while it is being built */
+    uint32_t next;      /* next generation that waits to be packed */
+    bool in_hand : 1;   /* history.c is packing it, or will */
+    bool unpacking : 1; /* the unfinished packed form is being given back */
+    bool gives_way : 1; /* it leaves history before its time: the family's share is needed (rollover.c) */
 };
 
 /* What the turn knows of a generation: apart from what callers write, and derivable from that by a walk. It is to go

@@ -102,12 +102,11 @@ static struct twi_final final_of(const struct entry *entry) {
 
 /* Packing is optional: it leaves the last eighth, of the arena and of the family's share, to calls that count. */
 static bool leaves_room(const struct twi_packer *packer, uint64_t bytes) {
-    const struct twi_arena *arena = packer->arena;
     struct twi_quota *quota = packer->generation->quota;
-    uint64_t used = (uint64_t)twi_arena_bytes_used(arena) + bytes;
-    int64_t bound = twi_load_relaxed(&quota->bytes_max);
-    if (used > arena->bytes_max - arena->bytes_max / 8) return false;
-    return bound == 0 || twi_load_relaxed(&quota->bytes) + (int64_t)bytes <= bound - bound / 8;
+    struct twi_quota_use use = twi_quota_use(packer->arena, quota);
+    int64_t most = twi_load_relaxed(&quota->bytes_max);
+    if (most == 0) most = use.most;
+    return use.used + (int64_t)bytes + packer->keep <= most - most / 8;
 }
 
 uint32_t twi_packed_begin(const struct twi_packer *packer) {

@@ -75,6 +75,7 @@ struct twi_packer {
     struct twi_generation *generation;
     twi_hash_fn *hash;
     const struct twi_hash_secret *secret;
+    int64_t keep; /* bytes of the family's share that it must leave to the open window; else 0 */
 };
 
 /* Starts to pack a table that is sealed and drained. Returns the line of the packed form, for the other calls; 0: no

@@ -35,7 +35,7 @@ static int64_t bytes_of(uint32_t lines) {
 
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {
     if (!charge(generation, bytes_of(lines), most_without_sketches(generation->quota))) return 0;
-    uint32_t line = twi_arena_take(arena, lines);
+    uint32_t line = twi_quota_take(arena, generation->quota, lines);
     if (line == 0) discharge(generation, bytes_of(lines));
     return line;
 }
@@ -62,7 +62,7 @@ uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation
         uint32_t line = 0;
         *lines = twi_arena_round(tried);
         if (charge(generation, bytes_of(*lines), twi_load_relaxed(&generation->quota->bytes_max))) {
-            line = twi_arena_take(arena, *lines);
+            line = twi_quota_take(arena, generation->quota, *lines);
             if (line == 0) discharge(generation, bytes_of(*lines));
         }
         if (line == 0) line = take_reserved(arena, generation, lines);
@@ -71,10 +71,15 @@ uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation
     return 0;
 }
 
+struct twi_quota_use twi_quota_use(const struct twi_arena *arena, struct twi_quota *quota) {
+    int64_t most = most_without_sketches(quota);
+    if (most != 0) return (struct twi_quota_use){twi_load_relaxed(&quota->bytes), most};
+    return (struct twi_quota_use){twi_arena_rest_used(arena), twi_arena_rest_max(arena)};
+}
+
 int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {
-    int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
-    int64_t most = most_without_sketches(quota), share = most - twi_load_relaxed(&quota->bytes);
-    return most != 0 && share < left ? share : left;
+    struct twi_quota_use use = twi_quota_use(arena, quota);
+    return use.most - use.used;
 }
 
 /* ---- records ---- */
@@ -94,6 +99,16 @@ static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
     return count * twi_kinds[kind].lines;
 }
 
+#define SHARE_CHUNKS 64u      /* a chunk takes at most such a part of a share: not all of its records may be needed */
+#define SHARE_CHUNK_LINES 32u /* but may have so many lines */
+
+static uint32_t chunk_lines_max(const struct twi_generation *generation) {
+    uint32_t most = generation->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
+    uint64_t share = (uint64_t)twi_load_relaxed(&generation->quota->bytes_max) / TWI_LINE_BYTES / SHARE_CHUNKS;
+    if (share == 0 || share >= most) return most;
+    return share > SHARE_CHUNK_LINES ? (uint32_t)share : SHARE_CHUNK_LINES;
+}
+
 /* Chunks grow with the generation: a new chunk has about as many records as the generation has keys, at most a segment.
  * If no run of free lines is that long, half as many records do, and half of that. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
@@ -101,7 +116,7 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
     bool synced = generation->synced;
     uint64_t keys = twi_load_relaxed(&generation->keys);
     uint32_t lookup = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
-    uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES, lines, line;
+    uint32_t most = chunk_lines_max(generation), lines, line;
     for (;; lookup /= 2) {
         if (lookup == 0) return NULL;
         lines = 1 + record_lines(kind, synced, lookup);

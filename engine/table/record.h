@@ -5,6 +5,21 @@
 
 #include "engine/table/layout.h"
 
+/* Memory for a family: of what is set aside for it, else of the rest. Not counted in its bytes. 0: none. */
+TWI_INLINE uint32_t twi_quota_take(struct twi_arena *arena, struct twi_quota *quota, uint32_t lines) {
+    uint32_t line = twi_parts_take(&quota->parts, lines);
+    return line != 0 ? line : twi_arena_take(arena, lines);
+}
+/* Where whole segments for its pieces can be laid ready. */
+TWI_INLINE struct twi_arena *twi_quota_arena(struct twi_arena *arena, struct twi_quota *quota) {
+    struct twi_part *part = twi_load_acquire(&quota->parts); /* A9 */
+    return part != NULL ? &part->arena : arena;
+}
+/* How full is what a family may take: its share, but for what that keeps for sketches; or what no share has. */
+struct twi_quota_use {
+    int64_t used, most;
+};
+struct twi_quota_use twi_quota_use(const struct twi_arena *arena, struct twi_quota *quota);
 /* Memory for a generation, within its family's share, but for what the share keeps for sketches. 0: none. */
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines);
 void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines);

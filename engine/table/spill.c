@@ -75,8 +75,8 @@ static bool may_add(const struct twi_arena *arena, struct twi_generation *genera
     int64_t bytes = (int64_t)shard_lines[kind] * TWI_LINE_BYTES, most = twi_load_relaxed(&quota->bytes_max);
     if (number == 0 || number >= TWI_SPILL_SHARDS) return number == 0;
     if (most != 0 && most - twi_load_relaxed(&quota->bytes) < 2 * bytes) return false;
-    bool is_short = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena) < (int64_t)(arena->bytes_max / 8);
-    return !is_short || twi_arena_reserve_is_half_free(arena);
+    struct twi_quota_use use = twi_quota_use(arena, quota);
+    return most != 0 || use.most - use.used >= use.most / 8 || twi_arena_reserve_is_half_free(arena);
 }
 
 /* One shard more, unless memory is short. */
@@ -296,8 +296,10 @@ void twi_spill_prepare(struct twi_arena *arena, struct twi_generation *generatio
     int64_t bytes = twi_load_relaxed(&generation->bytes);
     bool is_refused;
     if (twi_load_relaxed(&generation->aside.spill) != 0 || !twi_load_relaxed(&generation->quota->overflows) ||
-        bytes < PREPARE_BYTES || (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max / 2)
+        bytes < PREPARE_BYTES)
         return;
+    struct twi_quota_use use = twi_quota_use(arena, generation->quota);
+    if (use.used < use.most / 2) return;
     uint64_t most = (uint64_t)bytes / PREPARE_PART / TWI_LINE_BYTES;
     (void)begin(arena, generation, twi_kind_for(key_size, false), most < UINT32_MAX ? (uint32_t)most : UINT32_MAX,
                 &is_refused);

@@ -11,7 +11,7 @@
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced) {
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
-    uint32_t line = twi_arena_take(arena, lines);
+    uint32_t line = twi_quota_take(arena, quota, lines);
     if (line == 0) return NULL;
     struct twi_generation *generation = twi_arena_at(arena, line);
     (void)twi_add_relaxed(&quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);

@@ -290,7 +290,7 @@ void twi_tag_groups_lay_out(struct twi_arena *arena, struct twi_generation *gene
         return;
     }
     if (plan.lines * chunks_of(&plan.at) > TWI_SEGMENT_LINES)
-        (void)twi_arena_stock(arena, plan.lines, chunks_of(&plan.at), &work);
+        (void)twi_arena_stock(twi_quota_arena(arena, generation->quota), plan.lines, chunks_of(&plan.at), &work);
     give_directory(arena, generation, &plan.at);
     twi_store_relaxed(&generation->told, (uint32_t)keys_expected);
 }

@@ -14,11 +14,13 @@
 
 #include "engine/count/dirty.h"
 #include "engine/core/family.h"
+#include "engine/core/window_map.h"
 #include "engine/table/packed.h"
 #include "engine/turn/restore_notes.h"
 
 #define TABLE_BYTES_MIN 2048u /* below this, packing saves nothing */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
+#define AGAIN_PART 16         /* in a share after this part of the window, if that is sooner */
 #define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
 
 static void push(struct twi_arena *arena, struct twi_generation *generation) {
@@ -85,13 +87,25 @@ static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32
 }
 
 static void refuse(tw_engine *engine, struct twi_generation *generation, enum twi_packing why) {
-    generation->turn.pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn.mono_ms + AGAIN_MS;
+    int64_t again_ms = (generation->end_ms - generation->start_ms) / AGAIN_PART;
+    if (again_ms > AGAIN_MS || twi_load_relaxed(&generation->quota->bytes_max) == 0) again_ms = AGAIN_MS;
+    generation->turn.pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn.mono_ms + again_ms;
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
+}
+
+/* In a share, packing must not take what the keys of the open window will need, if as many come as in this one. */
+static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) {
+    if (twi_load_relaxed(&generation->quota->bytes_max) == 0) return 0;
+    struct twi_span span = twi_calendar_span(&generation->family->rule, engine->turn.now_ms);
+    struct twi_generation *open = twi_window_find(generation->family, span.start_ms);
+    int64_t lacks = twi_load_relaxed(&generation->bytes) - (open != NULL ? twi_load_relaxed(&open->bytes) : 0);
+    return lacks > 0 ? lacks : 0;
 }
 
 /* Returns true when packing of this generation has ended, with or without success. */
 static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
-    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret};
+    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret,
+                                      kept_bytes(engine, generation)};
     if (generation->turn.history.unpacking) return give_up(engine, generation, work);
     if (!is_over(generation)) return give_up(engine, generation, work); /* it is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;

@@ -69,12 +69,12 @@ void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, in
 
 /* True if the generation is near its share of the keys, or of the memory. */
 static bool is_crowded(struct tw_family *family, struct twi_generation *current) {
-    uint64_t share = twi_load_relaxed(&family->quota.keys_max), bytes = (uint64_t)twi_load_relaxed(&current->bytes);
-    uint64_t bytes_max = (uint64_t)twi_load_relaxed(&family->quota.bytes_max);
-    struct twi_arena *arena = &family->engine->arena;
+    uint64_t share = twi_load_relaxed(&family->quota.keys_max);
+    int64_t bytes = twi_load_relaxed(&current->bytes), bytes_max = twi_load_relaxed(&family->quota.bytes_max);
     if (share != 0 && twi_load_relaxed(&current->keys) >= share - share / 4) return true;
-    if (bytes_max != 0 && bytes >= bytes_max / 8 * 3) return true;
-    return bytes >= arena->bytes_max / 16 && (uint64_t)twi_arena_bytes_used(arena) >= arena->bytes_max / 4 * 3;
+    if (bytes_max != 0) return bytes >= bytes_max / 8 * 3;
+    struct twi_quota_use use = twi_quota_use(&family->engine->arena, &family->quota);
+    return bytes >= use.most / 16 && use.used >= use.most / 4 * 3;
 }
 
 static bool is_over(struct tw_family *family, struct twi_generation *current) {

@@ -34,6 +34,7 @@
 #define HOOK_AGAIN_MS 100
 #define EVICTION_PAUSE_MS 100 /* the default interval */
 #define DRAIN_LOOK_MS 20      /* how soon a sealed window that still owes is looked at again */
+#define ROOM_LOOKS 32         /* how often in a window's length there is a look whether the next one has room */
 
 struct rollover {
     tw_engine *engine;
@@ -71,7 +72,7 @@ static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation 
 }
 /* A window that a watermark has closed stays readable as long as any other, counted from that time. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
-    if (family->kind.evicts_idle) return INT64_MIN;
+    if (family->kind.evicts_idle || generation->turn.history.gives_way) return INT64_MIN;
     int64_t history_ms = family->kind.from_first ? 0 : twi_load_relaxed(&family->policy.history_ms);
     int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
     if (generation->end_ms > twi_load_relaxed(&family->marks.watermark_ms) || family->kind.from_first) return at_ms;
@@ -481,6 +482,38 @@ static void abandon_prepared(struct rollover *rollover) {
     family->turn.held++;
 }
 
+static bool has_share(const struct tw_family *family) {
+    return twi_load_relaxed(&family->quota.bytes_max) != 0;
+}
+
+/* In a share, history gives way to counters. From the middle of a window on there is to be room for a next one of the
+ * same size, whose keys may all come in its first moment: no turn can make room then. Else the oldest window in history
+ * goes before its time, one in each turn. False: memory of dropped windows is on its way back. */
+static bool make_room_for_next(struct rollover *rollover, struct twi_span span) {
+    struct tw_family *family = rollover->family;
+    const struct twi_generation *now = twi_window_find(family, span.start_ms);
+    if (now == NULL || !has_share(family)) return true;
+    due(rollover, twi_time_add(rollover->engine->turn.now_ms, (span.end_ms - span.start_ms) / ROOM_LOOKS));
+    struct twi_quota_use use = twi_quota_use(&rollover->engine->arena, &family->quota);
+    int64_t next = twi_load_relaxed(&now->bytes), lives = 0;
+    struct twi_generation *oldest = NULL;
+    for (uint32_t line = family->turn.generations; line != 0;) {
+        struct twi_generation *each = twi_generation_at(&rollover->engine->arena, line);
+        line = each->turn.next_all;
+        lives += twi_load_relaxed(&each->bytes);
+        if (oldest == NULL && twi_load_relaxed(&each->phase) == TWI_HISTORY) oldest = each;
+    }
+    if (oldest != NULL && lives + next > use.most) {
+        oldest->turn.history.gives_way = true;
+        look(rollover, 0);
+        rollover->due_ms = INT64_MIN; /* every window is looked at again */
+        return false;
+    }
+    if (lives + next > use.most || use.used + next <= use.most) return true;
+    look(rollover, 0);
+    return false;
+}
+
 /* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
  * small, like any other. */
 static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
@@ -489,11 +522,13 @@ static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
 }
 
 /* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
- * open window needs room for as many keys again as it has, or for the keys that it lacks of the forecast, whichever is
- * more. Keys that find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
-static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
+ * open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys that
+ * find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
+static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
+                           uint64_t more) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
-    uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
+    uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > keys + more ? forecast : keys + more,
+             held = keys;
     uint64_t chunks = twi_tag_groups_chunks(now) & ~TWI_TAG_GROUPS_LONG;
     uint64_t grouped = chunks != 0 ? chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE : 0;
     if (grouped > held) held = grouped;
@@ -538,8 +573,12 @@ static enum prepared prepare_index(struct rollover *rollover, struct twi_generat
     struct tw_family *family = rollover->family;
     struct twi_arena *arena = &rollover->engine->arena;
     if (family->turn.prepared.generation == NULL) {
-        int64_t spare = spare_bytes(family, now, forecast);
-        if (twi_index_bytes(forecast) > spare) return NO_ROOM;
+        uint64_t keys = twi_load_relaxed(&now->keys);
+        int64_t spare = spare_bytes(family, now, forecast, keys);
+        /* A share is made for windows that are alike. An index that grows takes twice as much in the end. */
+        bool fits =
+            twi_index_bytes(forecast) <= (has_share(family) ? spare_bytes(family, now, forecast, keys / 4) : spare);
+        if (!fits) return NO_ROOM;
         begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast,
                    twi_tag_groups_forecast(now, forecast), spare);
     }
@@ -562,7 +601,8 @@ static enum prepared prepare_records(struct rollover *rollover, uint64_t forecas
                    : TO_GO_ON;
     uint64_t records = forecast / 1000 + 1;
     if (forecast > 1000 &&
-        twi_arena_stock(arena, family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+        twi_arena_stock(twi_quota_arena(arena, &family->quota),
+                        family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
                         records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
         rollover->work < TWI_SEGMENT_LINES)
         return TO_GO_ON;
@@ -582,7 +622,8 @@ static void prepare(struct rollover *rollover) {
         due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
         return;
     }
-    if (family->turn.prepared.start_ms == span.end_ms) return;
+    bool has_room = make_room_for_next(rollover, span);
+    if (family->turn.prepared.start_ms == span.end_ms || !has_room) return;
     /* opened early, by event time: the threads that count there build it already */
     if (twi_window_find(family, span.end_ms) != NULL) {
         give_forecast_up(rollover, span);
@@ -652,12 +693,16 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->turn.look_mono_ms = rollover.look_ms;
 }
 
-/* Returns false if the family is among the news, or is being watched: a later turn looks at it again. */
+/* Returns false if the family is among the news, or is being watched, or not all of its share has come back: a later
+ * turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
     pthread_mutex_lock(&engine->roster.lock);
     bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family;
+    if (!stays) twi_window_map_give(family);
+    stays = stays || !twi_parts_are_empty(&family->quota.parts);
     if (!stays) {
+        twi_parts_give(&engine->arena, &family->quota.parts);
         twi_limit_stats_keep(family);
         twi_agenda_leave(&engine->agenda, family);
         twi_roster_remove(engine, family);
@@ -665,7 +710,6 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     pthread_mutex_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
     if (stays) return false;
     twi_limit_stats_free(family);
-    twi_window_map_give(family);
     twi_closing_free(family);
     twi_family_free(family);
     return true;

@@ -58,8 +58,8 @@ static void check_barriers(tw_engine *engine) {
 }
 
 static void check_arena(tw_engine *engine) {
-    int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
-    int64_t usable = twi_arena_usable(&engine->arena);
+    int64_t used = twi_arena_rest_used(&engine->arena), most = twi_arena_rest_max(&engine->arena);
+    int64_t usable = twi_arena_usable(&engine->arena); /* of what no share has */
     if (usable <= most / 5)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
                      "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
@@ -112,6 +112,14 @@ static void plan_next(tw_engine *engine) {
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
+static void keep_ahead(tw_engine *engine) {
+    uint32_t work = TWI_WORK_AHEAD;
+    twi_arena_keep_ahead(&engine->arena, &work);
+    if (pthread_mutex_trylock(&engine->roster.lock) != 0) return; /* under which parts come and go */
+    twi_parts_keep_ahead(&engine->arena, engine->turn.mono_ms, &work);
+    pthread_mutex_unlock(&engine->roster.lock);
+}
+
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
     twi_clock_refresh(&engine->clock);
@@ -126,8 +134,7 @@ void twi_turn_run(tw_engine *engine) {
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
     twi_rollover_reclaim(engine);
     twi_sketch_reclaim(&engine->arena, &engine->unlinked.sketches);
-    uint32_t work = TWI_WORK_AHEAD;
-    twi_arena_keep_ahead(&engine->arena, &work);
+    keep_ahead(engine);
     check_sections(engine);
     check_barriers(engine);
     check_arena(engine);

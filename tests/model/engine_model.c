@@ -256,6 +256,7 @@ static tw_family_options draw_options(struct model *model, struct member *member
     }
     options.keys_max = (uint64_t)PICK(model, 0, 0, 1, 3, 20, 80);
     if (model->tight && chance(model, 40)) options.memory_share = (uint64_t)PICK(model, 1024, 4096, 20000, 100000);
+    if (options.memory_share != 0 && has_starts) options.history_ms = TW_NONE; /* in a share, history may give way */
     options.on_full = (uint32_t)draw(model, 2);
     options.on_full_limit = (uint32_t)draw(model, 2);
     options.keys_expected = (uint64_t)PICK(model, 0, 0, 50, 130, 2000);
@@ -270,7 +271,12 @@ static tw_family_options draw_options(struct model *model, struct member *member
 
 static void open_member(struct model *model, struct member *member) {
     tw_family_options options = draw_options(model, member);
-    check_i64(tw_family_open(model->engine, &options, &member->family), TW_OK);
+    tw_status status = tw_family_open(model->engine, &options, &member->family);
+    if (status == TW_ERR_OPTIONS && options.memory_share != 0) { /* others have, or use, too much to set it aside */
+        options.memory_share = 0;
+        status = tw_family_open(model->engine, &options, &member->family);
+    }
+    check_i64(status, TW_OK);
     twin_make(&member->twin, &options);
     options.name = member->name;
     member->told_ms = INT64_MIN;
@@ -902,7 +908,7 @@ static void check_statistics(struct model *model) {
 
 /* The table, or its packed form. */
 static bool is_valid(tw_engine *engine, struct twi_generation *generation) {
-    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret};
+    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret, 0};
     uint32_t packed = twi_load_acquire(&generation->packed);
     if (packed != 0) return twi_packed_is_valid(&packer, packed);
     return twi_table_is_valid(&engine->arena, generation, &engine->hashing.secret, engine->hashing.fn);

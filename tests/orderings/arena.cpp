@@ -14,7 +14,7 @@
 //   engine/memory/arena.c:take_small 32840770953d
 //   engine/memory/arena.c:search 5f77c6c316b1
 //   engine/memory/arena.c:keep_for_next d824bbec04ff
-//   engine/memory/arena.c:twi_arena_give 9cb0ba6cd90a
+//   engine/memory/arena.c:twi_arena_give 2c414c96e1ee
 #include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.

@@ -14,7 +14,7 @@
 //   engine/table/index.h:twi_index_find 655ec92e7bbb
 //   engine/table/table.h:twi_table_find c9192e273227
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
-//   engine/table/record.c:add_chunk 3b2b2febbcdc
+//   engine/table/record.c:add_chunk 033bd58fb5c1
 //   engine/table/record.h:twi_record_take_next ea73b0aa6561
 //   engine/table/record.c:twi_record_take 993a60847f3c
 //   engine/fast/add_fast.h:hot_walk_begin 0fda9f0b63a1

@@ -10,7 +10,7 @@
 //   engine/core/window_map.c:live_in 25b43972e087
 //   engine/core/window_map.c:copy_into e8942daefeb7
 //   engine/core/window_map.c:count_live 6c5557ad7dd1
-//   engine/core/window_map.c:replace_map 3b10c46eda14
+//   engine/core/window_map.c:replace_map 4aa9803e42f3
 //   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
 //   engine/core/window_map.c:enter 79e6d197b83d
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
@@ -18,7 +18,7 @@
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
-//   engine/count/lookup.c:twi_place_make 34341d0f70af
+//   engine/count/lookup.c:twi_place_make 57a390078b94
 //   engine/turn/closing.c:fill_heartbeat c7985c449f59
 //   engine/turn/rollover.c:is_its_turn 4c87ce579e37
 //   engine/limit/gcra.c:close_before 39c17166ce94

@@ -36,7 +36,7 @@ static void pack_begin(struct pack *pack, uint64_t bytes, bool synced) {
     twi_section_enter(pack->self);
     pack->generation = twi_table_make(&pack->arena, &pack->quota, 0, synced);
     assert_non_null(pack->generation);
-    pack->packer = (struct twi_packer){&pack->arena, pack->generation, counting_hash, &pack->secret};
+    pack->packer = (struct twi_packer){&pack->arena, pack->generation, counting_hash, &pack->secret, 0};
 }
 
 /* Gives all back; nothing may be left in any account. */
