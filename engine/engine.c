@@ -106,6 +106,7 @@ static void empty_family(struct tw_family *family) {
     family->turn.prepared.generation = NULL;
     family->turn.prepared.start_ms = INT64_MIN;
     family->turn.held = 0;
+    family->requests.void_after = 0;
     twi_limit_stats_clear(family);
 }
 
@@ -283,11 +284,16 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     return TW_OK;
 }
 
+#define NO_RECORD "no memory for this thread's record: the system has none, or no MADV_WIPEONFORK (Linux 4.14 or newer)"
+
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     tw_options checked;
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
-    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_thread_here() == NULL) {
+        (void)twi_options_refuse(options->error_text, options->error_size, NO_RECORD);
+        return twi_refuse(TW_ERR_MEMORY, NO_RECORD);
+    }
     twi_epoch_set_on_fork(renew_all);
     tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);

@@ -334,6 +334,26 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     return status;
 }
 
+/* All that different_policy() compares, and nothing else: callers read the others without a lock. */
+static void keep_policies(tw_family_options *own, const tw_family_options *now) {
+    own->lateness_ms = now->lateness_ms;
+    own->earliness_ms = now->earliness_ms;
+    own->history_ms = now->history_ms;
+    own->retention_ms = now->retention_ms;
+    own->keys_max = now->keys_max;
+    own->keys_expected = now->keys_expected;
+    own->memory_share = now->memory_share;
+    own->on_full = now->on_full;
+    own->on_full_limit = now->on_full_limit;
+    own->idle_ms = now->idle_ms;
+    own->on_window_closed = now->on_window_closed;
+    own->closed_ctx = now->closed_ctx;
+    own->burst = now->burst;
+    own->on_outage = now->on_outage;
+    own->outage_grace_ms = now->outage_grace_ms;
+    own->shadow = now->shadow;
+}
+
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     twi_check(family != NULL && options != NULL);
     tw_engine *engine = family->engine;
@@ -349,11 +369,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     else
         status = set_aside(family, &checked);
     if (status == TW_OK) {
-        checked.name = family->options.name;
-        checked.redis_key = family->options.redis_key;
-        checked.fields = family->options.fields;
-        checked.error_text = NULL;
-        family->options = checked;
+        keep_policies(&family->options, &checked);
         if (family->kind.has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
         twi_store_release(&family->requests.changed, true);
@@ -372,11 +388,11 @@ tw_status tw_family_close(tw_family *family) {
     pthread_mutex_lock(&engine->roster.lock);
     twi_check(family->entry.opened != 0);
     bool last = --family->entry.opened == 0;
-    if (last) twi_reserve_local_forget(engine, family);
     if (last) twi_hold_book_forget(engine, family);
     if (last) {
         twi_roster_forget(engine, family);
         twi_store_release(&family->requests.close_requested, true); /* the turn does the rest */
+        twi_reserve_local_close(family);
         twi_agenda_notify(family);
     }
     pthread_mutex_unlock(&engine->roster.lock);

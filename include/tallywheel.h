@@ -241,7 +241,9 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
 /** Visits each counter of one window, in no order, until `visit` answers false.
  *    unix_ms   a moment of the window, or TW_NOW
  *  A key that is present throughout is visited exactly once. The walk is no snapshot: others may
- *  count meanwhile. The key is valid inside `visit` only. `visit` may call the engine.
+ *  count meanwhile. The key is valid inside `visit` only. `visit` may call the engine, and must
+ *  return: one that leaves by an exception, longjmp() or pthread_exit() keeps the window's memory
+ *  until tw_close().
  *  Cost: one small buffer on the stack.
  *  Answers:
  *    TW_OK
@@ -792,7 +794,7 @@ struct tw_count {
  *  Exact over the counters that this process holds: among them are those of keys that others count
  *  too, with the views that tw_get() shows. The walk is no snapshot: others may count meanwhile.
  *  Packed windows of the history are read as any other. The overflow counter is not among the keys.
- *  `visit` is called when the walk is over, and may call the engine.
+ *  `visit` is called when the walk is over, and may call the engine. It must return, as in tw_each().
  *  Where the window overflowed (TW_OVERFLOWED), heavy keys that found no room are shown, too. Their
  *  `error` says how far `view` and `local` may be too high: what this process added to the key is
  *  at most `local`, and at least `local` - `error`. Each key of more than 1 % of what overflowed is
@@ -892,7 +894,7 @@ TW_API tw_status tw_distinct_get_at(tw_family *family, tw_key key, int64_t unix_
  *  TW_NOW this takes an interest in each of them, so that the totals of all processes come with a
  *  later sync. Without, they come in no order, and all counters of the window are looked at as by
  *  tw_each(). Either way this is no snapshot. The field is valid inside `visit` only. `visit` may
- *  call the engine.
+ *  call the engine, and must return, as in tw_each().
  *  Cost: with `fields` as so many tw_get(); without as tw_each(), but only the subject is copied.
  *  Answers:
  *    TW_OK         also where nothing is known of the subject
@@ -1218,7 +1220,9 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *          ...  // pay; then, here or in any other process:
  *          sold = tw_reserve_confirm(engine, token) == TW_OK;
  *
- *  Without Redis: exact, and a reservation's end goes by the monotonic clock. With Redis: A WAITING
+ *  Without Redis: exact, and a reservation's end goes by the monotonic clock. What ends together is
+ *  taken back in pieces, by the turn and by calls: a denial meanwhile has a retry_after_ms of some
+ *  milliseconds. With Redis: A WAITING
  *  CALL. One script decides for all processes, by Redis's clock; what is reserved shows in tw_get()
  *  with the next sync. What tw_add() or tw_acquire() added to the key counts as sold, once Redis
  *  has it.

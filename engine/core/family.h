@@ -119,6 +119,7 @@ struct twi_family_requests {
     _Atomic bool close_requested; /* tw_family_close(): it drains, then it is freed */
     _Atomic bool close_seen;      /* the turn has begun to close it */
     _Atomic bool limit_lines;     /* threads need lines of their own for the statistics of its limits */
+    uint16_t void_after;          /* closed: the walk after which no reservation of it is left (reserve_local.h) */
 };
 
 /* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */

@@ -13,7 +13,7 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     if (options->kind == TW_KIND_DISTINCT) why = "kind: tw_hold() is not for TW_KIND_DISTINCT families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
-    if (options->shadow) why = "shadow: tw_hold() is not for families in shadow mode";
+    if (twi_load_relaxed(&family->policy.shadow)) why = "shadow: tw_hold() is not for families in shadow mode";
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_hold() is for TW_REDIS_STRING families";
     return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }

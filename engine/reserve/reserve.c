@@ -16,7 +16,7 @@ static tw_status check_family(const tw_family *family) {
     if (options->limit_mode == TW_LIMIT_HARD)
         why = "limit_mode: tw_reserve() is not for TW_LIMIT_HARD families; soft and strict ones are as exact";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_reserve() is for TW_SHAPE_FIXED families";
-    if (options->shadow) why = "shadow: tw_reserve() is not for families in shadow mode";
+    if (twi_load_relaxed(&family->policy.shadow)) why = "shadow: tw_reserve() is not for families in shadow mode";
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_reserve() is for TW_REDIS_STRING families";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }

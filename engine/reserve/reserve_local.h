@@ -7,6 +7,7 @@
  * The units themselves are in the family's counters; tw_acquire() takes them there. The store says which of them are
  * only held. It has a lock of its own. Calls that count never take this lock: they go on beside it. With Redis all of
  * this is in reserve.lua.
+ * No call holds the lock for long: what many entries need is done by the turn in pieces.
  * Always true: under the lock, a held reservation has its units taken, in the window it names. One comparison with the
  * monotonic clock decides between confirm and the end of the lease time (trap L12). Entries take at most half of the
  * arena, so memory stays bounded (P6) and counters have the other half. A forked child has an empty arena and begins
@@ -24,6 +25,14 @@
 /* How long a token is known after the end of its lease time: confirming it again answers the same. */
 #define TWI_TOKEN_KEEP_MS TW_DAY
 
+/* Forgetting the entries of closed families: a walk through all entries, by the turn, that begins after the closing.
+ * Under the lock. */
+struct twi_reserve_pass {
+    bool asked, restarts;
+    uint16_t begun, done; /* numbers of walks */
+    uint32_t cursor;      /* the chain to look at next */
+};
+
 struct twi_reserve_local {
     pthread_mutex_t lock;
     uint64_t tag;    /* part of its tokens: identifies this incarnation of this engine */
@@ -31,8 +40,11 @@ struct twi_reserve_local {
     uint32_t due;    /* the root of a heap of entries, ordered by wake_ms; 0: empty */
     uint32_t index;  /* two rows of chains: by serial, by buyer; 0: none yet */
     uint32_t index_log2;
+    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
     uint64_t entries;
-    uint64_t bytes;          /* arena memory in use: entries and index */
+    uint64_t bytes; /* arena memory in use: entries and index */
+    struct twi_reserve_pass pass;
+    _Atomic bool tidies;     /* the turn has work on the index, or with closed families; any thread reads it */
     _Atomic int64_t next_ms; /* monotonic: when the turn has something to do; written and read by any thread */
 };
 
@@ -42,8 +54,10 @@ void twi_reserve_local_renew(tw_engine *engine);
 void twi_reserve_local_unmake(tw_engine *engine);
 /* Called by the turn: takes back some of the expired reservations. */
 void twi_reserve_local_turn(tw_engine *engine);
-/* The family is being closed: its reservations become void. */
-void twi_reserve_local_forget(tw_engine *engine, const tw_family *family);
+/* The family is being closed: its reservations are void from now on. The turn forgets them. */
+void twi_reserve_local_close(tw_family *family);
+/* True: none of them is left, and the family may be freed. */
+bool twi_reserve_local_is_gone(tw_family *family);
 
 /* The arguments of tw_reserve(), checked. */
 struct twi_reserve_request {

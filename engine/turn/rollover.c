@@ -25,6 +25,7 @@
 #include "engine/turn/lease_renewal.h"
 #include "engine/limit/overshoot.h"
 #include "engine/turn/restore_notes.h"
+#include "engine/reserve/reserve_local.h"
 #include "engine/core/roster.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
@@ -693,12 +694,13 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->turn.look_mono_ms = rollover.look_ms;
 }
 
-/* Returns false if the family is among the news, or is being watched, or not all of its share has come back: a later
- * turn looks at it again. */
+/* Returns false if the family is among the news, or is being watched, or if not all of its reservations are forgotten, or
+ * not all of its share has come back: a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
     pthread_mutex_lock(&engine->roster.lock);
-    bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family;
+    bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
+                 !twi_reserve_local_is_gone(family);
     if (!stays) twi_window_map_give(family);
     stays = stays || !twi_parts_are_empty(&family->quota.parts);
     if (!stays) {

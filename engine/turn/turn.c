@@ -104,6 +104,7 @@ static void plan_next(tw_engine *engine) {
         engine->unlinked.generations != 0 || engine->unlinked.maps != 0 || engine->unlinked.sketches.waiting != 0;
     if (waits && reclaim_ms < next_ms) next_ms = reclaim_ms;
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
+    if (twi_load_relaxed(&engine->reservations->tidies)) reservations_ms = engine->turn.mono_ms;
     if (reservations_ms < next_ms) next_ms = reservations_ms;
     if (engine->remote.sync != NULL) {
         int64_t wake_ms = engine->remote.driver->wake_ms(engine->remote.sync);

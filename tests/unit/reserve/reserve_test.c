@@ -3,6 +3,7 @@
 #include "tests/unit/rig.h"
 
 #include "engine/ask/token.h"
+#include "engine/reserve/reserve_local.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -297,6 +298,8 @@ static void a_closed_family_takes_its_reservations_along(void **state) {
     assert_status(tw_reserve(other, tw_str("a"), 3, 10, 1000, tw_str("ann"), sold, NULL), TW_OK);
     assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
     assert_status(tw_family_close(sale), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE); /* at once */
+    rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, reservations_held), 1);
     assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
     rig_pass(&rig, 1000);
@@ -552,6 +555,81 @@ static void threads_never_pass_the_limit_in_flight(void **state) {
     assert_i64_equal(rig_get(jobs, "a"), 0);
 }
 
+#define CROWD 5000
+
+/* So many reservations of one unit each, for 1,000 keys; they end at the same moment. */
+static void reserve_crowd(tw_family *sale, uint32_t ttl_ms) {
+    char token[TW_TOKEN_SIZE], key[16];
+    for (uint32_t i = 0; i < CROWD; i++) {
+        snprintf(key, sizeof key, "sku %u", i % 1000);
+        assert_status(reserve(sale, key, 1, CROWD, ttl_ms, token), TW_OK);
+    }
+}
+
+/* Goal: L2. What ends together is taken back by the turn in bounded pieces; a call takes back a few, and a denied one
+ * some hundred before it is denied. None is lost, and at the end the index has given its memory back. */
+static void what_ends_together_is_taken_back_in_pieces(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
+              *one = rig_family(&rig, "one", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE];
+    reserve_crowd(sale, 1000);
+    assert_status(reserve(one, "last", 1, 1, 1001, token), TW_OK); /* the last one to end */
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), CROWD + 1);
+    fake_clock_advance_ms(&rig.clock, 2000);
+    assert_status(reserve(sale, "sku 1", 1, CROWD, 60000, token), TW_OK);
+    int64_t expired = test_stat_of(rig.engine, reservations_expired);
+    assert_true(expired > 0 && expired <= 64);
+    tw_verdict verdict;
+    assert_status(tw_reserve(one, tw_str("last"), 1, 1, 60000, nobody, token, &verdict), TW_DENIED);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 20); /* the turn is about to take it back */
+    expired = test_stat_of(rig.engine, reservations_expired);
+    assert_true(expired > 64 && expired <= 1024);
+    for (uint32_t turn = 0; test_stat_of(rig.engine, reservations_held) > 1; turn++) {
+        int64_t last = test_stat_of(rig.engine, reservations_expired);
+        assert_int_equal(tw_timeout_ms(rig.engine), 0);
+        rig_turn(&rig);
+        assert_true(test_stat_of(rig.engine, reservations_expired) - last <= 1024 && turn < CROWD);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, reservations_expired), CROWD + 1);
+    assert_status(reserve(one, "last", 1, 1, 60000, token), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+    for (int turn = 0; turn < 200; turn++) rig_turn(&rig);
+    assert_true(tw_timeout_ms(rig.engine) > 0);
+    assert_int_equal(rig.engine->reservations->index_log2, 6);
+    assert_int_equal(rig.engine->reservations->old_index, 0);
+}
+
+/* Goal: closing a family takes no longer with many reservations, of others or of its own, and neither is mixed up; its
+ * tokens are late at once; the family is freed once the turn has forgotten them. */
+static void a_family_of_many_reservations_is_closed_in_pieces(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
+              *kept = rig_family(&rig, "kept", TW_WINDOW_FOREVER, 0);
+    tw_family *idle = rig_family(&rig, "idle", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], late[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 10, 60000, late), TW_OK);
+    assert_status(reserve(kept, "a", 1, 10, 60000, token), TW_OK);
+    reserve_crowd(sale, 60000);
+    reserve_crowd(kept, 60000);
+    assert_status(tw_family_close(idle), TW_OK);
+    assert_status(tw_family_close(sale), TW_OK);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 2 * CROWD + 2); /* nothing was walked */
+    assert_status(tw_reserve_confirm(rig.engine, late), TW_ERR_LATE);
+    tw_family *again = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    reserve_crowd(again, 60000); /* while the turn walks, the index grows */
+    for (int turn = 0; turn < 400; turn++) rig_turn(&rig);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 2 * CROWD + 1);
+    assert_i64_equal(twi_load_relaxed(&rig.engine->roster.count), 2);
+    assert_status(tw_reserve_confirm(rig.engine, late), TW_ERR_LATE);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+    fake_clock_advance_ms(&rig.clock, 60000);
+    for (int turn = 0; turn < 400; turn++) rig_turn(&rig);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 0);
+    assert_i64_equal(rig_get(kept, "a"), 1);
+    assert_i64_equal(rig_get(again, "sku 1"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_reservation_is_sold_cancelled_or_over),
@@ -565,6 +643,8 @@ int main(void) {
         RIG_TEST(tokens_of_elsewhere_are_unknown),
         RIG_TEST(reservations_stay_within_the_memory),
         RIG_TEST(a_closed_family_takes_its_reservations_along),
+        RIG_TEST(what_ends_together_is_taken_back_in_pieces),
+        RIG_TEST(a_family_of_many_reservations_is_closed_in_pieces),
         RIG_TEST(a_forked_child_holds_nothing),
         RIG_TEST(random_calls_agree_with_a_slow_model),
         cmocka_unit_test(threads_and_time_outs_conserve_the_stock),

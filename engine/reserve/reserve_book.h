@@ -1,0 +1,72 @@
+/* reserve_book.h -- the entries of the local reservation store: found by serial and by buyer, and in the order in which
+ * they are to be examined. What becomes of them: reserve_local.c.
+ * Always true: an entry is in the chain of its serial from its creation until it is forgotten. It is in its buyer's
+ * chain while the buyer counts as one who has reserved or bought. It is in the heap (rank not 0) until time alone can
+ * change nothing more about it. No call does more than a bounded piece of work, however many entries there are: the heap
+ * is leftist (each step takes logarithmic time, also the first one after a million insertions), and an index grows and
+ * shrinks a few chains at a time.
+ * Under the lock of the reservations. */
+#ifndef TWI_RESERVE_RESERVE_BOOK_H
+#define TWI_RESERVE_RESERVE_BOOK_H
+
+#include "engine/core/state.h"
+#include "engine/reserve/reserve_local.h"
+
+enum { TWI_HELD, TWI_SOLD, TWI_RETURNED, TWI_SWEEP };
+
+struct twi_reservation {
+    uint64_t serial;
+    tw_family *family;
+    int64_t n;
+    int64_t start_ms, end_ms; /* of its window, in engine time */
+    int64_t due_ms;           /* monotonic: when its lease time ends */
+    int64_t wake_ms;          /* monotonic: when it is examined; the heap's order. SWEEP: INT64_MAX during that */
+    uint64_t buyer_hash;
+    uint32_t left, right, parent; /* links of the heap */
+    uint32_t next_by_serial, next_by_buyer;
+    uint32_t lines;
+    uint8_t rank; /* in the heap: 1 + that of the right child; 0: not in the heap */
+    uint8_t state;
+    uint16_t key_size, buyer_size; /* buyer_size 0: no buyer */
+    unsigned char bytes[];         /* key, then buyer */
+};
+
+TWI_INLINE struct twi_reservation *twi_reservation_at(const struct twi_arena *arena, uint32_t line) {
+    return twi_arena_at(arena, line);
+}
+TWI_INLINE tw_key twi_reservation_key(const struct twi_reservation *entry) {
+    return tw_bytes(entry->bytes, entry->key_size);
+}
+TWI_INLINE tw_key twi_reservation_buyer(const struct twi_reservation *entry) {
+    return tw_bytes(entry->bytes + entry->key_size, entry->buyer_size);
+}
+
+/* The heap. The entry to examine first; NULL: none. */
+struct twi_reservation *twi_reserve_first(tw_engine *engine);
+void twi_reserve_push(tw_engine *engine, struct twi_reservation *entry);
+/* Takes an entry out of the heap, wherever it is. */
+void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry);
+
+/* A zeroed entry with room for so many bytes, in no list. NULL: no memory, or reservations have half of it. */
+struct twi_reservation *twi_reserve_make(tw_engine *engine, size_t bytes);
+/* Gives back an entry that is in no list. */
+void twi_reserve_give(tw_engine *engine, struct twi_reservation *entry);
+/* Enters it under its serial, and under its buyer if it has one. */
+void twi_reserve_link(tw_engine *engine, struct twi_reservation *entry);
+/* The buyer may reserve again. */
+void twi_reserve_unlink_buyer(tw_engine *engine, struct twi_reservation *entry);
+/* Takes it out of all lists and gives it back. */
+void twi_reserve_forget(tw_engine *engine, struct twi_reservation *entry);
+
+struct twi_reservation *twi_reserve_find(tw_engine *engine, uint64_t serial);
+/* The newest entry of the chain of that buyer; by next_by_buyer the others follow. NULL: none. */
+struct twi_reservation *twi_reserve_of_buyer(tw_engine *engine, uint64_t buyer_hash);
+
+/* Work of the turn on the index: moves chains to the larger or smaller one. True: there is more to do. */
+bool twi_reserve_tidy(tw_engine *engine);
+/* Shows entries by chain, from reservations->pass.cursor on, as many as *work allows; `visit` may forget the entry. True: all
+ * were shown. */
+bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
+                      void (*visit)(tw_engine *engine, struct twi_reservation *entry));
+
+#endif
