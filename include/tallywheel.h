@@ -794,7 +794,8 @@ struct tw_count {
  *  Exact over the counters that this process holds: among them are those of keys that others count
  *  too, with the views that tw_get() shows. The walk is no snapshot: others may count meanwhile.
  *  Packed windows of the history are read as any other. The overflow counter is not among the keys.
- *  `visit` is called when the walk is over, and may call the engine. It must return, as in tw_each().
+ *  `visit` is called when the walk is over, and may call the engine. It must return, as in
+ *  tw_each().
  *  Where the window overflowed (TW_OVERFLOWED), heavy keys that found no room are shown, too. Their
  *  `error` says how far `view` and `local` may be too high: what this process added to the key is
  *  at most `local`, and at least `local` - `error`. Each key of more than 1 % of what overflowed is

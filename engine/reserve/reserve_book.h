@@ -2,15 +2,40 @@
  * they are to be examined. What becomes of them: reserve_local.c.
  * Always true: an entry is in the chain of its serial from its creation until it is forgotten. It is in its buyer's
  * chain while the buyer counts as one who has reserved or bought. It is in the heap (rank not 0) until time alone can
- * change nothing more about it. No call does more than a bounded piece of work, however many entries there are: the heap
- * is leftist (each step takes logarithmic time, also the first one after a million insertions), and an index grows and
- * shrinks a few chains at a time.
+ * change nothing more about it. No call does more than a bounded piece of work, however many entries there are: the
+ * heap is leftist (each step takes logarithmic time, also the first one after a million insertions), and an index grows
+ * and shrinks a few chains at a time.
  * Under the lock of the reservations. */
 #ifndef TWI_RESERVE_RESERVE_BOOK_H
 #define TWI_RESERVE_RESERVE_BOOK_H
 
+#include <pthread.h>
+#include <stdbool.h>
+
 #include "engine/core/state.h"
-#include "engine/reserve/reserve_local.h"
+
+/* Forgetting the entries of closed families: a walk through all entries, by the turn, that begins after the closing.
+ * Under the lock. */
+struct twi_reserve_pass {
+    bool asked, restarts;
+    uint16_t begun, done; /* numbers of walks */
+    uint32_t cursor;      /* the chain to look at next */
+};
+
+struct twi_reserve_local {
+    pthread_mutex_t lock;
+    uint64_t tag;    /* part of its tokens: identifies this incarnation of this engine */
+    uint64_t serial; /* the serial of the newest reservation */
+    uint32_t due;    /* the root of a heap of entries, ordered by wake_ms; 0: empty */
+    uint32_t index;  /* two rows of chains: by serial, by buyer; 0: none yet */
+    uint32_t index_log2;
+    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
+    uint64_t entries;
+    uint64_t bytes; /* arena memory in use: entries and index */
+    struct twi_reserve_pass pass;
+    _Atomic bool tidies;     /* the turn has work on the index, or with closed families; any thread reads it */
+    _Atomic int64_t next_ms; /* monotonic: when the turn has something to do; written and read by any thread */
+};
 
 enum { TWI_HELD, TWI_SOLD, TWI_RETURNED, TWI_SWEEP };
 
@@ -64,8 +89,8 @@ struct twi_reservation *twi_reserve_of_buyer(tw_engine *engine, uint64_t buyer_h
 
 /* Work of the turn on the index: moves chains to the larger or smaller one. True: there is more to do. */
 bool twi_reserve_tidy(tw_engine *engine);
-/* Shows entries by chain, from reservations->pass.cursor on, as many as *work allows; `visit` may forget the entry. True: all
- * were shown. */
+/* Shows entries by chain, from reservations->pass.cursor on, as many chains as *work allows; `visit` may forget the
+ * entry. True: all were shown. */
 bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
                       void (*visit)(tw_engine *engine, struct twi_reservation *entry));
 

@@ -16,37 +16,11 @@
 #ifndef TWI_RESERVE_RESERVE_LOCAL_H
 #define TWI_RESERVE_RESERVE_LOCAL_H
 
-#include <pthread.h>
-#include <stdbool.h>
-
-#include "engine/base/atomic.h"
+#include "engine/reserve/reserve_book.h"
 #include "engine/ask/token.h"
 
 /* How long a token is known after the end of its lease time: confirming it again answers the same. */
 #define TWI_TOKEN_KEEP_MS TW_DAY
-
-/* Forgetting the entries of closed families: a walk through all entries, by the turn, that begins after the closing.
- * Under the lock. */
-struct twi_reserve_pass {
-    bool asked, restarts;
-    uint16_t begun, done; /* numbers of walks */
-    uint32_t cursor;      /* the chain to look at next */
-};
-
-struct twi_reserve_local {
-    pthread_mutex_t lock;
-    uint64_t tag;    /* part of its tokens: identifies this incarnation of this engine */
-    uint64_t serial; /* the serial of the newest reservation */
-    uint32_t due;    /* the root of a heap of entries, ordered by wake_ms; 0: empty */
-    uint32_t index;  /* two rows of chains: by serial, by buyer; 0: none yet */
-    uint32_t index_log2;
-    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
-    uint64_t entries;
-    uint64_t bytes; /* arena memory in use: entries and index */
-    struct twi_reserve_pass pass;
-    _Atomic bool tidies;     /* the turn has work on the index, or with closed families; any thread reads it */
-    _Atomic int64_t next_ms; /* monotonic: when the turn has something to do; written and read by any thread */
-};
 
 void twi_reserve_local_make(tw_engine *engine);
 /* In a forked child: the arena is new and empty. */

@@ -694,7 +694,7 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->turn.look_mono_ms = rollover.look_ms;
 }
 
-/* Returns false if the family is among the news, or is being watched, or if not all of its reservations are forgotten, or
+/* Returns false if the family is among the news, or is being watched, or if its reservations are not forgotten yet, or
  * not all of its share has come back: a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
