@@ -176,8 +176,9 @@ bool twi_reserve_tidy(tw_engine *engine) {
     struct twi_reserve_local *book = engine->reservations;
     if (book->index == 0) return false;
     if (book->old_index == 0 && is_sparse(book)) replace_index(engine, book->index_log2 - 1);
+    bool replaces = book->old_index != 0;
     move_chains(engine, MOVES_TURN);
-    return book->old_index != 0;
+    return book->old_index != 0 || (replaces && is_sparse(book));
 }
 
 bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
@@ -235,6 +236,7 @@ void twi_reserve_forget(tw_engine *engine, struct twi_reservation *entry) {
     engine->reservations->entries--;
     twi_reserve_give(engine, entry);
     move_chains(engine, MOVES_CALL);
+    if (is_sparse(engine->reservations)) twi_store_relaxed(&engine->reservations->tidies, true);
 }
 
 struct twi_reservation *twi_reserve_find(tw_engine *engine, uint64_t serial) {
