@@ -94,6 +94,7 @@ void command_cluster(Bench &bench);
 void command_engines(Bench &bench);
 void command_neighbour(Bench &bench);
 void command_distinct(Bench &bench);
+void command_rates(Bench &bench);
 void command_floor(Bench &bench);
 
 } // namespace bench

@@ -28,6 +28,7 @@ static const struct Command {
     {"grow", "W5: new keys only, from small; latency to p99.999 and the worst call", command_grow},
     {"rollover", "windows following each other under load", command_rollover},
     {"memory", "bytes a counter", command_memory},
+    {"rates", "rates finer than the clock's grain, and sub-windows of sliding limits", command_rates},
     {"distinct", "an element added to a distinct count, beside an add to a counter", command_distinct},
     {"top", "tw_top() over 10 million keys, and what it costs threads that add", command_top},
     {"redis", "Redis and memcached over a unix socket; Tallywheel with Redis behind it", command_redis},

@@ -70,6 +70,7 @@ static bool has_tls(const tw_audit_options *options) {
 
 static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_options *out) {
     *out = (tw_audit_options){0};
+    if (in == NULL) return twi_refuse(TW_ERR_OPTIONS, "options: NULL; fill them by tw_audit_options_init()");
     size_t first = offsetof(tw_audit_options, timeout_ms) + sizeof out->timeout_ms;
     if (in->size < first || in->size > 4096)
         return twi_refuse(TW_ERR_OPTIONS, "size: the struct was not filled by tw_audit_options_init()");

@@ -41,6 +41,7 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->kind != b->kind) return "kind";
     if (a->limit_mode != b->limit_mode) return "limit_mode";
     if (a->limit_shape != b->limit_shape) return "limit_shape";
+    if (a->sub_windows != b->sub_windows) return "sub_windows";
     if (a->closed_by != b->closed_by) return "closed_by";
     return NULL;
 }
@@ -164,6 +165,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->kind.gauge = options->kind == TW_KIND_GAUGE && engine->life.has_redis;
     family->kind.closes_once = family->kind.synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->kind.slides = options->limit_shape == TW_SHAPE_SLIDING;
+    family->kind.sub_windows = (uint16_t)options->sub_windows;
     family->kind.is_gcra = options->limit_shape == TW_SHAPE_GCRA;
     family->kind.is_distinct = options->kind == TW_KIND_DISTINCT;
     family->kind.keeps_no_counts = family->kind.is_gcra || family->kind.is_distinct;

@@ -490,7 +490,8 @@ enum tw_limit_mode {
 
 enum tw_limit_shape {
     TW_SHAPE_FIXED = 0,   /* `limit` units in each window */
-    TW_SHAPE_SLIDING = 1, /* `limit` units in any stretch of one window's length */
+    TW_SHAPE_SLIDING = 1, /* about `limit` units in any stretch of one window's length: an estimate,
+                             bounded by limit / sub_windows; strict with Redis: exact */
     TW_SHAPE_GCRA = 2     /* a bucket that empties evenly: `limit` in window_ms, `burst` at once */
 };
 
@@ -578,7 +579,15 @@ struct tw_family_options {
                              default '|'. A key without it, or with an empty part: TW_ERR_KEY */
     const char *fields;   /* TW_REDIS_HASH: the fields there are, as "views,likes,shares", at most
                              64; a key with another field: TW_ERR_KEY. NULL: any */
+
+    uint32_t
+        sub_windows; /* TW_SHAPE_SLIDING without Redis, TW_WINDOW_ALIGNED: into how many windows
+                             window_ms is cut, 1..TW_SUB_WINDOWS_MAX. In any stretch of window_ms at
+                             most limit + limit / sub_windows units are admitted. Default 1: the
+                             estimate from two windows. Above 1 the family's windows are window_ms /
+                             sub_windows long (rounded up to a ms) for all calls and hooks */
 };
+#define TW_SUB_WINDOWS_MAX 64
 
 /* ==== 6. Engines and families ================================================================ */
 
@@ -638,9 +647,9 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
 
 /** Changes policies, sizes, times and hooks. These must be as at opening: name, window, window_ms,
  *  utc_offset_ms, week_start, redis_key, redis_tags, redis_shape, key_separator, fields, kind,
- *  closed_by, limit_mode, limit_shape, and whether on_full is TW_ON_FULL_EVICT_IDLE. A longer
- *  lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
- *  sealed or never opened. So does what a longer history_ms comes too late for.
+ *  closed_by, limit_mode, limit_shape, sub_windows, and whether on_full is TW_ON_FULL_EVICT_IDLE.
+ *  A longer lateness_ms holds for windows that still take counts: what is over stays over
+ *  (TW_ERR_LATE), sealed or never opened. So does what a longer history_ms comes too late for.
  *  Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
@@ -707,7 +716,9 @@ TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int
 TW_API tw_status tw_close_until(tw_family *family, int64_t unix_ms);
 
 /** Adds the negative of the view, so that what others add meanwhile survives; `*last` becomes the
- *  view taken away. Answers: as tw_add(). */
+ *  view taken away. Units that are reserved or held (tw_reserve(), tw_hold()) are in the view: they
+ *  are taken away, too, and others may have them while they are still in use. Answers: as
+ *  tw_add(). */
 TW_API tw_status tw_reset(tw_family *family, tw_key key, int64_t *last);
 
 /** A pin keeps the way to one counter: adding through it skips the hash and the search. It follows
@@ -971,7 +982,7 @@ TW_API tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms
 
 /** What a decision rests on. */
 enum tw_decided_by {
-    TW_BY_LOCAL = 0,  /* no Redis: exact (hot keys: see below) */
+    TW_BY_LOCAL = 0,  /* no Redis: exact (hot keys and sliding limits: see below) */
     TW_BY_VIEW = 1,   /* what is known here */
     TW_BY_LEASE = 2,  /* hard limits: a lease that Redis gave this process */
     TW_BY_REDIS = 3,  /* strict limits: Redis decided */
@@ -1006,6 +1017,11 @@ struct tw_verdict {
 /* Rules of tw_acquire(); docs/LIMITS.md has the whole story.
  *
  * Soft, without Redis   Exactly `limit` units are admitted, for any number of threads.
+ * Sliding               TW_SHAPE_SLIDING, unless strict with Redis. `used` is an estimate: what a
+ *                       window counted that the stretch covers in part is taken to have come evenly.
+ *                       With sub_windows = 1 up to `limit` units more may be admitted in a stretch
+ *                       of one window's length, with N up to limit / N. error_bound says how far
+ *                       off `used` may be.
  * Soft, with Redis      Decides on the view. Several processes together may pass the limit by what
  *                       each does not know yet of the others. Between two totals a process admits
  *                       at most what remains / live engines (at least one call). Of a key of
@@ -1310,7 +1326,8 @@ TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
  * Limits         0 to TW_DELTA_MAX, or unlimited.
  * Windows        A number with s, m, h or d.
  * Words          As the family's options: from-first, shadow, mode=soft|hard|strict,
- *                shape=fixed|sliding|gcra, burst=N, outage=local|fail-open|fail-closed|share.
+ *                shape=fixed|sliding|gcra, burst=N, sub-windows=N,
+ *                outage=local|fail-open|fail-closed|share. Each at most once.
  * Text           In keys \\ \* \t \n \xHH are bytes. Blanks stand between words. What follows a #
  *                at a word's beginning is a comment. The last line ends like all others.
  * Bounds         4 MiB; 100,000 limits; 256 families and windows (of all reloads together).

@@ -231,6 +231,7 @@ static void family_options_fill(tw_family_options *options, const struct twi_lim
     options->limit_mode = policy->mode;
     options->limit_shape = policy->shape;
     options->burst = policy->burst;
+    options->sub_windows = policy->sub_windows;
     options->on_outage = policy->outage;
     options->shadow = policy->shadow;
 }

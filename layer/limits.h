@@ -21,6 +21,7 @@ struct twi_limits_policy {
     uint32_t window, mode, shape, outage;
     int64_t window_ms, burst;
     bool shadow;
+    uint32_t sub_windows; /* 0: not named */
 };
 
 /* What one line says. Pointers lead into the line, where escapes have been undone in place. */

@@ -196,6 +196,11 @@ static bool choose_outage(const struct reader *reader, struct word word, struct 
     return true;
 }
 
+static bool read_count(const struct reader *reader, struct word word, struct word value, int64_t max, int64_t *count) {
+    if (read_number(value, max, count) && *count > 0) return true;
+    return fail(reader, "'%s': must be a whole number from 1 to %lld", show(word).text, (long long)max);
+}
+
 static bool read_option(struct reader *reader, struct word word, struct twi_limits_policy *policy) {
     static const char *const modes[] = {"soft", "hard", "strict", NULL, NULL};
     static const char *const shapes[] = {"fixed", "sliding", "gcra", NULL, NULL};
@@ -203,24 +208,45 @@ static bool read_option(struct reader *reader, struct word word, struct twi_limi
     if (word_sets(word, "mode", &value)) return choose(reader, word, value, modes, &policy->mode);
     if (word_sets(word, "shape", &value)) return choose(reader, word, value, shapes, &policy->shape);
     if (word_sets(word, "outage", &value)) return choose_outage(reader, word, value, &policy->outage);
-    if (word_sets(word, "burst", &value)) {
-        if (read_number(value, TW_DELTA_MAX, &policy->burst) && policy->burst > 0) return true;
-        return fail(reader, "'%s': must be a whole number from 1 to %lld", show(word).text, (long long)TW_DELTA_MAX);
+    if (word_sets(word, "burst", &value)) return read_count(reader, word, value, TW_DELTA_MAX, &policy->burst);
+    if (word_sets(word, "sub-windows", &value)) {
+        int64_t count = 0;
+        bool is_good = read_count(reader, word, value, TW_SUB_WINDOWS_MAX, &count);
+        policy->sub_windows = (uint32_t)count;
+        return is_good;
     }
     if (word_is(word, "from-first")) {
         policy->window = TW_WINDOW_FROM_FIRST;
     } else if (word_is(word, "shadow")) {
         policy->shadow = true;
     } else {
-        return fail(reader,
-                    "'%s': unknown; there are from-first, shadow, mode=, shape=, burst=, outage=", show(word).text);
+        return fail(reader, "'%s': unknown; there are from-first, shadow, mode=, shape=, burst=, sub-windows=, outage=",
+                    show(word).text);
     }
     return true;
 }
 
+/* The size of a word up to its `=`. */
+static size_t subject_size(struct word word) {
+    const char *end = memchr(word.text, '=', word.size);
+    return end != NULL ? (size_t)(end - word.text) : word.size;
+}
+
+/* One of two words would be without effect: which one is a guess. */
+static bool is_repeated(const struct reader *reader, size_t index) {
+    struct word word = reader->words[index];
+    size_t size = subject_size(word);
+    for (size_t i = 4; i < index; i++)
+        if (subject_size(reader->words[i]) == size && memcmp(reader->words[i].text, word.text, size) == 0) return true;
+    return false;
+}
+
 static bool read_options(struct reader *reader, struct twi_limits_line *line) {
-    for (size_t i = 4; i < reader->count; i++)
+    for (size_t i = 4; i < reader->count; i++) {
         if (!read_option(reader, reader->words[i], &line->policy)) return false;
+        if (!is_repeated(reader, i)) continue;
+        return fail(reader, "'%s': its option is in this line twice", show(reader->words[i]).text);
+    }
     return true;
 }
 

@@ -122,6 +122,7 @@ static const char *policy_difference(const struct twi_limits_policy *a, const st
     if (a->mode != b->mode) return "mode";
     if (a->shape != b->shape) return "shape";
     if (a->burst != b->burst) return "burst";
+    if (a->sub_windows != b->sub_windows) return "sub-windows";
     if (a->outage != b->outage) return "outage";
     return a->shadow != b->shadow ? "shadow" : NULL;
 }

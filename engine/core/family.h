@@ -72,6 +72,7 @@ struct twi_family_kind {
                       tw_status *status, struct twi_why *why); /* NULL: one by one */
     bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                                               /* TW_SHAPE_SLIDING */
+    uint16_t sub_windows;           /* into how many windows its length is cut; 1, but in sliding limits */
     bool is_gcra;                   /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
     bool is_distinct;               /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
     twi_hot_distinct *hot_distinct; /* distinct_fast.h; refuses in other families */

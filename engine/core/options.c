@@ -386,17 +386,33 @@ static tw_status check_strict(const tw_family_options *in, const struct twi_opti
     return TW_OK;
 }
 
-/* Both shapes read the state of the previous window, so it must still be there. */
+/* Checks sub_windows, and writes the default. */
+static tw_status check_sub_windows(tw_family_options *options, const struct twi_options_context *context) {
+    const tw_family_options *in = options;
+    if (in->sub_windows == 0) options->sub_windows = 1;
+    if (in->sub_windows > TW_SUB_WINDOWS_MAX)
+        return refuse(in, "sub_windows: %u is not in 1..%d", in->sub_windows, TW_SUB_WINDOWS_MAX);
+    if (in->sub_windows == 1) return TW_OK;
+    if (in->limit_shape != TW_SHAPE_SLIDING) return refuse(in, "sub_windows: belongs to TW_SHAPE_SLIDING");
+    if (in->window != TW_WINDOW_ALIGNED) return refuse(in, "sub_windows: belongs to TW_WINDOW_ALIGNED");
+    return context->has_redis ? refuse(in, "sub_windows: only without a redis_url") : TW_OK;
+}
+
+/* Both shapes read the state of the previous window, or of all sub-windows, so it must still be there. */
+static int64_t needed_ms(const tw_family_options *options) {
+    struct twi_window_rule rule = twi_options_rule(options);
+    return twi_calendar_longest_ms(&rule) * options->sub_windows;
+}
+
 static tw_status check_shape(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_shape == TW_SHAPE_FIXED) return TW_OK;
     const char *shape = in->limit_shape == TW_SHAPE_GCRA ? "TW_SHAPE_GCRA" : "TW_SHAPE_SLIDING";
-    struct twi_window_rule rule = twi_options_rule(in);
     if (in->kind != TW_KIND_COUNTER) return refuse(in, "limit_shape: %s belongs to TW_KIND_COUNTER", shape);
     if (!has_starts(in) || (in->limit_shape == TW_SHAPE_GCRA && in->window != TW_WINDOW_ALIGNED))
         return refuse(in, "limit_shape: %s belongs to %s", shape,
                       in->limit_shape == TW_SHAPE_GCRA ? "TW_WINDOW_ALIGNED" : "aligned and calendar windows");
-    if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
-        return refuse(in, "history_ms: %s needs at least one window", shape);
+    if (in->history_ms != 0 && in->history_ms < needed_ms(in))
+        return refuse(in, "history_ms: %s needs at least one window (%lld)", shape, (long long)needed_ms(in));
     if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
     if (context->has_redis && in->limit_mode != TW_LIMIT_STRICT)
         return refuse(in, "limit_shape: with Redis, TW_SHAPE_GCRA needs TW_LIMIT_STRICT: its times do not add up");
@@ -457,7 +473,8 @@ static tw_status check_redis_shape(tw_family_options *options, const struct twi_
 
 static void fill_family_defaults(tw_family_options *options) {
     struct twi_window_rule rule = twi_options_rule(options);
-    int64_t window_ms = twi_calendar_longest_ms(&rule);
+    int64_t longest_ms = twi_calendar_longest_ms(&rule);
+    int64_t window_ms = has_starts(options) ? needed_ms(options) : longest_ms;
     if (options->redis_tags == 0) options->redis_tags = TWI_OPTIONS_TAGS_DEFAULT;
     if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
     if (!has_starts(options)) {
@@ -473,8 +490,9 @@ static void fill_family_defaults(tw_family_options *options) {
 }
 
 struct twi_window_rule twi_options_rule(const tw_family_options *checked) {
+    int64_t parts = checked->sub_windows > 1 ? checked->sub_windows : 1;
     return (struct twi_window_rule){.window = checked->window,
-                                    .window_ms = checked->window_ms,
+                                    .window_ms = (checked->window_ms + parts - 1) / parts,
                                     .utc_offset_ms = checked->utc_offset_ms,
                                     .week_start = checked->week_start};
 }
@@ -492,6 +510,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_duration(&options, "lateness_ms", options.lateness_ms, 0);
     if (status == TW_OK) status = check_duration(&options, "earliness_ms", options.earliness_ms, 0);
     if (status == TW_OK) status = check_duration(&options, "history_ms", options.history_ms, TW_NONE);
+    if (status == TW_OK) status = check_sub_windows(&options, context);
     if (status == TW_OK) status = check_retention(&options);
     if (status == TW_OK) status = check_memory_policy(&options, context);
     if (status == TW_OK) status = check_ageing(&options, context);

@@ -42,6 +42,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
 bool twi_options_tags_fit(uint64_t tags);
 
 /* The window rule of checked options. */
+/* With sub_windows, the rule of these: they are the family's windows. */
 struct twi_window_rule twi_options_rule(const tw_family_options *checked);
 
 /* Writes "<field>: <what is wrong>" into `error`, and answers TW_ERR_OPTIONS. `error` may be NULL. */

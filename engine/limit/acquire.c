@@ -66,7 +66,7 @@ static void look_at_previous(const struct twi_place *place, struct twi_decision 
 static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
     if (call->family->kind.slides) {
-        twi_sliding_carry(call, n == 0 || n > limit, decision);
+        twi_sliding_carry(call, n == 0 || n > limit, limit, decision);
         limit -= decision->carried;
     }
     if (!twi_place_find(call, &place)) {
@@ -127,7 +127,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     if (status != TW_OK) return status;
     bool exact = false;
     do {
-        *decision = (struct twi_decision){0};
+        *decision = (struct twi_decision){.counts = decision->counts};
         status = twi_call_now(&call);
         decision->now_ms = call.now_ms;
         if (status == TW_OK) status = acquire_once(&call, n, limit, decision);
@@ -145,7 +145,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
 }
 
 tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct twi_decision decision = {0};
+    int64_t counts[TWI_SLIDING_COUNTS]; /* written where they are used: most families do not slide */
+    struct twi_decision decision = {.counts = counts};
     tw_status status =
         twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : twi_units_refuse(n);
     if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &decision);

@@ -9,6 +9,7 @@
 #include "engine/limit/decision.h"
 
 #include "engine/limit/limit_stats.h"
+#include "engine/limit/shadow.h"
 #include "engine/base/event_count.h"
 
 struct order {
@@ -66,13 +67,14 @@ static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *sel
 /* Does what shadow.c does, but count_all() counts the admissions later. */
 static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
+    struct twi_why before = twi_why_now();
     tw_status status = acquire_uncounted(claim, self, verdict);
     verdict->claim = order->at[i];
     order->start_ms[i] = verdict->window_start_ms;
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
-    order->shadowed[i] = (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 &&
-                         twi_load_relaxed(&claim->family->policy.shadow);
+    order->shadowed[i] = claim->n != 0 && twi_shadow_admits(claim->family, status);
+    if (order->shadowed[i] && status < 0) twi_why_retry(before); /* nothing was refused */
     if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
     return order->shadowed[i] ? TW_OK : status;
 }
@@ -107,16 +109,34 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
+/* The most units that the limit can give at once to claims on one key. */
+static int64_t most_at_once(const tw_claim *claim) {
+    int64_t burst = claim->family->kind.is_gcra ? twi_load_relaxed(&claim->family->policy.burst) : 0;
+    return burst == 0 || burst > claim->limit ? claim->limit : burst;
+}
+
+/* Claims on one key that together are more than its limit gives are denied as one call for so many units is. */
+static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
+    twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
+    verdict->claim = order->at[i];
+    verdict->allowed = 0;
+    verdict->retry_after_ms = -1;
+    return TW_DENIED;
+}
+
 /* The first claim that cannot be had is really acquired. Its denial then has an exact retry time and takes nothing. */
 static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {
         if (may_have(order, i, &before, verdict)) continue;
-        if (before != 0) continue; /* an earlier claim on the same key is in the way: take_all() decides */
+        const tw_claim *claim = &order->claims[order->at[i]];
+        if (before != 0) { /* an earlier claim on the same key is in the way: take_all() decides */
+            if (before > most_at_once(claim) - claim->n) return deny_for_good(order, i, self, verdict);
+            continue;
+        }
         tw_status status = take_claim(order, i, self, verdict);
         if (status != TW_OK) return status;
-        const tw_claim *claim =
-            &order->claims[order->at[i]]; /* it was admitted, because units came back since the look */
+        /* it was admitted, because units came back since the look */
         if (order->counted[i])
             (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
                                                       order->start_ms[i]);

@@ -15,9 +15,10 @@ struct twi_decision {
     int64_t bound; /* the error of `view`, without what others may have counted (has_bound: with it) */
     int64_t start_ms, end_ms;
     int64_t now_ms;
-    int64_t before, carried; /* sliding: the count of the previous window; the part of it that still weighs */
-    int64_t carried_bound;   /* the error of `carried` */
-    bool before_unknown;     /* Redis has not reported the count of the previous window */
+    int64_t *counts;       /* sliding: of this window and the previous ones (sliding.h); else unused */
+    int64_t carried;       /* sliding: what of the previous windows still weighs */
+    int64_t carried_bound; /* the error of `carried` */
+    bool before_unknown;   /* Redis has not reported the count of the previous window */
     bool full;
     int64_t retry_ms; /* if denied: after how long something may have changed; 0: at the window's end */
     bool has_bound;   /* `bound` also covers the other engines */

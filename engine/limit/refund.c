@@ -57,7 +57,8 @@ static tw_status check_window(const struct twi_call *call, int64_t window_start_
     if (family->kind.evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
     if (family->kind.from_first) {
         if (window_start_ms > call->now_ms) return refuse_early();
-        return call->now_ms - window_start_ms >= family->rule.window_ms + INCARNATION_SLACK_MS ? refuse_late() : TW_OK;
+        int64_t open_since_ms = call->now_ms - family->rule.window_ms - INCARNATION_SLACK_MS;
+        return window_start_ms <= open_since_ms ? refuse_late() : TW_OK;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     return window_start_ms < span.start_ms ? refuse_late() : window_start_ms >= span.end_ms ? refuse_early() : TW_OK;

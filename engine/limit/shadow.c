@@ -1,7 +1,7 @@
 /* shadow.c -- shadow mode, and the statistics of limits that do not count them where they decide.
  * Shadow mode: every call is admitted, and the verdict carries the decision that would have been made.
- * Always true: in shadow mode only an error keeps a call from TW_OK. Units that would have been denied are not counted
- * as used, because a limit in force would not have counted them either. */
+ * Always true: in shadow mode only an error keeps a call from TW_OK, and a full table is none. Units that would have
+ * been denied are not counted as used, because a limit in force would not have counted them either. */
 #include "engine/limit/shadow.h"
 
 #include "engine/limit/limit_stats.h"
@@ -20,14 +20,21 @@ static void count(tw_family *family, struct twi_thread *self, tw_status status, 
     if (twi_limit_is_near(verdict->used, all)) twi_limit_stats_count(family, self, near);
 }
 
+bool twi_shadow_admits(const tw_family *family, tw_status status) {
+    return (status == TW_DENIED || status == TW_PENDING || status == TW_ERR_FULL) &&
+           twi_load_relaxed(&family->policy.shadow);
+}
+
 tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
+    struct twi_why before = twi_why_now();
     tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL || n == 0 || status < 0) return status;
-    if (counts_here(family, verdict)) count(family, self, status, verdict);
-    if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->policy.shadow)) return status;
+    if (self == NULL || n == 0) return status;
+    if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
+    if (!twi_shadow_admits(family, status)) return status;
+    if (status < 0) twi_why_retry(before); /* nothing was refused */
     twi_limit_stats_count(family, self, shadow_denied);
     return TW_OK;
 }

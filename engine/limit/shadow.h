@@ -4,6 +4,8 @@
 
 #include "engine/limit/decision.h"
 
+/* True: the decision denied, or found no room, and shadow mode admits all the same. */
+bool twi_shadow_admits(const tw_family *family, tw_status status);
 /* Calls family->limit_acquire, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;
 /* tw_acquire_some() of a kind that implements it; not used in shadow mode. */

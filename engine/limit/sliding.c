@@ -1,14 +1,19 @@
-/* sliding.c -- TW_SHAPE_SLIDING: `used` is the count of this window, plus the part of the previous window's count that
- * the sliding window still covers. The previous count is treated as if it had come evenly:
+/* sliding.c -- TW_SHAPE_SLIDING: how much was counted in the last stretch of one length, estimated from the counts of
+ * windows. A family has N windows in that length (sub_windows; 1 by default):
  *
- *   used = this + before * (end - now) / length          a window of one length ago ──┤ before ├──┤ this ... now
+ *   windows      N │ N-1 │ ... │ 1 │ 0 = this      the stretch covers a part of window N, and all others:
+ *   stretch        └── length ──────── now          used = counts[0] + ... + counts[N-1] + a part of counts[N]
  *
- * The second term is rounded up to whole units, so a call is admitted exactly where the fraction would admit it. The
- * term only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were cut
- * stay true.
- * Without Redis the previous window is over: it is sealed, perhaps packed, and read without a lock as tw_get_at() reads
- * it. With Redis it stays open for one window more (rollover.c). So its total can be requested until it is surely
- * final, also for keys that only other engines counted.
+ * The part: what window N counted is taken to have come evenly, so it is counts[N] * (this window's time that is left)
+ * / (its time), rounded up to whole units. If it all came at the end, the true part is greater, by up to counts[N]. So
+ * with N = 1 up to `limit` units too many are admitted in a stretch. With a greater N the part is at least counts[N] -
+ * limit / N: then at most limit / N units too many are admitted, whenever they came, and an even flow still gets all of
+ * the limit.
+ * The part only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were
+ * cut stay true.
+ * Without Redis the previous windows are over: they are sealed, perhaps packed, and read without a lock as tw_get_at()
+ * reads them. With Redis (N = 1) the previous window stays open for one window more (rollover.c). So its total can be
+ * requested until it is surely final, also for keys that only other engines counted.
  * Always true: without Redis a call is denied only if used + n is above the limit, except for calls under way when the
  * window ends. A call that began before the end counts in the previous window, and a later call may not see that
  * yet. */
@@ -50,49 +55,83 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
     return before != NULL ? twi_view_in(call, before) : 0;
 }
 
-void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decision *decision) {
+/* By how much of the oldest count an even flow may be believed. */
+static int64_t most_believed(uint32_t parts, int64_t limit) {
+    return parts == 1 ? INT64_MAX : limit / parts;
+}
+
+void twi_sliding_carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
     const struct twi_window_rule *rule = &call->family->rule;
     struct twi_span span = twi_calendar_span(rule, call->now_ms);
-    int64_t before = count_before(call, twi_calendar_previous_start(rule, call->now_ms), looks, decision);
-    decision->before = before > 0 ? before : 0;
-    decision->carried = twi_share_up(decision->before, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
+    uint32_t parts = call->family->kind.sub_windows;
+    int64_t start_ms = span.start_ms, sum = 0, oldest = 0;
+    for (uint32_t i = 1; i <= parts; i++) {
+        start_ms = twi_calendar_previous_start(rule, start_ms);
+        sum = twi_saturated_sum(sum, oldest);
+        oldest = count_before(call, start_ms, looks, decision);
+        if (oldest < 0) oldest = 0;
+        decision->counts[i] = oldest;
+    }
+    int64_t part = twi_share_up(oldest, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
+    if (oldest - part > most_believed(parts, limit)) part = oldest - most_believed(parts, limit);
+    decision->carried = twi_saturated_sum(sum, part);
+    int64_t bound = part > oldest - part ? part : oldest - part;
+    decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
 }
 
 void twi_sliding_request_total(tw_family *family, tw_key key) {
     struct twi_call call;
-    struct twi_decision unused = {0};
+    int64_t counts[TWI_SLIDING_COUNTS];
+    struct twi_decision unused = {.counts = counts};
     if (twi_call_begin(&call, family, key) != TW_OK) return;
-    if (twi_call_now(&call) == TW_OK) twi_sliding_carry(&call, false, &unused);
+    if (twi_call_now(&call) == TW_OK) twi_sliding_carry(&call, false, 0, &unused);
     twi_call_end(&call);
 }
 
-/* How long until n units are free, if nobody else calls. First the count of the previous window fades. In the next
- * window the count of this window fades. */
+/* The length of the window after that of the decision. */
+static int64_t next_length_ms(const struct tw_family *family, const struct twi_decision *decision) {
+    struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
+    return next.end_ms - next.start_ms;
+}
+
+/* How long until n units are free, if nobody else calls. Window by window the oldest count fades and is then gone. */
 int64_t twi_sliding_retry_ms(const struct tw_family *family, int64_t n, int64_t limit,
                              const struct twi_decision *decision) {
+    uint32_t parts = family->kind.sub_windows;
+    int64_t *counts = decision->counts, room = limit - n, whole = 0, waited_ms = 0;
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
-    int64_t room = limit - n, now = decision->view > 0 ? decision->view : 0;
     if (room < 0) return -1;
     if (decision->retry_ms != 0) return decision->retry_ms; /* the retry waits for other engines, or for Redis */
-    if (now <= room && decision->before > 0) {
-        int64_t stays_ms = twi_share_down(room - now, length_ms, decision->before);
-        return stays_ms < left_ms ? left_ms - stays_ms : 0;
+    counts[0] = decision->view > 0 ? decision->view : 0;
+    for (uint32_t i = 0; i < parts; i++) whole = twi_saturated_sum(whole, counts[i]);
+    for (uint32_t oldest = parts; whole > room; oldest--) { /* ends: the sum of no window is 0 */
+        whole = 0;
+        for (uint32_t i = 0; i + 1 < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
+        waited_ms += left_ms;
+        left_ms = length_ms = next_length_ms(family, decision);
+        parts = oldest - 1;
     }
-    if (now <= room) return 0; /* the cause of the denial was gone when the verdict was made */
-    struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
-    int64_t next_ms = next.end_ms - next.start_ms, stays_ms = twi_share_down(room, next_ms, now);
-    return left_ms + (stays_ms < next_ms ? next_ms - stays_ms : 0);
+    int64_t fades = counts[parts];
+    if (fades == 0) return waited_ms; /* the cause of the denial was gone when the verdict was made */
+    if (fades - (room - whole) > most_believed(family->kind.sub_windows, limit)) return waited_ms + left_ms;
+    int64_t stays_ms = twi_share_down(room - whole, length_ms, fades);
+    return waited_ms + (stays_ms < left_ms ? left_ms - stays_ms : 0);
+}
+
+/* How long until all that was counted has left the stretch. */
+static int64_t reset_after_ms(const struct tw_family *family, const struct twi_decision *decision) {
+    uint32_t parts = family->kind.sub_windows, newest = 0;
+    decision->counts[0] = decision->view > 0 ? decision->view : 0;
+    while (newest <= parts && decision->counts[newest] == 0) newest++;
+    if (newest > parts) return 0;
+    return decision->end_ms - decision->now_ms + (parts - newest) * next_length_ms(family, decision);
 }
 
 void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
                               const struct twi_decision *decision, tw_verdict *verdict) {
-    struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
-    int64_t left_ms = decision->end_ms - decision->now_ms;
     verdict->used = twi_saturated_sum(decision->view, decision->carried);
     verdict->remaining = verdict->used < limit ? limit - verdict->used : 0;
-    verdict->reset_after_ms = decision->view > 0     ? left_ms + (next.end_ms - next.start_ms)
-                              : decision->before > 0 ? left_ms
-                                                     : 0;
+    verdict->reset_after_ms = reset_after_ms(family, decision);
     verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
     verdict->retry_after_ms = status == TW_DENIED ? twi_sliding_retry_ms(family, n, limit, decision) : 0;
 }

@@ -13,7 +13,6 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     if (options->kind == TW_KIND_DISTINCT) why = "kind: tw_hold() is not for TW_KIND_DISTINCT families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
-    if (twi_load_relaxed(&family->policy.shadow)) why = "shadow: tw_hold() is not for families in shadow mode";
     if (options->redis_shape != TW_REDIS_STRING) why = "redis_shape: tw_hold() is for TW_REDIS_STRING families";
     return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }
@@ -24,6 +23,8 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     if (verdict == NULL) verdict = &unasked;
     twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
+    if (status == TW_OK && twi_load_relaxed(&family->policy.shadow)) /* slots that are held can be released */
+        status = twi_refuse(TW_ERR_MODE, "shadow: tw_hold() is not for families in shadow mode");
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
     if (status != TW_OK) return status;

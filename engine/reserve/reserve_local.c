@@ -54,17 +54,19 @@ static struct twi_reservation *find_buyer(const struct twi_reserve_request *requ
 
 /* ---- units that go back ---- */
 
-static void put_back(tw_family *family, tw_key key, int64_t n, int64_t start_ms) {
-    if (family->kind.has_starts)
-        (void)tw_add_at(family, key, -n, start_ms, NULL); /* if it is late, the window is over, and so are its units */
-    else
-        (void)tw_add(family, key, -n, NULL);
+/* If the window takes nothing more, its units are over with it. That is no late count. */
+static void put_back(const struct twi_reservation *entry) {
+    tw_family *family = entry->family;
+    if (!family->kind.has_starts)
+        (void)tw_add(family, twi_reservation_key(entry), -entry->n, NULL);
+    else if (twi_family_takes_until(family, entry->end_ms) > twi_clock_now_ms(&family->engine->clock))
+        (void)tw_add_at(family, twi_reservation_key(entry), -entry->n, entry->start_ms, NULL);
 }
 
 static void take_back(tw_engine *engine, struct twi_reservation *entry) {
     entry->state = TWI_RETURNED;
     twi_reserve_unlink_buyer(engine, entry);
-    put_back(entry->family, twi_reservation_key(entry), entry->n, entry->start_ms);
+    put_back(entry);
     twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
 }
 

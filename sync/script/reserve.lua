@@ -123,7 +123,7 @@ local function reserve(units, limit, buyer, expiry)
   if known[1] or (expiry ~= '0' and tonumber(expiry) <= now) then return 'LATE' end
   local has = buyer ~= '' and call('HGET', stock, 'b' .. buyer)
   if has and not is_back[has] then return 'BUYER', wait_for(call('ZSCORE', due, has)) end
-  if used - returned + tonumber(units) > tonumber(limit) then return next_wait() == 0 and 'MORE' or 'DENIED' end
+  if tonumber(units) > tonumber(limit) - (used - returned) then return next_wait() == 0 and 'MORE' or 'DENIED' end
   return 'HOLD'
 end
 

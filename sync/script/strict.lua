@@ -132,7 +132,7 @@ local function these_free()              -- when enough of the oldest have slid 
   local least = ARGV[6] == '1' and math.min(n, 1) or n
   if least > limit then return -1 end
   if not log then return all_free() end
-  local missing, at, page = used + least - limit, 0, 200
+  local missing, at, page = least - (limit - used), 0, 200
   repeat
     local some = redis.call('ZRANGEBYSCORE', log, 1, '+inf', 'WITHSCORES', 'LIMIT', at, page)
     for i = 1, #some, 2 do
@@ -149,7 +149,8 @@ if known then
   return say(free and 'OK' or 'DENIED', given, used, all_free(), free and 0 or these_free())
 end
 
-local taken = used + n <= limit and n or ARGV[6] == '1' and math.max(0, math.min(n, limit - used)) or 0
+-- A sum could be above 2^53, where numbers have gaps: limit - used is exact for each use that leaves room.
+local taken = n <= limit - used and n or ARGV[6] == '1' and math.max(0, math.min(n, limit - used)) or 0
 if taken == 0 then
   if verb == '2' then note(0) end
   local free = n == 0 and used <= limit

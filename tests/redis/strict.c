@@ -70,6 +70,30 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
     strict_end(&strict);
 }
 
+/* Goal: at 2^53 too, where a double has gaps: three units are left, and three are admitted, or reserved. */
+static void the_greatest_limit_is_exact(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_LOCAL);
+    tw_family_options options = strict_options("log");
+    options.window = TW_WINDOW_ALIGNED;
+    options.limit_shape = TW_SHAPE_SLIDING;
+    tw_family *families[] = {strict.family, strict_family(strict.engine, &options)};
+    for (int i = 0; i < 2; i++) {
+        int64_t limit = TW_DELTA_MAX;
+        (void)strict_take(families[i], "k", limit - 3, limit, TW_OK);
+        (void)strict_take(families[i], "k", 4, limit, TW_DENIED);
+        (void)strict_take(families[i], "k", 2, limit, TW_OK);
+        (void)strict_take(families[i], "k", 2, limit, TW_DENIED);
+        assert_i64_equal(strict_take(families[i], "k", 1, limit, TW_OK).remaining, 0);
+        for (int more = 0; more < 5; more++) (void)strict_take(families[i], "k", 1, limit, TW_DENIED);
+    }
+    char token[TW_TOKEN_SIZE];
+    assert_status(tw_reserve(strict.family, tw_str("k"), 1, TW_DELTA_MAX, 1000, tw_bytes("", 0), token, NULL),
+                  TW_DENIED);
+    strict_end(&strict);
+}
+
 /* Goal: tw_acquire_some() shows in the figures as other calls do, both with what it takes and with what it does not. */
 static void some_that_are_taken_are_counted(void **state) {
     (void)state;
@@ -343,6 +367,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_admits_exactly_the_limit),
         cmocka_unit_test(a_key_ends_in_redis_as_others_do),
+        cmocka_unit_test(the_greatest_limit_is_exact),
         cmocka_unit_test(some_that_are_taken_are_counted),
         cmocka_unit_test(some_are_taken_and_some_given_back),
         cmocka_unit_test(nobody_waits_for_what_is_used_up),

@@ -212,6 +212,7 @@ static tw_status two_keys(tw_family *family) {
     X(flush_stopped, TW_ERR_CLOSED, "The engine has been stopped", tw_flush(stopped, 1)) \
     X(audit_without_thread, TW_ERR_MODE, "threads: ", audit(driven, NULL)) \
     X(audit_without_redis, TW_ERR_REDIS, "redis_url: ", audit(threaded, NULL)) \
+    X(audit_without_options, TW_ERR_OPTIONS, "options: NULL", tw_audit(NULL, NULL, NULL, NULL, NULL)) \
     X(audit_nowhere, TW_ERR_OPTIONS, "redis_url: ", audit(NULL, NULL)) \
     X(audit_of_a_bad_url, TW_ERR_OPTIONS, "redis_url: ", audit(NULL, "http://a/")) \
     X(audit_away, TW_ERR_REDIS, "Redis: ", audit(NULL, NOBODY)) \

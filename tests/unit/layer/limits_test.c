@@ -300,6 +300,17 @@ static void a_handle_refuses_as_the_name_does(void **state) {
     assert_status(tw_limited_find(limited, tw_str("user:1"), NULL, NULL), TW_OK);
 }
 
+static void a_line_may_count_sub_windows(void **state) {
+    (void)state;
+    load_text("api user:* 10 1m shape=sliding sub-windows=6\n");
+    (void)acquire("api", "user:1", 10, TW_OK);
+    rig_pass(&rig, 60000);
+    (void)acquire("api", "user:1", 2, TW_DENIED); /* by two windows alone it would have faded by now, by a tenth */
+    (void)acquire("api", "user:1", 1, TW_DENIED);
+    rig_pass(&rig, 10000);
+    (void)acquire("api", "user:1", 10, TW_OK);
+}
+
 /* Goal: the words of files before 0.1.0 mean what they meant. */
 static void what_an_outage_does_has_an_old_word_too(void **state) {
     (void)state;
@@ -405,6 +416,13 @@ static const struct bad {
     {"f * 1 1m burst=5\n", 1, "f.1m: burst: belongs to TW_SHAPE_GCRA"},
     {"f * 1 1m mode=hard outage=fail-open\n", 1, "f.1m: on_outage: TW_LIMIT_HARD allows only"},
     {"f * 1 1m\na * 1 1m\nb * 1 1m mode=hard shape=sliding\n", 3, "b.1m: limit_shape: TW_LIMIT_HARD allows only"},
+    {"f * 1 1m sub-windows=2\n", 1, "f.1m: sub_windows: belongs to TW_SHAPE_SLIDING"},
+    {"f * 1 1m shape=sliding sub-windows=0\n", 1, "'sub-windows=0': must be a whole number from 1 to 64"},
+    {"f * 1 1m shape=sliding sub-windows=65\n", 1, "'sub-windows=65'"},
+    {"f a 1 1m shape=sliding sub-windows=6\nf b 2 1m shape=sliding\n", 2, "a family and window has one sub-windows"},
+    {"f * 1 1m mode=strict mode=soft\n", 1, "'mode=soft': its option is in this line twice"},
+    {"f * 1 1m mode=soft shadow mode=soft\n", 1, "'mode=soft': its option is in this line twice"},
+    {"f * 1 1m shadow from-first shadow\n", 1, "'shadow': its option is in this line twice"},
     {"f * 1 1m a b c d e f g h i j k l m n\n", 1, "more than 12 words"},
     {"f * 1 1m\n\nf * 2 1h\n", 3, "the same family and key as on line 1"},
     {"f a\\x62 1 1m\nf ab 2 1m\n", 2, "the same family and key as on line 1"},
@@ -721,6 +739,7 @@ int main(void) {
         TEST(what_an_outage_does_has_an_old_word_too),
         TEST(windows_and_words_become_families),
         TEST(a_rate_with_a_burst_is_a_line_too),
+        TEST(a_line_may_count_sub_windows),
         TEST(a_wrong_file_is_refused_by_file_and_line),
         TEST(a_key_and_a_line_have_their_greatest_size),
         TEST(what_is_no_file_of_a_good_size_is_refused),

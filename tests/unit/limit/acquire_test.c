@@ -203,6 +203,35 @@ static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
     assert_i64_equal(taken, 5);
 }
 
+/* Goal: in shadow mode a full table denies nobody either. */
+static void a_shadow_lets_through_what_finds_no_room(void **state) {
+    (void)state;
+    for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "f%u", shape);
+        tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_MINUTE);
+        options.limit_shape = shape;
+        options.shadow = true;
+        options.keys_max = 1;
+        options.on_full_limit = TW_FULL_LIMIT_DENY;
+        tw_family *family = rig_family_of(&rig, &options);
+        int64_t denied = test_stat_of(rig.engine, limit_shadow_denied), taken = 0;
+        assert_i64_equal(acquire(family, "a", 1, 10, TW_OK).allowed, 1);
+        tw_verdict verdict = acquire(family, "b", 1, 10, TW_OK);
+        assert_i64_equal(verdict.allowed, 0);
+        assert_int_equal(verdict.decided_by, TW_BY_FULL);
+        assert_status(tw_acquire_some(family, tw_str("b"), 7, 10, &taken, NULL), TW_OK);
+        assert_i64_equal(taken, 7);
+        const tw_claim claims[] = {{family, tw_str("b"), 1, 10}, {family, tw_str("a"), 1, 10}};
+        assert_status(tw_acquire_all(claims, 2, &verdict), TW_OK);
+        assert_i64_equal(verdict.allowed, 0);
+        assert_i64_equal(test_stat_of(rig.engine, limit_shadow_denied), denied + 3);
+        options.shadow = false;
+        assert_status(tw_family_set(family, &options), TW_OK);
+        assert_i64_equal(acquire(family, "b", 1, 10, TW_ERR_FULL).allowed, 0);
+    }
+}
+
 static void a_shadow_decides_and_lets_everything_through(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
@@ -425,6 +454,7 @@ int main(void) {
         RIG_TEST(limits_and_counts_know_times_before_1970),
         RIG_TEST(some_of_a_count_below_zero_is_all_that_is_there),
         RIG_TEST(a_shadow_decides_and_lets_everything_through),
+        RIG_TEST(a_shadow_lets_through_what_finds_no_room),
         RIG_TEST(what_limits_do_is_in_the_figures),
         RIG_TEST(a_verdict_has_its_promised_size),
         RIG_TEST(every_field_of_a_verdict_is_filled),

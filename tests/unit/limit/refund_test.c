@@ -75,6 +75,9 @@ static void a_life_that_is_over_takes_nothing_back(void **state) {
     assert_status(tw_refund(family, tw_str("a"), 1, first.window_start_ms), TW_ERR_LATE);
     assert_i64_equal(rig_get(family, "a"), 5);
     assert_status(tw_refund(family, tw_str("a"), 5, second.window_start_ms), TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 1, TW_NOW), TW_ERR_LATE); /* any moment is one, and no start */
+    assert_status(tw_refund(family, tw_str("a"), 1, INT64_MIN), TW_ERR_LATE);
+    assert_status(tw_refund(family, tw_str("a"), 1, INT64_MAX), TW_ERR_EARLY);
 }
 
 static void an_endless_limit_takes_back_what_its_verdict_names(void **state) {
@@ -179,6 +182,29 @@ static void all_claims_are_taken_or_none(void **state) {
     assert_i64_equal(rig_get(second, "a"), 0);
 }
 
+/* Goal: claims that together can never be had are denied as one call for all their units is, whatever is used. */
+static void claims_that_can_never_be_had_say_so(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("rate", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.limit_shape = TW_SHAPE_GCRA;
+    options.burst = 5;
+    tw_family *fixed = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE), *rate = rig_family_of(&rig, &options);
+    const tw_claim counted[] = {{fixed, tw_str("a"), 6, 10}, {fixed, tw_str("a"), 6, 10}};
+    const tw_claim paced[] = {{rate, tw_str("a"), 3, 60}, {rate, tw_str("a"), 3, 60}};
+    for (int round = 0; round < 2; round++) {
+        int64_t denied = test_stat_of(rig.engine, limit_denied);
+        assert_i64_equal(all(counted, 2, TW_DENIED).retry_after_ms, -1);
+        assert_i64_equal(all(paced, 2, TW_DENIED).retry_after_ms, -1);
+        assert_i64_equal(test_stat_of(rig.engine, limit_denied), denied + 2);
+        if (round == 0) (void)acquire(fixed, "a", 1, 10, TW_OK);
+    }
+    assert_i64_equal(rig_get(fixed, "a"), 1);
+    const tw_claim waits[] = {{fixed, tw_str("a"), 5, 10}, {fixed, tw_str("a"), 5, 10}};
+    assert_i64_equal(all(waits, 2, TW_DENIED).retry_after_ms, TW_MINUTE); /* these can be had, later */
+    assert_status(tw_add(fixed, tw_str("a"), -3, NULL), TW_OK);
+    (void)all(counted, 2, TW_OK); /* a count below 0 leaves room for more than the limit */
+}
+
 static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -190,7 +216,9 @@ static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
     assert_i64_equal(rig_get(family, "a"), 7);
     const tw_claim same[] = {{family, tw_str("b"), 4, 10}, {family, tw_str("b"), 4, 10}, {family, tw_str("b"), 4, 10}};
     verdict = all(same, 3, TW_DENIED);
-    assert_i64_equal(rig_get(family, "b"), 0); /* two were taken and put back */
+    assert_i64_equal(rig_get(family, "b"), 0);
+    assert_i64_equal(verdict.claim, 2);
+    assert_i64_equal(verdict.retry_after_ms, -1); /* 12 of 10: no time brings that */
     (void)all(same, 2, TW_OK);
     assert_i64_equal(rig_get(family, "b"), 8);
 }
@@ -327,6 +355,7 @@ int main(void) {
         RIG_TEST(slices_take_back_and_give_out_again),
         RIG_TEST(some_takes_what_is_left),
         RIG_TEST(all_claims_are_taken_or_none),
+        RIG_TEST(claims_that_can_never_be_had_say_so),
         RIG_TEST(a_key_that_is_claimed_twice_is_charged_twice),
         RIG_TEST(a_wrong_claim_takes_nothing_of_the_others),
         RIG_TEST(claims_in_either_order_leave_nothing_half_taken),

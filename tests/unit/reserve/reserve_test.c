@@ -150,6 +150,9 @@ static void units_return_to_their_own_window(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
     assert_status(tw_reserve_confirm(rig.engine, kept), TW_OK); /* a sale of the previous minute */
     assert_i64_equal(rig_get(sale, "a"), 2);
+    assert_i64_equal(test_stat_of(rig.engine, late_increments), 0); /* no count came late: lateness_ms is no remedy */
+    rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(test_stat_of(rig.engine, late_increments), 0);
 }
 
 static void wrong_input_changes_nothing(void **state) {
@@ -509,6 +512,12 @@ static void at_most_so_many_are_held(void **state) {
     assert_status(tw_hold(jobs, tw_str("a"), -1, NULL), TW_ERR_RANGE);
     assert_status(tw_hold(jobs, tw_str(""), 1, NULL), TW_ERR_KEY);
     assert_status(tw_hold_release(jobs, tw_str("")), TW_ERR_KEY);
+    assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
+    tw_family_options options = rig_options("jobs", TW_WINDOW_FOREVER, 0);
+    options.shadow = true;
+    assert_status(tw_family_set(jobs, &options), TW_OK);
+    assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_ERR_MODE);
+    assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK); /* what was held before shadow mode */
     tw_family *hours = rig_family(&rig, "hours", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_hold(hours, tw_str("a"), 3, NULL), TW_ERR_MODE);
     assert_status(tw_hold_release(hours, tw_str("a")), TW_ERR_MODE);
