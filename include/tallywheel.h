@@ -1018,10 +1018,10 @@ struct tw_verdict {
  *
  * Soft, without Redis   Exactly `limit` units are admitted, for any number of threads.
  * Sliding               TW_SHAPE_SLIDING, unless strict with Redis. `used` is an estimate: what a
- *                       window counted that the stretch covers in part is taken to have come evenly.
- *                       With sub_windows = 1 up to `limit` units more may be admitted in a stretch
- *                       of one window's length, with N up to limit / N. error_bound says how far
- *                       off `used` may be.
+ *                       window counted that the stretch covers in part is taken to have come
+ *                       evenly. With sub_windows = 1 up to `limit` units more may be admitted in
+ *                       a stretch of one window's length, with N up to limit / N. error_bound says
+ *                       how far off `used` may be.
  * Soft, with Redis      Decides on the view. Several processes together may pass the limit by what
  *                       each does not know yet of the others. Between two totals a process admits
  *                       at most what remains / live engines (at least one call). Of a key of

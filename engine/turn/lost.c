@@ -46,10 +46,13 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
     if (generation->family->kind.gauge) return true; /* a gauge contribution expires by itself */
-    if (generation->turn.distinct) return true;      /* registers are no units */
-    twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
-                    twi_generation_start_ms(generation), delta,
-                    twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    int64_t start_ms = twi_generation_start_ms(generation);
+    int reason = twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
+    if (!generation->turn.distinct)
+        twi_lost_report(report->engine, generation->family, key, start_ms, delta, reason);
+    else if (delta != 0) /* registers are no units */
+        twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);
     return true;
 }
 

@@ -87,6 +87,25 @@ static void an_unreadable_distinct_count_waits_alone(void **state) {
     }
 }
 
+/* Goal: a distinct count that Redis refuses to the end is named by on_lost, as a counter is. */
+static void a_refused_distinct_count_is_named_at_the_close(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family *distinct = kind_of(rig.engine, "d", TW_KIND_DISTINCT);
+    rig_add_flushed(&rig, 7);
+    redis_server_ask(&rig.server, "LPUSH", "d:bad", "1", NULL);
+    for (uint64_t i = 0; i < 10; i++) {
+        assert_status(tw_distinct_add(distinct, tw_str("bad"), tw_bytes(&i, sizeof i), NULL), TW_OK);
+        assert_status(tw_distinct_add(distinct, tw_str("good"), tw_bytes(&i, sizeof i), NULL), TW_OK);
+    }
+    assert_status(tw_flush(rig.engine, 5000), TW_ERR_REDIS);
+    assert_status(tw_close(rig.engine, 1000), TW_ERR_TIMEOUT);
+    assert_i64_equal(rig.lost.calls, 1);
+    assert_string_equal(rig.lost.key, "bad");
+    redis_server_destroy(&rig.server);
+}
+
 /* ---- windows that Redis never got -------------------------------------------------------------------------------- */
 
 #define WINDOW_MS 1000
@@ -248,6 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_refused_key_fails_its_own_fetch_alone),
         cmocka_unit_test(an_unreadable_distinct_count_waits_alone),
+        cmocka_unit_test(a_refused_distinct_count_is_named_at_the_close),
         cmocka_unit_test(a_window_that_redis_never_got_is_not_complete),
         cmocka_unit_test(a_false_interval_is_forgotten),
         cmocka_unit_test(a_counter_at_the_end_of_the_range_overflows_nothing),
