@@ -5,6 +5,7 @@
 #include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
+#include "engine/table/sketch.h"
 
 static void call_on_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                          int reason) {
@@ -38,21 +39,31 @@ struct report {
     struct twi_generation *generation;
 };
 
+/* Registers are no units: `handed` is a sum of registers, as in collect.c. Those that came back from Redis are in the
+ * sketch's sum, too, but neither marked nor delayed. */
+static bool has_unsent_registers(tw_engine *engine, struct twi_cell *cell, uint64_t meta, bool is_delayed) {
+    if ((meta & TWI_META_OVERFLOW) != 0) return false;
+    if (!is_delayed && (twi_load_relaxed(&cell->local) & TWI_DIRTY) == 0) return false;
+    return twi_sketch_sum(&engine->arena, cell) != twi_load_relaxed(&twi_cell_cold(cell, meta)->handed);
+}
+
 static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct report *report = ctx;
     struct twi_generation *generation = report->generation;
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    int64_t start_ms = twi_generation_start_ms(generation);
+    int reason = twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
+    if (generation->turn.distinct) {
+        if (has_unsent_registers(report->engine, cell, meta, reason == TW_LOST_POISON))
+            twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);
+        return true;
+    }
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
     if (generation->family->kind.gauge) return true; /* a gauge contribution expires by itself */
-    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
-    int64_t start_ms = twi_generation_start_ms(generation);
-    int reason = twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
-    if (!generation->turn.distinct)
-        twi_lost_report(report->engine, generation->family, key, start_ms, delta, reason);
-    else if (delta != 0) /* registers are no units */
-        twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);
+    twi_lost_report(report->engine, generation->family, key, start_ms, delta, reason);
     return true;
 }
 
