@@ -165,7 +165,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->kind.gauge = options->kind == TW_KIND_GAUGE && engine->life.has_redis;
     family->kind.closes_once = family->kind.synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->kind.slides = options->limit_shape == TW_SHAPE_SLIDING;
-    family->kind.sub_windows = (uint16_t)options->sub_windows;
+    family->kind.sub_windows = (uint8_t)options->sub_windows;
     family->kind.is_gcra = options->limit_shape == TW_SHAPE_GCRA;
     family->kind.is_distinct = options->kind == TW_KIND_DISTINCT;
     family->kind.keeps_no_counts = family->kind.is_gcra || family->kind.is_distinct;

@@ -60,10 +60,11 @@ struct twi_appointment {
  * shadow mode. */
 struct twi_family_kind {
     bool synced, from_first, has_starts;
-    bool evicts_idle; /* TW_ON_FULL_EVICT_IDLE: generations follow eviction epochs, not windows (idle_eviction.c) */
-    bool shares;      /* with Redis, counted and not hard: shares decide (share.h); strict: only in outages */
-    bool is_hard;     /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (lease.h) */
-    bool gauge;       /* TW_KIND_GAUGE with Redis (gauge.c) */
+    bool evicts_idle;    /* TW_ON_FULL_EVICT_IDLE: generations follow eviction epochs, not windows (idle_eviction.c) */
+    bool shares;         /* with Redis, counted and not hard: shares decide (share.h); strict: only in outages */
+    bool is_hard;        /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (lease.h) */
+    bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
+    uint8_t sub_windows; /* windows in the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
     _Atomic(twi_hot_acquire *) hot_acquire;                                            /* acquire_fast.h */
     twi_hot_acquire *limit_acquire;     /* the deciding function, if hot_acquire only counts statistics (shadow.c) */
@@ -72,7 +73,6 @@ struct twi_family_kind {
                       tw_status *status, struct twi_why *why); /* NULL: one by one */
     bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                                               /* TW_SHAPE_SLIDING */
-    uint16_t sub_windows;           /* into how many windows its length is cut; 1, but in sliding limits */
     bool is_gcra;                   /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
     bool is_distinct;               /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
     twi_hot_distinct *hot_distinct; /* distinct_fast.h; refuses in other families */
@@ -226,7 +226,7 @@ struct tw_family {
     struct twi_key_template template;     /* the last field: only the filled part of its frame is allocated */
 };
 
-static_assert(offsetof(struct tw_family, template) <= 19 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
+static_assert(offsetof(struct tw_family, template) <= 20 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
 
 /* Frees a family. It holds no generation, and nobody can find it any more. */
 void twi_family_free(struct tw_family *family);
