@@ -9,8 +9,9 @@
 #include "engine/core/options.h"
 #include "engine/base/sized.h"
 #include "engine/turn/turn.h"
+#include "engine/base/lock.h"
+#include "engine/base/own_thread.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ static void patterns_free(struct patterns *patterns) {
 
 static tw_status gather(struct twi_roster *roster, struct patterns *patterns) {
     tw_status status = TW_OK;
-    pthread_mutex_lock(&roster->lock);
+    twi_lock(&roster->lock);
     for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL && status == TW_OK;
          family = twi_load_acquire(&family->entry.next)) {
         if (!family->kind.synced || family->options.window == TW_WINDOW_FOREVER) continue;
@@ -117,7 +118,7 @@ static tw_status gather(struct twi_roster *roster, struct patterns *patterns) {
         else
             status = twi_refuse(TW_ERR_MEMORY, NULL);
     }
-    pthread_mutex_unlock(&roster->lock);
+    twi_unlock(&roster->lock);
     return status;
 }
 
@@ -251,11 +252,11 @@ static bool sleep_until_due(tw_engine *engine) {
     int64_t ns = due.tv_nsec + (int64_t)(engine->options.audit_interval_ms % 1000) * 1000000;
     due.tv_sec += engine->options.audit_interval_ms / 1000 + ns / 1000000000;
     due.tv_nsec = ns % 1000000000;
-    pthread_mutex_lock(&auditor->lock);
+    twi_lock(&auditor->lock);
     int result = 0;
     while (!auditor->stops && result == 0) result = pthread_cond_timedwait(&auditor->wake, &auditor->lock, &due);
     bool stops = auditor->stops;
-    pthread_mutex_unlock(&auditor->lock);
+    twi_unlock(&auditor->lock);
     return !stops;
 }
 
@@ -274,21 +275,17 @@ tw_status twi_audit_start(tw_engine *engine) {
     pthread_cond_init(&auditor->wake, &by_monotonic);
     pthread_condattr_destroy(&by_monotonic);
     auditor->stops = false;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
-    auditor->runs = pthread_create(&auditor->thread, NULL, run_audits, engine) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    auditor->runs = twi_own_thread_start(&auditor->thread, run_audits, engine);
     return auditor->runs ? TW_OK : twi_refuse(TW_ERR_MEMORY, "no thread could be started");
 }
 
 void twi_audit_stop(tw_engine *engine) {
     struct twi_auditor *auditor = &engine->background.auditor;
     if (!auditor->runs) return;
-    pthread_mutex_lock(&auditor->lock);
+    twi_lock(&auditor->lock);
     auditor->stops = true;
     pthread_cond_signal(&auditor->wake);
-    pthread_mutex_unlock(&auditor->lock);
+    twi_unlock(&auditor->lock);
     pthread_join(auditor->thread, NULL);
     auditor->runs = false;
     pthread_cond_destroy(&auditor->wake);

@@ -28,6 +28,7 @@
 #include "engine/turn/rollover.h"
 #include "engine/watch.h"
 #include "engine/core/window_map.h"
+#include "engine/base/lock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,18 +59,18 @@ static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_engine *engines;
 
 static void enlist(tw_engine *engine) {
-    pthread_mutex_lock(&engines_lock);
+    twi_lock(&engines_lock);
     engine->next_engine = engines;
     engines = engine;
-    pthread_mutex_unlock(&engines_lock);
+    twi_unlock(&engines_lock);
 }
 
 static void delist(tw_engine *engine) {
-    pthread_mutex_lock(&engines_lock);
+    twi_lock(&engines_lock);
     tw_engine **link = &engines;
     while (*link != NULL && *link != engine) link = &(*link)->next_engine;
     if (*link != NULL) *link = engine->next_engine;
-    pthread_mutex_unlock(&engines_lock);
+    twi_unlock(&engines_lock);
 }
 
 static tw_status start_sync(tw_engine *engine) {
@@ -132,6 +133,9 @@ static void renew(tw_engine *engine) {
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_ring.slots[i], 0);
     twi_overshoot_clear(engine);
     twi_store_relaxed(&engine->turn.owned, false);
+    engine->turn.hook_family = NULL;
+    twi_store_relaxed(&engine->turn.hook_thread, NULL);
+    twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
     engine->collector.pending = engine->collector.pending_new = engine->unlinked.generations = engine->unlinked.maps =
         0;
     twi_delayed_clear(engine->collector.delayed);
@@ -175,6 +179,7 @@ static void renew(tw_engine *engine) {
 }
 
 static void renew_all(void) {
+    twi_clock_keep(NULL); /* a fork in a hook: this thread is the parent's keeper no more */
     pthread_mutex_init(&engines_lock, NULL);
     for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine) renew(engine);
 }
@@ -416,12 +421,12 @@ static void gather_windows(struct twi_roster *roster, tw_stats *stats) {
  * meanwhile. */
 static void gather_families(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
-    pthread_mutex_lock(&engine->roster.lock); /* families stay */
+    twi_lock(&engine->roster.lock); /* families stay */
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
         fields[i] = twi_load_relaxed(&engine->report.stats[i]);
     twi_limit_stats_read(engine, stats);
     gather_windows(&engine->roster, stats);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
 }
 
 static void gather_all(tw_engine *engine, tw_stats *stats) {

@@ -3,6 +3,7 @@
  * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
+#include "engine/core/host.h"
 
 #include "engine/turn/idle_eviction.h"
 #include "engine/count/api.h"
@@ -17,6 +18,7 @@
 #include "engine/core/roster.h"
 #include "engine/limit/shadow.h"
 #include "engine/core/window_map.h"
+#include "engine/base/lock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -328,10 +330,10 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     status = open_locked(engine, &checked, family);
     bool is_new = status == TW_OK && (*family)->entry.opened == 1;
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     if (is_new) open_first_window(*family);
     return status;
 }
@@ -364,20 +366,25 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
-    pthread_mutex_lock(&engine->roster.lock);
+    uint64_t hook_call = 0;
+    twi_lock(&engine->roster.lock);
     const char *field = different_identity(&family->options, &checked);
     if (field != NULL)
         status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
     else
         status = set_aside(family, &checked);
     if (status == TW_OK) {
+        bool keeps_hook = family->options.on_window_closed == checked.on_window_closed &&
+                          family->options.closed_ctx == checked.closed_ctx;
         keep_policies(&family->options, &checked);
+        if (!keeps_hook) hook_call = twi_host_running_hook(family);
         if (family->kind.has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
         twi_store_release(&family->requests.changed, true);
         twi_agenda_notify(family);
     }
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
+    twi_host_wait_for_hook(family, hook_call); /* the host may free closed_ctx now */
     return status;
 }
 
@@ -387,7 +394,7 @@ tw_status tw_family_close(tw_family *family) {
     if (self != NULL && self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is using this family");
     tw_engine *engine = family->engine;
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     twi_check(family->entry.opened != 0);
     bool last = --family->entry.opened == 0;
     if (last) twi_hold_book_forget(engine, family);
@@ -397,6 +404,6 @@ tw_status tw_family_close(tw_family *family) {
         twi_reserve_local_close(family);
         twi_agenda_notify(family);
     }
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     return TW_OK;
 }

@@ -9,6 +9,7 @@
 #include "engine/core/window_map.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/port/watch.h"
+#include "engine/base/lock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static bool make_room(struct list *list) {
  * False: there is none more, and none is held. */
 static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct list *list) {
     int64_t now_ms = twi_watch_now_ms(engine);
-    pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
+    twi_lock(&engine->roster.lock); /* families stay, and none is added */
     struct tw_family *last = NULL, *held = engine->background.watcher.held;
     struct tw_family *family = twi_load_acquire(held != NULL ? &held->entry.next : &engine->roster.first);
     twi_section_enter(self); /* keeps their windows */
@@ -105,7 +106,7 @@ static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct li
     }
     twi_section_leave(self);
     hold(engine, last);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     return last != NULL;
 }
 
@@ -136,17 +137,17 @@ bool twi_watch_families(tw_engine *engine, struct twi_watch_family **all, size_t
 
 tw_family *twi_watch_hold(tw_engine *engine, const char *name) {
     if (twi_thread_here() == NULL) return NULL;
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     struct tw_family *family = twi_roster_find(engine, name);
     hold(engine, family);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     return family;
 }
 
 void twi_watch_let_go(tw_engine *engine) {
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     hold(engine, NULL);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
 }
 
 uint32_t twi_watch_kind(const tw_family *family) {

@@ -145,7 +145,8 @@ enum tw_status_number {
     TW_ERR_RANGE = -5,   /* the delta or the sum is out of range */
     TW_ERR_LATE = -6,    /* the window takes no more counts, or is no longer readable */
     TW_ERR_EARLY = -7,   /* the window lies too far ahead */
-    TW_ERR_MODE = -8,    /* not in this kind of family or engine, or not from inside a hook */
+    TW_ERR_MODE = -8,    /* not in this kind of family or engine, or not from inside a hook or
+                            another function of your own */
     TW_ERR_CLOSED = -9,  /* tw_stop() or tw_close() was called */
     TW_ERR_FORKED = -10, /* this process is a forked child; no new engine could be made in it */
     TW_ERR_REDIS = -11,  /* Redis refused, or none is configured */
@@ -269,12 +270,29 @@ TW_API const char *tw_error_text(void);
  *    TW_OK
  *    TW_ERR_TIMEOUT  some counts were not acknowledged, and on_lost named them; or a hook answered
  *                    false to the end
- *    TW_ERR_MODE     from inside a hook or inside tw_enter(): nothing was done */
+ *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter(): nothing
+ *                    was done */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /* ==== 4. Options of an engine ================================================================
  * Fill the struct with tw_options_init(), then set what you need. Zero always means the default.
- * tw_open() copies the strings. docs/OPTIONS.md says more of each field. */
+ * tw_open() copies the strings. docs/OPTIONS.md says more of each field.
+ *
+ * YOUR OWN FUNCTIONS. One rule holds for every function of yours that an engine calls:
+ * on_window_closed, log_write, on_lost, redis_password and sentinel_password.
+ *  - It may block. The engine's background work waits for it: sync, roll-over and other hooks.
+ *    Calls do not wait, windows end in time, and no call sees a time more than 20 ms late.
+ *  - It may count, acquire, read, and open, change and find families. on_lost may not call the
+ *    engine. Calls that wait, tw_turn(), tw_close(), tw_family_close() and tw_limits_close() answer
+ *    TW_ERR_MODE inside.
+ *  - When it has been taken away, no call of it is running. tw_family_set() waits for a hook that
+ *    it takes away, except inside that hook: hold no lock meanwhile that the hook takes. The others
+ *    belong to the engine until tw_close() has returned.
+ *  - It returns. It ends neither by an exception or longjmp() nor with its thread.
+ * Visitors (tw_each(), tw_top() and the like) are called by the thread that makes the call. They
+ * may call all but tw_close(), and tw_family_close() of their family. They return, too: a visitor
+ * that does not return keeps the memory of its window until tw_close().
+ * clock_now_ns is called in every call. It may neither block nor call the engine. */
 
 enum tw_threads {
     TW_OWN_THREAD = 0, /* one background thread makes the turns */
@@ -356,8 +374,8 @@ struct tw_options {
     int64_t (*clock_now_ns)(void *ctx, int kind);
     void *clock_ctx;
 
-    /* Log lines: `level` is an enum tw_log, `event` an enum tw_event. Called from turns only, never
-     * with a password. */
+    /* Log lines: `level` is an enum tw_log, `event` an enum tw_event. Called by one thread at a
+     * time, from turns only, never with a password. */
     void (*log_write)(void *ctx, int level, int event, const char *text);
     void *log_ctx;
 
@@ -599,7 +617,7 @@ struct tw_family_options {
  *    TW_ERR_REDIS    some of it was refused, late or uncertain, or other counts were given up
  *                    since the last flush: on_lost names them
  *    TW_ERR_TIMEOUT  not all yet; it stays queued
- *    TW_ERR_MODE     from inside a hook, or inside tw_enter()
+ *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 
@@ -611,7 +629,7 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
  *  Answers:
  *    TW_OK           without Redis at once
  *    TW_ERR_TIMEOUT  not yet
- *    TW_ERR_MODE     from inside a hook, or inside tw_enter()
+ *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
@@ -624,7 +642,8 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *  Answers:
  *    TW_OK
  *    TW_PENDING   another thread is in a turn
- *    TW_ERR_MODE  an engine with a thread of its own; from inside a hook, or inside tw_enter()
+ *    TW_ERR_MODE  an engine with a thread of its own; from inside a function of your own
+ *                 (chapter 4), or inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_turn(tw_engine *engine);
 
@@ -650,6 +669,8 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
  *  closed_by, limit_mode, limit_shape, sub_windows, and whether on_full is TW_ON_FULL_EVICT_IDLE.
  *  A longer lateness_ms holds for windows that still take counts: what is over stays over
  *  (TW_ERR_LATE), sealed or never opened. So does what a longer history_ms comes too late for.
+ *  If on_window_closed or closed_ctx changes, the call waits until a call of the old hook that is
+ *  running has returned, except inside that hook. Then the old closed_ctx may be freed.
  *  Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 
@@ -658,7 +679,7 @@ TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *optio
  *  follow, but in its hook. closed_ctx must last until tw_close() (or take the hook away with
  *  tw_family_set() before). A hook that answers false is asked for a minute; then the window is
  *  given up, logged and counted in tw_stats.windows_untold.
- *  Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
+ *  Answers: TW_OK; TW_ERR_MODE (from inside a function of your own, chapter 4). */
 TW_API tw_status tw_family_close(tw_family *family);
 
 /* ==== 7. Counting ============================================================================
@@ -1384,7 +1405,7 @@ TW_API tw_status tw_limited_find(tw_limited *limited, tw_key key, tw_family **fo
 
 /** Closes the families and frees the rest (of NULL: nothing). Before tw_close(). No call with
  *  `limits`, or with a handle found in it, may be running or follow.
- *  Answers: TW_OK; TW_ERR_MODE (from inside a hook: nothing was done). */
+ *  Answers: TW_OK; TW_ERR_MODE (from inside a function of your own: nothing was done). */
 TW_API tw_status tw_limits_close(tw_limits *limits);
 
 /* ==== 14. Statistics and metrics ============================================================= */

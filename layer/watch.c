@@ -4,10 +4,11 @@
  * Always true: the thread ends within one answer of being asked to. Signals belong to the program's threads. */
 #include "layer/watch.h"
 
+#include "engine/base/own_thread.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -162,12 +163,7 @@ static void give_back(struct twi_watch *watch, bool removes_path) {
 }
 
 static bool start(struct twi_watch *watch) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&watch->thread, NULL, serve, watch) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return twi_own_thread_start(&watch->thread, serve, watch);
 }
 
 struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {

@@ -36,10 +36,10 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
 # ---- who may include whom
 in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel\.h")' |
     must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|glob|key_slot|probe|why))\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, glob.h, key_slot.h, probe.h, why.h) only"
+in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|glob|key_slot|lock|own_thread|probe|why))\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, glob.h, key_slot.h, lock.h, own_thread.h, probe.h, why.h) only"
 in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^layer/.*"engine/(base/why|port/watch)\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
+    grep -vE '^layer/.*"engine/(base/(own_thread|why)|port/watch)\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -80,6 +80,16 @@ in_sources '[^_a-z](mmap|mremap)\(' engine sync layer | cut -d: -f1 | one_file_o
 # race_point.c is built for tests only: it times its naps
 in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync layer | cut -d: -f1 | grep -v '^engine/base/race_point\.c$' |
     one_file_only "the system clock has one door"
+
+in_sources '[^_a-z]pthread_mutex_(lock|trylock|timedlock|unlock)\(' engine sync layer | grep -v '^engine/base/lock\.c:' |
+    must_be_empty "mutexes have one door: engine/base/lock.c (whoever waits for one stops no engine's time)"
+in_sources '[^_a-z]pthread_create\(' engine sync layer | grep -v '^engine/base/own_thread\.c:' |
+    must_be_empty "threads of our own have one door: engine/base/own_thread.c"
+# The host's functions, by the header: a function that is added there is called in host.c, or not at all. A password is
+# asked for through `ask`, in sync/wire/login.c by the engine's function for it.
+names=$(grep -oE '^    (void|int|bool) \(\*[a-z_]+\)\(void \*ctx' include/tallywheel.h | grep -oE '\*[a-z_]+\)' | tr -d '*)' | sort -u | paste -sd'|')
+in_sources "(->|\\.)($names|ask)\\(" engine sync layer | grep -vE '^(engine/core/host\.c|sync/ask/pool\.c):' |
+    must_be_empty "the host's functions have one door: engine/core/host.c ($names)"
 
 # ---- what a library does not do
 in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync layer |

@@ -98,19 +98,48 @@ static int64_t find_grain_ms(void) {
     return (int64_t)tick.tv_sec * 1000 + tick.tv_nsec / NS_PER_MS + 1;
 }
 
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+
+/* What a thread knows of the clock that it keeps. */
+static _Thread_local struct {
+    struct twi_clock *clock; /* NULL: none */
+    uint32_t away;           /* how many brackets are open */
+    bool is_long;            /* this iteration has lasted for long: one of the brackets is its own */
+    int64_t began_ms;        /* monotonic: when this iteration began */
+} keeper __attribute__((tls_model("initial-exec")));
+
+static void note_lag(struct twi_clock *clock, int64_t lag_ms) {
+    int64_t most = twi_load_relaxed(&clock->lag_max_ms);
+    while (lag_ms > most && !twi_cas_relaxed(&clock->lag_max_ms, &most, lag_ms)) continue;
+}
+
 /* ---- the word: engine time, and whether callers read the clocks themselves -------------------------------------- */
 
 static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;
 }
 
-/* Moves engine time forward to `now_ms`, unless it is there already. Returns engine time. Relaxed throughout: the word
- * publishes nothing but itself, and all modifications of one word have one order. "Never goes back" needs no more.
- * Lock-free: a failed exchange means that another thread has moved the word. */
+/* For how long the word was relied on and not refreshed, if that is so long that the keeper must be away. Else 0. Both
+ * readings are coarse, so their grain is not taken for lateness. */
+static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t now_ms) {
+    if ((word & 1) != 0 || now_ms - (word >> 1) <= TWI_CLOCK_REFRESH_MS || keeper.clock == clock) return 0;
+    int64_t lag_ms = twi_clock_mono_ms(clock) - twi_load_relaxed(&clock->refreshed_ms);
+    return lag_ms > TWI_CLOCK_REFRESH_MS ? lag_ms : 0;
+}
+
+/* Moves engine time forward to `now_ms`, unless it is there already. Returns engine time. A caller that finds the word
+ * late sets the flag, too. Relaxed throughout: the word publishes nothing but itself, and all modifications of one word
+ * have one order. "Never goes back" needs no more. Lock-free: a failed exchange means that another thread has moved the
+ * word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
-    while ((word >> 1) < now_ms)
-        if (twi_cas_relaxed(&clock->word, &word, word_of(now_ms, word & 1))) return now_ms;
+    while ((word >> 1) < now_ms) {
+        int64_t lag_ms = late_by_ms(clock, word, now_ms);
+        if (!twi_cas_relaxed(&clock->word, &word, word_of(now_ms, (word & 1) | (lag_ms != 0)))) continue;
+        if (lag_ms != 0) note_lag(clock, lag_ms);
+        if (keeper.clock != clock) (void)twi_add_relaxed(&clock->moves, 1);
+        return now_ms;
+    }
     return word >> 1;
 }
 
@@ -232,28 +261,73 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
     return floor_by(line_us, 1000) == now ? line_us : now * 1000;
 }
 
+void twi_clock_look(struct twi_clock *clock) {
+    if ((twi_load_relaxed(&clock->word) & 1) == 0) (void)twi_clock_read(clock);
+}
+
 int64_t twi_clock_drift_ms(struct twi_clock *clock) {
     return wall_ms(clock) - twi_clock_read(clock);
 }
 
-/* ---- the background thread --------------------------------------------------------------------------------------- */
+/* ---- what the keeper does ---------------------------------------------------------------------------------------- */
 
-void twi_clock_refresh(struct twi_clock *clock) {
+/* A keeper that is not away clears the flag, whoever has set it: the word is fresh. */
+static void refresh(struct twi_clock *clock, bool clears) {
     int64_t mono = twi_clock_mono_ms(clock);
-    int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms); /* relaxed: this thread wrote it */
-    bool relied_on = (twi_load_relaxed(&clock->word) & 1) == 0;  /* relaxed: only this thread sets the flag */
+    int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms);
+    bool relied_on = (twi_load_relaxed(&clock->word) & 1) == 0;
     (void)read_at(clock, wall_ms(clock), mono);
     twi_store_relaxed(&clock->refreshed_ms, mono);
-    if (relied_on && lag > twi_load_relaxed(&clock->lag_max_ms)) twi_store_relaxed(&clock->lag_max_ms, lag);
+    if (relied_on) note_lag(clock, lag);
+    if (!relied_on && clears)
+        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough: it has no partner */
 }
 
-void twi_clock_direct(struct twi_clock *clock, bool on) {
+void twi_clock_refresh(struct twi_clock *clock) {
+    refresh(clock, keeper.clock == clock && keeper.away == 0);
+}
+
+void twi_clock_keep(struct twi_clock *clock) {
+    keeper.clock = clock != NULL && clock->cached ? clock : NULL;
+    keeper.away = 0;
+    keeper.is_long = false;
+    if (keeper.clock != NULL) twi_clock_round();
+}
+
+void twi_clock_abandon(struct twi_clock *clock) {
     if (!clock->cached) return;
-    twi_clock_refresh(clock); /* off: the word must be fresh before callers rely on it. on: the lag up to here counts */
-    if (on) {
-        twi_or_relaxed(&clock->word, 1);
-    } else {
-        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough, as above: it has no partner */
+    refresh(clock, false);
+    twi_or_relaxed(&clock->word, 1);
+}
+
+void twi_clock_away(void) {
+    if (keeper.clock == NULL || keeper.away++ != 0) return;
+    refresh(keeper.clock, false); /* the lag up to here counts */
+    twi_or_relaxed(&keeper.clock->word, 1);
+}
+
+void twi_clock_back(void) {
+    if (keeper.clock == NULL) return;
+    twi_check(keeper.away != 0);
+    if (--keeper.away == 0) refresh(keeper.clock, true);
+}
+
+void twi_clock_round(void) {
+    if (keeper.clock == NULL) return;
+    if (keeper.is_long) keeper.away--;
+    keeper.is_long = false;
+    refresh(keeper.clock, keeper.away == 0);
+    keeper.began_ms = twi_load_relaxed(&keeper.clock->refreshed_ms);
+}
+
+void twi_clock_tick(void) {
+    if (keeper.clock == NULL || keeper.is_long) return;
+    int64_t mono_ms = twi_clock_mono_ms(keeper.clock);
+    if (mono_ms - keeper.began_ms > TWI_CLOCK_REFRESH_MS) {
+        keeper.is_long = true; /* to the end of the iteration: nobody knows how long its next step lasts */
+        twi_clock_away();
+    } else if (mono_ms != twi_load_relaxed(&keeper.clock->refreshed_ms)) {
+        refresh(keeper.clock, keeper.away == 0);
     }
 }
 
@@ -276,4 +350,5 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
     atomic_init(&clock->held_ms, 0);
     atomic_init(&clock->refreshed_ms, mono);
     atomic_init(&clock->lag_max_ms, 0);
+    atomic_init(&clock->moves, 0);
 }

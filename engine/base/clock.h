@@ -17,14 +17,23 @@
  * the first 5 s after waking, engine time goes on from where it was. Then it leaps to the present.
  *
  * The hot word holds engine time and one flag, "callers read the clocks". There are three kinds of engine:
- *   cached        own thread, system clock: the thread refreshes the word at least every 10 ms; callers only load it.
- *                 While the thread is busy elsewhere (a hook, a long turn) twi_clock_direct() sets the flag.
+ *   cached        own thread, system clock: the background thread keeps the word, callers only load it.
  *   host-driven   the flag is always set: callers read the coarse system clocks (from the vDSO, without a system call).
  *   with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
  * The word and the coarse clocks lag: by a refresh and a tick, some 10 ms together. A decision that such a grain can
  * change reads the fine clock, by twi_clock_exact_us(), which moves the word as every reading does.
- * Threads: any thread may call any function but init at any time, and never waits. Only the background thread calls
- * refresh and direct. No other file reads the system clock. */
+ *
+ * The KEEPER is the thread that refreshes the word of a cached engine, at least every 10 ms. The flag is set whenever
+ * callers must not rely on it. There are four cases, and none of them needs a thought where code is added:
+ *   - It may block: twi_clock_away() to twi_clock_back(). Two places have these brackets, for all others: the calls of
+ *     the host's functions (core/host.c) and the locks (base/lock.c).
+ *   - It sleeps for long (turn.c): the same brackets.
+ *   - One iteration of its loop lasts for more than 10 ms: twi_clock_tick(), called all over the turn, sees that.
+ *   - It does not run: starved, stopped, in a page fault. Whoever reads the clocks (a denied call, a new key, one call
+ *     in TWI_CLOCK_LOOK_EVERY) and finds the word more than 10 ms late moves it and sets the flag, for all callers. The
+ *     keeper clears it when it is back.
+ * Threads: any thread may call any function at any time, and never waits, except init, and except round and abandon,
+ * which are the keeper's and its owner's. No other file reads the system clock. */
 #ifndef TWI_BASE_CLOCK_H
 #define TWI_BASE_CLOCK_H
 
@@ -34,7 +43,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TWI_CLOCK_REFRESH_MS 10 /* the background thread calls twi_clock_refresh() at least this often */
+#define TWI_CLOCK_REFRESH_MS 10   /* the keeper refreshes the word at least this often, or callers read the clocks */
+#define TWI_CLOCK_LOOK_EVERY 1024 /* one call of a thread in so many looks at the clock; a power of two */
 /* What is due within so many ms of the time that a caller knows may be due now: two refreshes. */
 #define TWI_CLOCK_NEAR_MS (2 * TWI_CLOCK_REFRESH_MS)
 #define TWI_CLOCK_LEAP_MS 5000  /* a step of more than this against the monotonic clock is a leap ... */
@@ -57,17 +67,20 @@ struct twi_clock {
     _Atomic int64_t held_since_ms;                      /* monotonic since the origin, plus 1; 0: not held */
     _Atomic int64_t held_ms;                            /* sum of all holds that have ended */
 
-    /* Written by the background thread. */
-    _Alignas(TWI_LINE_BYTES) _Atomic int64_t refreshed_ms; /* monotonic */
-    _Atomic int64_t lag_max_ms;
+    _Alignas(TWI_LINE_BYTES) _Atomic int64_t refreshed_ms; /* monotonic; written by the keeper */
+    _Atomic int64_t lag_max_ms;                            /* written by any thread */
+    _Atomic uint32_t moves; /* how often callers have moved the word: the keeper sees whether anybody calls */
 };
 
 /* `hook` may be NULL. `cached`: callers load the word, and a background thread refreshes it; ignored with a hook. The
  * word is fresh when this returns. */
 void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind), void *ctx, bool cached);
 
-/* Reads the clocks, moves engine time forward, returns it. Never waits. */
+/* Reads the coarse clocks, moves engine time forward, returns it. Never waits. Some 9 ns. */
 int64_t twi_clock_read(struct twi_clock *clock);
+/* One call in TWI_CLOCK_LOOK_EVERY calls this: if nobody has refreshed the word, all callers read the clocks from now
+ * on, until the keeper is back. */
+void twi_clock_look(struct twi_clock *clock);
 
 /* Engine time if the word alone gives it, and it is not before 1970. Else a moment in no window that begins in 1970 or
  * later: with the flag, which becomes the sign, it is negative; without, a moment before 1970 becomes one after all
@@ -101,11 +114,25 @@ int64_t twi_clock_mono_us(const struct twi_clock *clock); /* without a hook, the
 struct timespec;
 void twi_clock_system_monotonic(struct timespec *out);
 
-/* Background thread, at least every TWI_CLOCK_REFRESH_MS. No effect in engines that are not cached. */
+/* Moves engine time, as twi_clock_read(). By the owner of the turn, at its start. */
 void twi_clock_refresh(struct twi_clock *clock);
-/* Background thread. on: from now on callers read the clocks. off: refreshes, and callers rely on refreshes again. No
- * effect in engines that are not cached. */
-void twi_clock_direct(struct twi_clock *clock, bool on);
+
+/* ---- the keeper ---- */
+
+/* The calling thread keeps this clock from now on; NULL: none any more. A thread keeps one clock at most. No effect
+ * with a clock that is not cached. A forked child's thread keeps none, whatever it kept in the parent. */
+void twi_clock_keep(struct twi_clock *clock);
+/* The clock that nobody keeps any more: callers read the clocks, for good. The keeper has ended. */
+void twi_clock_abandon(struct twi_clock *clock);
+/* The keeper begins the next iteration of its loop. */
+void twi_clock_round(void);
+/* In a long iteration: refreshes the word where that is due. Cheap where the keeper calls it, and nothing in any other
+ * thread. */
+void twi_clock_tick(void);
+/* The calling thread may block, or sleep for long, from away to back. If it is a keeper, the callers of its engine read
+ * the clocks meanwhile. Nothing in any other thread. The brackets nest. */
+void twi_clock_away(void);
+void twi_clock_back(void);
 
 /* Sum of all times, the present one included, in which engine time stood still or ran by the monotonic clock alone,
  * because the wall clock leapt or was set back. */

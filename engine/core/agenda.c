@@ -75,6 +75,8 @@ void twi_agenda_notify(struct tw_family *family) {
 
 /* ---- the turn's round ---- */
 
+#define ROUND_MAX 1024 /* families that one round takes of the news, and of each heap: those that are due for longest */
+
 static void take(struct tw_family **round, struct tw_family *family) {
     if (family->agenda.in_round) return;
     family->agenda.in_round = true;
@@ -83,7 +85,7 @@ static void take(struct tw_family **round, struct tw_family *family) {
 }
 
 static void take_due(struct tw_family **round, struct twi_appointment **heap, int64_t now_ms) {
-    while (*heap != NULL && (*heap)->at_ms <= now_ms) {
+    for (uint32_t left = ROUND_MAX; left != 0 && *heap != NULL && (*heap)->at_ms <= now_ms; left--) {
         struct tw_family *family = (*heap)->family;
         cancel(heap, *heap);
         take(round, family);
@@ -91,32 +93,38 @@ static void take_due(struct tw_family **round, struct twi_appointment **heap, in
 }
 
 static void take_news(struct twi_agenda *agenda, struct tw_family **round) {
-    if (twi_load_relaxed(&agenda->news) == NULL) return;
-    struct tw_family *family = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
-    while (family != NULL) {
-        struct tw_family *next = twi_load_relaxed(&family->agenda.next_news);
+    if (agenda->taken == NULL && twi_load_relaxed(&agenda->news) != NULL)
+        agenda->taken = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
+    for (uint32_t left = ROUND_MAX; left != 0 && agenda->taken != NULL; left--) {
+        struct tw_family *family = agenda->taken;
+        agenda->taken = twi_load_relaxed(&family->agenda.next_news);
         (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: the flag is cleared before the change is read */
         take(round, family);
-        family = next;
     }
 }
 
-struct tw_family *twi_agenda_take(tw_engine *engine) {
+void twi_agenda_begin_round(tw_engine *engine) {
     struct twi_agenda *agenda = &engine->agenda;
-    struct tw_family *round = NULL;
-    take_news(agenda, &round);
+    struct tw_family **round = &agenda->round;
+    if (*round != NULL && !engine->turn.closing) return;
+    take_news(agenda, round);
     while (agenda->always != NULL) {
         struct tw_family *family = agenda->always;
         agenda->always = family->agenda.next_always;
         family->agenda.is_always = false;
-        take(&round, family);
+        take(round, family);
     }
-    take_due(&round, &agenda->by_time, engine->turn.now_ms);
-    take_due(&round, &agenda->by_mono, engine->turn.mono_ms);
+    take_due(round, &agenda->by_time, engine->turn.now_ms);
+    take_due(round, &agenda->by_mono, engine->turn.mono_ms);
     for (struct tw_family *family = engine->turn.closing ? twi_load_acquire(&engine->roster.first) : NULL;
          family != NULL; family = twi_load_acquire(&family->entry.next))
-        take(&round, family);
-    return round;
+        take(round, family);
+}
+
+struct tw_family *twi_agenda_take(struct twi_agenda *agenda) {
+    struct tw_family *family = agenda->round;
+    if (family != NULL) agenda->round = family->agenda.next_due;
+    return family;
 }
 
 void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family) {
@@ -141,7 +149,8 @@ void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family) {
 int64_t twi_agenda_next_ms(const tw_engine *engine) {
     const struct twi_agenda *agenda = &engine->agenda;
     int64_t next_ms = agenda->by_mono != NULL ? agenda->by_mono->at_ms : INT64_MAX;
-    if (twi_load_relaxed(&agenda->news) != NULL) return engine->turn.mono_ms;
+    if (agenda->round != NULL || agenda->taken != NULL || twi_load_relaxed(&agenda->news) != NULL)
+        return engine->turn.mono_ms;
     if (agenda->by_time == NULL) return next_ms;
     int64_t left_ms = agenda->by_time->at_ms > engine->turn.now_ms ? agenda->by_time->at_ms - engine->turn.now_ms : 0;
     int64_t time_ms = twi_time_add(engine->turn.mono_ms, left_ms);

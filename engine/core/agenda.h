@@ -7,9 +7,10 @@
  *   search: all others, one after the other, once a second
  *
  * The search finds windows that a thread has opened and not yet announced (rollover.c).
- * Always true: a family is in both heaps, or among those of `always`. Its times in the heaps are not later than those
- * it has set. News from before a turn is examined in that turn. Only the turn calls these functions, except
- * twi_agenda_notify(). */
+ * A round of many families takes several turns. The next one is taken when it is over, so each family is examined
+ * before any is for the second time.
+ * Always true: a family is in both heaps, or among those of `always`, or in the round. Its times in the heaps are not
+ * later than those it has set. Only the turn calls these functions, except twi_agenda_notify(). */
 #ifndef TWI_CORE_AGENDA_H
 #define TWI_CORE_AGENDA_H
 
@@ -17,8 +18,10 @@
 
 /* Announces news of the family: the next turn examines it. Any thread, after the change itself. */
 void twi_agenda_notify(struct tw_family *family);
-/* The families to examine now, linked by `next_due`. */
-struct tw_family *twi_agenda_take(struct tw_engine *engine);
+/* Begins a round with all families to examine now, if the last one is over. */
+void twi_agenda_begin_round(struct tw_engine *engine);
+/* The next family of the round; NULL: it is over. */
+struct tw_family *twi_agenda_take(struct twi_agenda *agenda);
 /* The family has been examined: enters it by its own next times. */
 void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family);
 /* The family is about to be freed. */

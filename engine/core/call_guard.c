@@ -6,7 +6,8 @@
 tw_status twi_guard_thread(const struct twi_thread *self) {
     if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (self->in_hook)
-        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it would wait for itself");
+        return twi_refuse(TW_ERR_MODE,
+                          "not from inside a hook or a callback: the engine that calls it would wait for itself");
     if (self->depth != 0)
         return twi_refuse(TW_ERR_MODE, "not between tw_enter() and tw_leave(): memory would not come back");
     return TW_OK;

@@ -52,6 +52,8 @@ struct twi_agenda {
     _Atomic(struct tw_family *) news;
     struct twi_appointment *by_time, *by_mono;
     struct tw_family *always;
+    struct tw_family *taken;    /* news that the turn has taken off the list; their flag says "news" until the round */
+    struct tw_family *round;    /* what the turn still has to examine */
     struct tw_family *searched; /* the search goes on here; NULL: at the beginning */
     int64_t searched_ms;        /* monotonic */
 };
@@ -165,6 +167,8 @@ struct twi_turn_state {
     bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
     _Atomic(struct twi_thread *) hook_thread; /* the thread that runs a hook on a closed window */
+    struct tw_family *hook_family;            /* whose hook is being called; under the roster's lock, as the next ... */
+    uint64_t hook_call;                       /* ... the number of that call, from 1 on (host.h) */
     uint64_t refused_seen;                    /* pieces that the arena had refused by the last check */
     bool reclaimed;                           /* this turn gave memory back: there may be more */
     bool refusal_logged;

@@ -2,7 +2,9 @@
 #include "engine/core/report.h"
 
 #include "engine/base/probe.h"
+#include "engine/core/host.h"
 #include "engine/core/log_events.h"
+#include "engine/base/lock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,7 +61,7 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     report->left_out[slot] = 0;
     report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
     TWI_PROBE3(log, level, event, text);
-    engine->options.log_write(engine->options.log_ctx, level, event, text);
+    twi_host_log(engine, level, event, text);
 }
 
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
@@ -70,20 +72,20 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
 }
 
 void twi_port_last_error(tw_engine *engine, const char *text) {
-    pthread_mutex_lock(&engine->report.lock);
+    twi_lock(&engine->report.lock);
     (void)snprintf(engine->report.last_error, sizeof engine->report.last_error, "%s", text);
-    pthread_mutex_unlock(&engine->report.lock);
+    twi_unlock(&engine->report.lock);
 }
 
 void twi_port_error_over(tw_engine *engine, const char *text) {
     struct twi_report *report = &engine->report;
-    pthread_mutex_lock(&report->lock);
+    twi_lock(&report->lock);
     if (strncmp(report->last_error, text, sizeof report->last_error - 1) == 0) report->last_error[0] = '\0';
-    pthread_mutex_unlock(&report->lock);
+    twi_unlock(&report->lock);
 }
 
 void twi_report_error_text(struct twi_report *report, char out[TWI_REPORT_ERROR_MAX]) {
-    pthread_mutex_lock(&report->lock);
+    twi_lock(&report->lock);
     memcpy(out, report->last_error, sizeof report->last_error);
-    pthread_mutex_unlock(&report->lock);
+    twi_unlock(&report->lock);
 }

@@ -2,6 +2,7 @@
 #include "engine/core/roster.h"
 
 #include "engine/core/agenda.h"
+#include "engine/base/lock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,9 @@ struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
 tw_family *tw_family_find(tw_engine *engine, const char *name) {
     twi_check(engine != NULL);
     if (name == NULL || twi_thread_here() == NULL) return NULL;
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     tw_family *family = twi_roster_find(engine, name);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     return family;
 }
 

@@ -20,6 +20,11 @@ TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
     return TW_OK;
 }
 
+tw_status twi_call_look(tw_engine *engine) {
+    twi_clock_look(&engine->clock);
+    return TW_OK;
+}
+
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
     return check_key(family, key);
 }

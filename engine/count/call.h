@@ -44,6 +44,16 @@ tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }
+/* Looks whether anybody keeps the clock. TW_OK. */
+TWI_COLD tw_status twi_call_look(tw_engine *engine);
+/* The end of a fast call: `calls` is a count that it has raised. One in so many looks. */
+TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
+    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine);
+}
+/* The same in calls that raise no count. */
+TWI_INLINE void twi_call_looks(tw_engine *engine, struct twi_thread *self) {
+    (void)twi_call_over(engine, ++self->looks);
+}
 /* Reads the clock, and checks that the engine is open. Called before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.stopped))) {
@@ -51,6 +61,7 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
             return twi_refuse(TW_ERR_CLOSED, NULL); /* second reading: tw_close() has sealed the window */
     }
     call->decided = true;
+    twi_call_looks(call->engine, call->self);
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
     if (twi_unlikely(call->family->kind.evicts_idle))
@@ -58,12 +69,27 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     return TW_OK;
 }
 
-/* After a denial whose cause is over in `in_ms`; -1: it is never over. True: by the exact clock it may be over already.
- * Then twi_call_now() gives that time or a later one, and the call decides again, as if it began now. */
+/* After a denial whose cause is over in `in_ms`; -1: it is never over. True: by the exact clock it may be over already,
+ * or nobody has kept the time that the call has read. Then twi_call_now() gives that time or a later one, and the call
+ * decides again, as if it began now. */
 TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
     struct twi_clock *clock = &call->engine->clock;
-    if (in_ms < 0 || in_ms > clock->near_ms || twi_clock_exact_ms(clock) == call->now_ms) return false;
+    if (in_ms < 0) return false;
+    int64_t late_ms = twi_clock_read(clock) - call->now_ms;
+    bool is_near = in_ms - late_ms <= clock->near_ms && twi_clock_exact_ms(clock) != call->now_ms;
+    if (!is_near && late_ms <= TWI_CLOCK_REFRESH_MS) return false;
     call->decided = false;
+    return true;
+}
+
+/* Before a key's first units are taken. False: the clocks say that its window is over, and the call decides again. A
+ * new key is rare enough to look at them. */
+TWI_INLINE bool twi_call_is_current(struct twi_call *call) {
+    int64_t now_ms = twi_clock_read(&call->engine->clock);
+    if (now_ms == call->now_ms || call->at || call->family->kind.evicts_idle) return true;
+    if (call->family->kind.from_first) return now_ms - call->now_ms <= TWI_CLOCK_REFRESH_MS;
+    if (now_ms >= twi_calendar_span(&call->family->rule, call->now_ms).end_ms) return false;
+    call->now_ms = call->unix_ms = now_ms;
     return true;
 }
 

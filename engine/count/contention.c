@@ -30,7 +30,7 @@ void twi_contention_request(tw_engine *engine, struct twi_generation *generation
 
 static void begin_detection(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
     self->sampled = cell;
-    self->sampled_since_ms = twi_clock_now_ms(&engine->clock);
+    self->sampled_since_ms = twi_clock_read(&engine->clock); /* this is also the look at the clock of such adds */
     self->sampled_adds = self->sampled_others = 0;
 }
 

@@ -134,5 +134,5 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     else if (twi_unlikely(cell == self->sampled) || twi_unlikely((count & (TWI_CONTENTION_EVERY - 1)) == 0))
         return sample(pin, twi_word_value(before), delta);
     twi_section_leave_short(self, outermost);
-    return TW_OK;
+    return twi_call_over(engine, count);
 }

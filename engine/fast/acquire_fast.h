@@ -65,9 +65,11 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     return status;
 }
 
-/* True: the window may be over by the exact clock, so a denial is not decided here (acquire.c). */
-TWI_INLINE bool hot_ends_soon(const tw_engine *engine, const struct twi_generation *generation, int64_t now_ms) {
-    return twi_unlikely(generation->end_ms - now_ms <= engine->clock.near_ms);
+/* The time at a denial: read, since nobody is denied by a word that nobody keeps. -1: the window may be over by the
+ * exact clock, so the denial is not decided here (acquire.c). */
+__attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
+    int64_t now_ms = twi_clock_read(&engine->clock);
+    return twi_unlikely(generation->end_ms - now_ms <= engine->clock.near_ms) ? -1 : now_ms;
 }
 
 /* A soft limit with Redis whose call may have brought more than its count (share.h). */
@@ -126,7 +128,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) return false;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) return false;
-    if (status == TW_DENIED && hot_ends_soon(engine, generation, now_ms)) return false;
+    if (status == TW_DENIED && (decision.now_ms = hot_denied_at(engine, generation)) < 0) return false;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
         struct twi_decision decided = decision; /* a copy, as in take */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
@@ -142,6 +144,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
             twi_limit_stats_count_denied(family, self);
     }
     twi_section_leave(self);
+    twi_call_looks(engine, self);
     if (verdict != NULL) twi_verdict_fill(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
     *answer = status;
     return true;
@@ -213,6 +216,28 @@ TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
+/* A plain counter leaves no room. The word is read again, so that the caller keeps nothing for this case. Inside the
+ * caller's section, which it leaves. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_denied)(struct twi_generation *generation,
+                                                                                    struct twi_cell *cell, tw_key key,
+                                                                                    int64_t n, int64_t limit,
+                                                                                    tw_verdict *verdict) {
+    tw_family *family = generation->family;
+    struct twi_thread *self = twi_thread_self;
+    int64_t now_ms = hot_denied_at(family->engine, generation);
+    uint64_t word = twi_load_acquire(&cell->local); /* C2 */
+    int64_t used = twi_word_value(word);
+    if (twi_unlikely(now_ms < 0) || twi_unlikely((word & TWI_FROZEN) != 0) || twi_unlikely(used + n <= limit)) {
+        twi_section_leave(self);
+        return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
+    }
+    twi_limit_stats_count_denied(family, self);
+    if (verdict != NULL)
+        twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
+    twi_section_leave(self);
+    return TW_DENIED;
+}
+
 /* Decides by a plain counter: the limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict pays for
  * none. Inside the caller's short section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *self, struct twi_generation *generation,
@@ -227,24 +252,20 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *
     if (twi_unlikely((word & TWI_FROZEN) != 0)) goto not_plain;
     int64_t used = twi_word_value(word);
     if (used + n > limit) {
-        if (hot_ends_soon(family->engine, generation, now_ms)) goto not_plain;
-        twi_limit_stats_raise(&counts->denied);
-        if (verdict != NULL)
-            twi_verdict_fill_plain(verdict, false, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
-        twi_section_leave_first(self);
-        return TW_DENIED;
+        self->depth++; /* the callee leaves by twi_section_leave() */
+        return TWI_HOT_OWN(acquire_denied)(generation, cell, key, n, limit, verdict);
     }
     if (twi_unlikely(!twi_cas_weak_acqrel(&cell->local, &word, word + ((uint64_t)n << TWI_COUNT_SHIFT)))) {
         self->depth++; /* the callee leaves by twi_section_leave() */
         return TWI_HOT_OWN(acquire_contended)(generation, cell, key, n, limit, verdict);
     }
     used += n;
-    twi_limit_stats_raise(&counts->admitted);
-    if (twi_unlikely(twi_limit_is_near_below(used, limit))) twi_limit_stats_raise(&counts->near);
+    int64_t calls = twi_limit_stats_raise(&counts->admitted);
+    if (twi_unlikely(twi_limit_is_near_below(used, limit))) (void)twi_limit_stats_raise(&counts->near);
     if (twi_likely(verdict != NULL))
         twi_verdict_fill_plain(verdict, true, n, limit, used, generation->start_ms, generation->end_ms, now_ms);
     twi_section_leave_first(self);
-    return TW_OK;
+    return twi_call_over(family->engine, calls);
 not_plain:
     twi_section_leave_first(self);
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);

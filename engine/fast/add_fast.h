@@ -212,10 +212,10 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_genera
                                             int64_t seen, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
     twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-    twi_count_increments(engine, self, 1);
+    int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
-    return TW_OK;
+    return twi_call_over(engine, calls);
 }
 
 /* An add without a view has counted: samples whether other threads have added since. Inside the caller's section, which
@@ -266,10 +266,10 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
         return TWI_HOT_OWN(sample)(engine, generation, cell, delta, before);
     if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
         return TWI_HOT_OWN(mark)(engine, generation, cell, seen, view);
-    twi_count_increments(engine, self, 1);
+    int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
-    return TW_OK;
+    return twi_call_over(engine, calls);
 }
 
 /* Inserts a key that is not in this window, wherever it must go. Inside the caller's section, which it leaves. */
@@ -433,9 +433,9 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
         return TWI_HOT_OWN(mark)(engine, generation, cell, TWI_HOT_OWN(view)(cell, delta, before), view);
     }
     if (twi_likely(view != NULL)) *view = TWI_HOT_OWN(view)(cell, delta, before);
-    twi_count_increments(engine, self, 1);
+    int64_t calls = twi_count_increments(engine, self, 1);
     hot_leave(self, section);
-    return TW_OK;
+    return twi_call_over(engine, calls);
 }
 
 /* Adds to the plain cell that the index leads to: the first on the walk that has the key's tag. Inside the caller's

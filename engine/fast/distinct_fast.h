@@ -31,10 +31,10 @@ TWI_HOT_CODE tw_status TWI_HOT_DISTINCT(tw_family *family, tw_key key, tw_key el
     if (twi_unlikely(raised != TWI_RAISE_NONE) && twi_unlikely(raised != TWI_RAISED)) goto slow;
     if (TWI_HOT_DISTINCT_SYNCED && raised == TWI_RAISED)
         twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-    twi_count_increments(engine, self, 1);
+    int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave_short(self, outermost);
     if (changed != NULL) *changed = raised == TWI_RAISED;
-    return TW_OK;
+    return twi_call_over(engine, calls);
 slow:
     twi_section_leave_short(self, outermost);
     return twi_distinct_add_slow(family, key, element, changed);

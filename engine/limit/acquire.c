@@ -81,6 +81,8 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         int64_t most = call->family->kind.shares ? twi_share_unknown(call, n, limit, decision) : limit;
         /* there is nothing to take, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
+        if (!twi_call_is_current(call)) return TWI_AGAIN;
+        decision->now_ms = call->now_ms;
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
@@ -114,9 +116,10 @@ static tw_status decide_full(struct tw_family *family) {
     return twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
 }
 
-/* True: a denial that the exact clock may turn. One that waits for other engines or Redis is not: retry_ms says so. */
+/* True: a denial that the exact clock may turn. One that waits for other engines or Redis (retry_ms) turns only with
+ * the window's end. */
 static bool is_behind(struct twi_call *call, int64_t n, int64_t limit, const struct twi_decision *decision) {
-    if (decision->retry_ms != 0) return false;
+    if (decision->retry_ms != 0) return twi_call_is_behind(call, twi_decision_left_ms(decision));
     return twi_call_is_behind(call, call->family->kind.slides ? twi_sliding_retry_ms(call->family, n, limit, decision)
                                                               : twi_decision_retry_ms(decision, n, limit));
 }

@@ -3,6 +3,7 @@
 
 #include "engine/core/agenda.h"
 #include "engine/limit/overshoot.h"
+#include "engine/base/lock.h"
 
 #include <stdlib.h>
 
@@ -131,10 +132,10 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
 }
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
-    pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
+    twi_lock(&engine->roster.lock); /* families stay, and none is added */
     *list = calloc(twi_load_relaxed(&engine->roster.count) + (size_t)1, sizeof **list);
     *count = *list != NULL ? list_families(&engine->roster, *list) : 0;
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
     if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);
     return *list != NULL;
 }

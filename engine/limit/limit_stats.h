@@ -39,9 +39,11 @@ bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **lis
 /* Counts in the shared line. Requests lines per thread if threads come often. `at`: offset in a shard. */
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 
-/* In the calling thread's own line: this thread is its only writer. */
-TWI_INLINE void twi_limit_stats_raise(_Atomic int64_t *count) {
-    twi_store_relaxed(count, twi_load_relaxed(count) + 1);
+/* In the calling thread's own line: this thread is its only writer. Returns the new count. */
+TWI_INLINE int64_t twi_limit_stats_raise(_Atomic int64_t *count) {
+    int64_t raised = twi_load_relaxed(count) + 1;
+    twi_store_relaxed(count, raised);
+    return raised;
 }
 
 TWI_INLINE void twi_limit_stats_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
@@ -50,7 +52,7 @@ TWI_INLINE void twi_limit_stats_count_at(tw_family *family, const struct twi_thr
         twi_limit_stats_count_shared(family, self, at);
         return;
     }
-    twi_limit_stats_raise((_Atomic int64_t *)((unsigned char *)&lines->shards[self->shard] + at));
+    (void)twi_limit_stats_raise((_Atomic int64_t *)((unsigned char *)&lines->shards[self->shard] + at));
 }
 #define twi_limit_stats_count(family, self, field) \
     twi_limit_stats_count_at((family), (self), offsetof(struct twi_limit_shard, field))

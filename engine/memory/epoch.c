@@ -8,6 +8,7 @@
 #include "engine/memory/epoch.h"
 
 #include "engine/memory/arena.h"
+#include "engine/base/lock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -48,9 +49,9 @@ static void (*on_fork)(void);
 static _Thread_local bool renewing; /* on_fork is running: a call in it may register this thread */
 
 void twi_epoch_set_on_fork(void (*renew)(void)) {
-    pthread_mutex_lock(&process_lock);
+    twi_lock(&process_lock);
     on_fork = renew;
-    pthread_mutex_unlock(&process_lock);
+    twi_unlock(&process_lock);
 }
 
 static void thread_exits(void *record) {
@@ -146,7 +147,7 @@ static bool has_begun(void) {
 
 struct twi_thread *twi_thread_register(void) {
     if (!has_begun()) return NULL;
-    pthread_mutex_lock(&process_lock);
+    twi_lock(&process_lock);
     struct twi_thread *self = reuse_record();
     if (self == NULL) self = new_record();
     if (self != NULL) {
@@ -158,7 +159,7 @@ struct twi_thread *twi_thread_register(void) {
         if (twi_load_relaxed(&exit_key_made)) pthread_setspecific(exit_key, self);
         twi_thread_self = self;
     }
-    pthread_mutex_unlock(&process_lock);
+    twi_unlock(&process_lock);
     return self;
 }
 

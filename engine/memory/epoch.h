@@ -41,6 +41,7 @@ struct twi_thread {
     void *sampled;        /* the cell that this thread samples for contention (contention.c), and what it has seen: */
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
+    uint32_t looks;          /* calls of which one in TWI_CLOCK_LOOK_EVERY looks at the clock */
     struct twi_thread *next; /* list of all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u

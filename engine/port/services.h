@@ -18,6 +18,9 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Calls a password callback of the host. Any thread. */
+int twi_port_ask_password(int (*ask)(void *ctx, char *out, size_t size), void *ctx, char *out, size_t size);
+
 /* tw_stats.last_error. Any thread. */
 void twi_port_last_error(tw_engine *engine, const char *text);
 /* That error is over: last_error is empty again, unless there was another one since. Any thread. */

@@ -4,6 +4,7 @@
 
 #include "engine/core/family.h"
 #include "engine/core/presence.h"
+#include "engine/base/lock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -115,15 +116,15 @@ size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
 
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
     struct twi_hold_book *book = engine->holds;
-    pthread_mutex_lock(&book->lock);
+    twi_lock(&book->lock);
     (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->remote.id, ++book->number);
-    pthread_mutex_unlock(&book->lock);
+    twi_unlock(&book->lock);
 }
 
 bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known) {
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
     if (line != 0) {
         struct entry *entry = entry_at(&engine->arena, line);
@@ -141,13 +142,13 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
             link_first(engine, entry);
         engine->holds->entries++;
     }
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
     return line != 0;
 }
 
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     while (at != 0 && !is_of(entry_at(&engine->arena, at), family, key)) at = entry_at(&engine->arena, at)->next;
     if (at != 0) {
@@ -155,34 +156,34 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
         *statement = entry_at(&engine->arena, at)->statement;
         free_entry(engine, entry_at(&engine->arena, at));
     }
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
     return at != 0;
 }
 
 bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     bool answered = engine->holds->answered >= statement;
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
     return answered;
 }
 
 int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     tw_engine *engine = family->engine;
     int64_t count = 0;
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     for (; at != 0; at = entry_at(&engine->arena, at)->next) count += is_of(entry_at(&engine->arena, at), family, key);
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
     return count;
 }
 
 void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
         next = entry_at(&engine->arena, at)->newer;
         if (entry_at(&engine->arena, at)->family == family) free_entry(engine, entry_at(&engine->arena, at));
     }
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
 }
 
 /* ---- re-sending (port/messages.h) ---- */
@@ -190,7 +191,7 @@ void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
     struct twi_hold_book *book = engine->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    pthread_mutex_lock(&book->lock);
+    twi_lock(&book->lock);
     struct entry *entry = book->first != 0 ? entry_at(&engine->arena, book->first) : NULL;
     bool due = entry != NULL &&
                (entry->sent_ms < book->resend_from_ms || entry->sent_ms <= now_ms - twi_presence_resend_ms(engine));
@@ -202,31 +203,31 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
         (void)snprintf(out->member, sizeof out->member, "%s", entry->member);
         out->name_size = twi_hold_book_set(entry->family, tw_bytes(entry->key, entry->key_size), out->name);
     }
-    pthread_mutex_unlock(&book->lock);
+    twi_unlock(&book->lock);
     return due;
 }
 
 void twi_port_holds_sent(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     engine->holds->sent++;
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
 }
 
 void twi_port_holds_answered(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     engine->holds->answered++;
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
 }
 
 void twi_hold_book_resend(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds->lock);
+    twi_lock(&engine->holds->lock);
     engine->holds->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
-    pthread_mutex_unlock(&engine->holds->lock);
+    twi_unlock(&engine->holds->lock);
 }
 
 void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
     struct twi_hold_book *book = engine->holds;
-    pthread_mutex_lock(&book->lock);
+    twi_lock(&book->lock);
     memcpy(engine->remote.id, id, sizeof engine->remote.id);
     for (uint32_t at = book->first; at != 0; at = entry_at(&engine->arena, at)->newer) {
         struct entry *entry = entry_at(&engine->arena, at);
@@ -234,7 +235,7 @@ void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
         entry->sent_ms = INT64_MIN;
         entry->statement = 0;
     }
-    pthread_mutex_unlock(&book->lock);
+    twi_unlock(&book->lock);
 }
 
 /* ---- the engine's side ---- */

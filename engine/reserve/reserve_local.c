@@ -7,6 +7,7 @@
 
 #include "engine/core/family.h"
 #include "engine/reserve/reserve_book.h"
+#include "engine/base/lock.h"
 
 #include <string.h>
 
@@ -206,9 +207,9 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    pthread_mutex_lock(&engine->reservations->lock);
+    twi_lock(&engine->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);
-    pthread_mutex_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->reservations->lock);
     return status;
 }
 
@@ -219,11 +220,11 @@ static tw_status begin_with_token(tw_engine *engine, const struct twi_token *tok
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    pthread_mutex_lock(&engine->reservations->lock);
+    twi_lock(&engine->reservations->lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
     bool known = token->tag == engine->reservations->tag && token->serial - 1 < engine->reservations->serial &&
                  *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
-    if (!known) pthread_mutex_unlock(&engine->reservations->lock);
+    if (!known) twi_unlock(&engine->reservations->lock);
     if (known) return TW_OK;
     return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
                       "token: another incarnation of this engine made it, or it expired more than a day ago");
@@ -244,7 +245,7 @@ tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *t
     status = entry != NULL && entry->state == TWI_SOLD
                  ? TW_OK
                  : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
-    pthread_mutex_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->reservations->lock);
     return status;
 }
 
@@ -257,7 +258,7 @@ tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *to
     status = entry != NULL && entry->state == TWI_SOLD
                  ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
                  : TW_OK;
-    pthread_mutex_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->reservations->lock);
     return status;
 }
 
@@ -278,7 +279,7 @@ void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t 
     tw_engine *engine = request->family->engine;
     struct twi_reserve_request look = *request;
     look.buyer = look.key; /* one entry per key, found by the key */
-    pthread_mutex_lock(&engine->reservations->lock);
+    twi_lock(&engine->reservations->lock);
     int64_t due_ms = twi_clock_mono_ms(&engine->clock) + request->ttl_ms;
     struct twi_reservation *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
     if (entry != NULL) { /* without memory another caller's request finds what has expired */
@@ -289,14 +290,14 @@ void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t 
         twi_reserve_link(engine, entry);
         twi_reserve_push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->reservations->lock);
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     if (twi_load_relaxed(&reservations->next_ms) > mono_ms) return false;
-    pthread_mutex_lock(&reservations->lock);
+    twi_lock(&reservations->lock);
     struct twi_reservation *entry = twi_reserve_first(engine);
     bool due = entry != NULL && entry->wake_ms <= mono_ms;
     if (due) {
@@ -309,14 +310,14 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
         sweep->sizes[1] = twi_key_template_own(template, "stock", sweep->names[0], sweep->sizes[0], sweep->names[1]);
         sweep->sizes[2] = twi_key_template_own(template, "due", sweep->names[0], sweep->sizes[0], sweep->names[2]);
     }
-    pthread_mutex_unlock(&reservations->lock);
+    twi_unlock(&reservations->lock);
     return due;
 }
 
 #define SWEEP_MS_MIN 20
 
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
-    pthread_mutex_lock(&engine->reservations->lock);
+    twi_lock(&engine->reservations->lock);
     struct twi_reservation *entry = twi_reserve_find(engine, serial);
     if (entry != NULL && (wait_ms < 0 || is_void(entry))) {
         twi_reserve_forget(engine, entry);
@@ -325,7 +326,7 @@ void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms
             twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
         twi_reserve_push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->reservations->lock);
 }
 
 /* ---- the engine's side ---- */
@@ -354,19 +355,19 @@ void twi_reserve_local_unmake(tw_engine *engine) {
 
 void twi_reserve_local_close(tw_family *family) {
     struct twi_reserve_local *reservations = family->engine->reservations;
-    pthread_mutex_lock(&reservations->lock);
+    twi_lock(&reservations->lock);
     bool any = reservations->entries != 0;
     family->requests.void_after = (uint16_t)(any ? reservations->pass.begun + 1 : reservations->pass.done);
     if (any) reservations->pass.asked = true;
     if (any) twi_store_relaxed(&reservations->tidies, true);
-    pthread_mutex_unlock(&reservations->lock);
+    twi_unlock(&reservations->lock);
 }
 
 bool twi_reserve_local_is_gone(tw_family *family) {
     struct twi_reserve_local *reservations = family->engine->reservations;
-    pthread_mutex_lock(&reservations->lock);
+    twi_lock(&reservations->lock);
     bool gone = (int16_t)(reservations->pass.done - family->requests.void_after) >= 0;
-    pthread_mutex_unlock(&reservations->lock);
+    twi_unlock(&reservations->lock);
     return gone;
 }
 
@@ -398,8 +399,8 @@ void twi_reserve_local_turn(tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
     /* with Redis, sync asks for what is due */
     bool due = !engine->life.has_redis && twi_load_relaxed(&reservations->next_ms) <= engine->turn.mono_ms;
-    if ((!due && !twi_load_relaxed(&reservations->tidies)) || pthread_mutex_trylock(&reservations->lock) != 0) return;
+    if ((!due && !twi_load_relaxed(&reservations->tidies)) || !twi_lock_try(&reservations->lock)) return;
     if (due) (void)take_back_due(engine, engine->turn.mono_ms, TURN_MAX);
     tidy(engine);
-    pthread_mutex_unlock(&reservations->lock);
+    twi_unlock(&reservations->lock);
 }

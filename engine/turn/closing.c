@@ -7,6 +7,7 @@
 #include "engine/turn/closing_tags.h"
 #include "engine/count/dirty.h"
 #include "engine/core/window_map.h"
+#include "engine/base/lock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +27,9 @@ static bool is_ending(const struct tw_family *family) {
 /* ---- the life of an election ---- */
 
 static bool has_hook(struct tw_family *family) {
-    pthread_mutex_lock(&family->engine->roster.lock);
+    twi_lock(&family->engine->roster.lock);
     bool has = family->options.on_window_closed != NULL;
-    pthread_mutex_unlock(&family->engine->roster.lock);
+    twi_unlock(&family->engine->roster.lock);
     return has;
 }
 

@@ -5,20 +5,11 @@
 #include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
+#include "engine/core/host.h"
 #include "engine/table/sketch.h"
 
-static void call_on_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
-                         int reason) {
-    if (engine->options.on_lost == NULL) return;
-    struct twi_thread *self = twi_thread_here();
-    bool was = self != NULL && self->in_hook;
-    if (self != NULL) self->in_hook = true;
-    engine->options.on_lost(engine->options.lost_ctx, family, key, start_ms, delta, reason);
-    if (self != NULL) self->in_hook = was;
-}
-
 void twi_lost_report_distinct(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int reason) {
-    call_on_lost(engine, family, key, start_ms, 0, reason);
+    twi_host_lost(engine, family, key, start_ms, 0, reason);
 }
 
 void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
@@ -31,7 +22,7 @@ void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, in
         twi_port_count(engine, uncertain, units);
     else
         twi_port_count(engine, lost, units);
-    call_on_lost(engine, family, key, start_ms, delta, reason);
+    twi_host_lost(engine, family, key, start_ms, delta, reason);
 }
 
 struct report {

@@ -12,7 +12,9 @@
 
 #include "engine/base/probe.h"
 #include "engine/turn/idle_eviction.h"
+#include "engine/base/lock.h"
 #include "engine/core/agenda.h"
+#include "engine/core/host.h"
 #include "engine/turn/closing.h"
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
@@ -117,24 +119,12 @@ static bool is_before_its_time(const struct rollover *rollover, const struct twi
 /* Calls the user's hook. Returns true if it need not be called again. */
 static bool call_hook(struct rollover *rollover, struct twi_generation *generation, uint32_t flags) {
     tw_engine *engine = rollover->engine;
-    struct twi_thread *self = twi_thread_here();
-    pthread_mutex_lock(&engine->roster.lock);
-    tw_family_options options = rollover->family->options;
-    pthread_mutex_unlock(&engine->roster.lock);
-    if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
+    if (!twi_generation_has_counted(generation)) return true;
     /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
-    /* The hook may take long (a database): meanwhile callers read the clock themselves. */
-    if (self != NULL) self->in_hook = true;
-    twi_store_relaxed(&engine->turn.hook_thread, self);
-    twi_clock_direct(&engine->clock, true);
-    bool answered =
-        options.on_window_closed(options.closed_ctx, rollover->family, generation->start_ms, generation->end_ms, flags);
-    twi_clock_direct(&engine->clock, false);
-    twi_store_relaxed(&engine->turn.hook_thread, NULL);
-    if (self != NULL) self->in_hook = false;
+    bool answered = twi_host_closed(rollover->family, generation->start_ms, generation->end_ms, flags);
     if (!answered) {
         generation->turn.hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
         twi_port_count(engine, hooks_again, 1);
@@ -664,7 +654,8 @@ static void log_late(struct rollover *rollover) {
         family->options.name);
 }
 
-static void family_turn(tw_engine *engine, struct tw_family *family) {
+/* Returns the work that was done. */
+static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
     struct rollover rollover = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
     bool changed = twi_load_relaxed(&family->requests.changed) && twi_swap_acqrel(&family->requests.changed, false);
     rollover.over_ms = twi_family_over_by(family, engine->turn.now_ms);
@@ -681,7 +672,7 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
         due(&rollover, family->turn.due_ms);
         if (family->turn.look_mono_ms < rollover.look_ms) rollover.look_ms = family->turn.look_mono_ms;
     } else {
-        return;
+        return 0;
     }
     if (rollover.dropped) retire_dropped(&rollover);
     if (family->kind.has_starts && !is_ending(&rollover)) prepare(&rollover);
@@ -692,13 +683,14 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     }
     family->turn.due_ms = rollover.due_ms;
     family->turn.look_mono_ms = rollover.look_ms;
+    return TWI_WORK_TURN - rollover.work;
 }
 
 /* Returns false if the family is among the news, or is being watched, or if its reservations are not forgotten yet, or
  * not all of its share has come back: a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
-    pthread_mutex_lock(&engine->roster.lock);
+    twi_lock(&engine->roster.lock);
     bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
                  !twi_reserve_local_is_gone(family);
     if (!stays) twi_window_map_give(family);
@@ -709,7 +701,7 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
         twi_agenda_leave(&engine->agenda, family);
         twi_roster_remove(engine, family);
     }
-    pthread_mutex_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
+    twi_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
     if (stays) return false;
     twi_limit_stats_free(family);
     twi_closing_free(family);
@@ -717,14 +709,15 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     return true;
 }
 
-static void look_at(tw_engine *engine, struct tw_family *family) {
-    family_turn(engine, family);
+static uint32_t look_at(tw_engine *engine, struct tw_family *family) {
+    uint32_t work = family_turn(engine, family);
     twi_history_turn(engine, family);
     twi_limit_stats_turn(family);
     bool is_over = twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
                    twi_load_relaxed(&family->arrivals) == 0 && !engine->turn.closing &&
                    !(family->kind.closes_once && twi_closing_is_busy(family));
     if (!is_over || !free_family(engine, family)) twi_agenda_enter(&engine->agenda, family);
+    return work;
 }
 
 static void note_unannounced(void *ctx, struct twi_generation *generation) {
@@ -740,12 +733,19 @@ static void search(tw_engine *engine) {
     }
 }
 
+/* The work of all families in one turn: one or two milliseconds. What is left of the round, the next turns do. While
+ * the engine closes, nobody waits for a turn to end. */
+#define ROUND_WORK (16 * TWI_WORK_TURN)
+#define FAMILY_WORK 384 /* of a family that needs hardly any */
+
 void twi_rollover_turn(tw_engine *engine) {
-    struct tw_family *next;
     search(engine);
-    for (struct tw_family *family = twi_agenda_take(engine); family != NULL; family = next) {
-        next = family->agenda.next_due;
-        look_at(engine, family);
+    twi_agenda_begin_round(engine);
+    for (uint32_t work = 0; work < ROUND_WORK || engine->turn.closing;) {
+        struct tw_family *family = twi_agenda_take(&engine->agenda);
+        if (family == NULL) return;
+        work += FAMILY_WORK + look_at(engine, family);
+        twi_clock_tick();
     }
 }
 

@@ -2,6 +2,9 @@
  * itself. */
 #include "engine/turn/turn.h"
 
+#include "engine/base/amount.h"
+#include "engine/base/lock.h"
+#include "engine/base/own_thread.h"
 #include "engine/base/probe.h"
 #include "engine/core/agenda.h"
 #include "engine/count/contention.h"
@@ -13,7 +16,6 @@
 #include "engine/turn/rollover.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -113,12 +115,30 @@ static void plan_next(tw_engine *engine) {
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
+/* A page takes a tenth of a microsecond, but ten where the machine has to find it. The host's loop waits for its turn,
+ * so the turn looks at the time there. */
+#define AHEAD_PIECE (TWI_WORK_AHEAD / 16)
+#define AHEAD_US 1000
+
+static void keep_arena_ahead(tw_engine *engine, uint32_t *work) {
+    if (!engine->life.host_driven) {
+        twi_arena_keep_ahead(&engine->arena, work);
+        return;
+    }
+    int64_t end_us = twi_clock_mono_us(&engine->clock) + AHEAD_US;
+    for (uint32_t piece = 0; piece == 0 && *work != 0 && twi_clock_mono_us(&engine->clock) < end_us;
+         *work -= AHEAD_PIECE) {
+        piece = AHEAD_PIECE;
+        twi_arena_keep_ahead(&engine->arena, &piece); /* what is left of the piece: there is nothing more to do */
+    }
+}
+
 static void keep_ahead(tw_engine *engine) {
     uint32_t work = TWI_WORK_AHEAD;
-    twi_arena_keep_ahead(&engine->arena, &work);
-    if (pthread_mutex_trylock(&engine->roster.lock) != 0) return; /* under which parts come and go */
+    keep_arena_ahead(engine, &work);
+    if (!twi_lock_try(&engine->roster.lock)) return; /* under which parts come and go */
     twi_parts_keep_ahead(&engine->arena, engine->turn.mono_ms, &work);
-    pthread_mutex_unlock(&engine->roster.lock);
+    twi_unlock(&engine->roster.lock);
 }
 
 void twi_turn_run(tw_engine *engine) {
@@ -131,8 +151,10 @@ void twi_turn_run(tw_engine *engine) {
     twi_contention_turn(engine);
     twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
+    twi_clock_tick();
     if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
+    twi_clock_tick();
     twi_rollover_reclaim(engine);
     twi_sketch_reclaim(&engine->arena, &engine->unlinked.sketches);
     keep_ahead(engine);
@@ -146,9 +168,69 @@ void twi_turn_run(tw_engine *engine) {
 
 /* ---- the background thread ---- */
 
-static void sleep_until_next(tw_engine *engine) {
+/* An engine that nobody calls is left to rest: its thread sleeps for up to 100 ms at a time, until something is due,
+ * and callers read the clocks. No call wakes it (P9), but the first calls move the engine's time, which the thread
+ * sees: then it is back at its tick. */
+#define REST_AFTER_MS 1000      /* with fewer calls than REST_CALLS in that time the engine may rest */
+#define REST_AFTER_MS_MAX 16000 /* twice as long after each time that it was wrong: calls that are not in the sum */
+#define REST_CALLS 100
+#define REST_TRY_MS 20 /* the first sleep is short */
+#define REST_SLEEP_MS 100
+#define REST_MOVES_MIN 2 /* callers moved the time so often in one sleep, and once in REST_MOVE_MS: they are */
+#define REST_MOVE_MS 40  /* back */
+
+struct rest {
+    bool rests;
+    uint32_t sleep_ms, moves; /* of the present rest: its next sleep; the clock's moves before it */
+    int64_t calls, look_ms;   /* at the last look; when the next look is due */
+    int64_t after_ms, began_ms;
+};
+
+/* Calls that are in no sum (acquires, reads) are noticed by the moves of a short rest. */
+static int64_t sum_calls(const tw_engine *engine) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < TWI_SHARDS; i++) sum += twi_load_relaxed(&engine->shards[i].increments);
+    return sum;
+}
+
+static void begin_rest(struct rest *rest, tw_engine *engine, int64_t now_ms) {
+    int64_t calls = sum_calls(engine), before = rest->calls;
+    rest->calls = calls;
+    rest->look_ms = now_ms + rest->after_ms;
+    if (calls - before >= REST_CALLS) return;
+    rest->rests = true;
+    twi_clock_away();
+    rest->sleep_ms = REST_TRY_MS;
+    rest->moves = twi_load_relaxed(&engine->clock.moves);
+    rest->began_ms = now_ms;
+}
+
+static void end_rest(struct rest *rest, int64_t now_ms) {
+    bool was_wrong = now_ms - rest->began_ms < REST_AFTER_MS;
+    rest->after_ms = !was_wrong ? REST_AFTER_MS : twi_smaller(2 * rest->after_ms, REST_AFTER_MS_MAX);
+    rest->look_ms = now_ms + rest->after_ms;
+    rest->rests = false;
+    twi_clock_back();
+}
+
+/* How long the thread may sleep. */
+static uint32_t plan_sleep(struct rest *rest, tw_engine *engine, int64_t now_ms) {
+    uint32_t moves = twi_load_relaxed(&engine->clock.moves), moved = moves - rest->moves;
+    if (rest->rests && moved >= REST_MOVES_MIN && moved * REST_MOVE_MS >= rest->sleep_ms) end_rest(rest, now_ms);
+    if (!rest->rests && now_ms >= rest->look_ms) begin_rest(rest, engine, now_ms);
+    if (!rest->rests) return TWI_TICK_MS;
+    if (now_ms - rest->began_ms >= REST_TRY_MS) rest->sleep_ms = REST_SLEEP_MS;
+    /* Callers of hard limits leave requests for the turn. */
+    if (twi_load_relaxed(&engine->leases.exist)) rest->sleep_ms = REST_TRY_MS;
+    if (engine->remote.sync != NULL && engine->options.sync_interval_ms < rest->sleep_ms)
+        rest->sleep_ms = engine->options.sync_interval_ms;
+    rest->moves = moves;
+    return rest->sleep_ms;
+}
+
+static void sleep_until_next(tw_engine *engine, uint32_t most_ms) {
     int64_t left_ms = twi_load_relaxed(&engine->turn.next_ms) - twi_clock_mono_ms(&engine->clock);
-    int tick_ms = left_ms <= 0 ? 0 : left_ms < TWI_TICK_MS ? (int)left_ms : (int)TWI_TICK_MS;
+    int tick_ms = left_ms <= 0 ? 0 : left_ms < most_ms ? (int)left_ms : (int)most_ms;
     bool wants_write = false;
     int fd = engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write) : -1;
     struct pollfd fds[2] = {{.fd = engine->background.wake_fd, .events = POLLIN},
@@ -168,27 +250,28 @@ void twi_turn_wake(tw_engine *engine) {
 
 static void *run_turns(void *arg) {
     tw_engine *engine = arg;
+    struct rest rest = {.after_ms = REST_AFTER_MS};
+    rest.look_ms = twi_clock_mono_ms(&engine->clock) + rest.after_ms;
+    twi_clock_keep(&engine->clock);
     while (!twi_load_acquire(&engine->background.stops)) {
         if (twi_turn_take(engine)) {
             twi_turn_run(engine);
             twi_turn_leave(engine);
         }
-        sleep_until_next(engine);
-        twi_clock_refresh(&engine->clock);
+        uint32_t most_ms = plan_sleep(&rest, engine, twi_clock_mono_ms(&engine->clock));
+        sleep_until_next(engine, most_ms);
+        twi_clock_round();
     }
+    twi_clock_keep(NULL);
     return NULL;
 }
 
 tw_status twi_turn_start_thread(tw_engine *engine) {
-    sigset_t all, before;
-    sigfillset(&all);
     engine->background.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (engine->background.wake_fd < 0)
         return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the wake-up of the background thread");
     twi_store_relaxed(&engine->background.stops, false);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
-    engine->background.runs = pthread_create(&engine->background.thread, NULL, run_turns, engine) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    engine->background.runs = twi_own_thread_start(&engine->background.thread, run_turns, engine);
     if (!engine->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
     return TW_OK;
 }
@@ -199,7 +282,7 @@ void twi_turn_stop_thread(tw_engine *engine) {
         twi_turn_wake(engine);
         pthread_join(engine->background.thread, NULL);
         engine->background.runs = false;
-        twi_clock_direct(&engine->clock, true); /* no thread refreshes the cached time any more */
+        twi_clock_abandon(&engine->clock);
     }
     if (engine->background.wake_fd >= 0) close(engine->background.wake_fd);
     engine->background.wake_fd = -1;

@@ -25,6 +25,7 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/key_slot.h"
+#include "engine/base/lock.h"
 #include "engine/port/services.h"
 #include "sync/ask/call_text.h"
 #include "sync/ask/connection.h"
@@ -82,9 +83,9 @@ struct twi_pool {
 
 static int ask_alone(void *ctx, char *password, size_t size) {
     const struct twi_pool_secret *secret = ctx;
-    pthread_mutex_lock(secret->lock);
+    twi_lock(secret->lock);
     int length = secret->ask(secret->ctx, password, size);
-    pthread_mutex_unlock(secret->lock);
+    twi_unlock(secret->lock);
     return length;
 }
 
@@ -288,14 +289,14 @@ static bool enter(struct call *call) {
     uint64_t place = twi_place_name(is_cluster(call) ? &call->where : NULL), random = random_of(call);
     for (;;) {
         int64_t now_ms = twi_port_mono_ms(pool->rules.engine);
-        pthread_mutex_lock(&pool->lock);
+        twi_lock(&pool->lock);
         struct line *line = call->line != NULL ? call->line : choose_line(call);
         bool let = line != NULL ? enter_place(call, place, now_ms, random) : twi_places_is_closed(&pool->places, place);
         bool is_new = let && line != NULL && call->line == NULL;
         if (is_new) line->taken = true, call->line = line;
         if (let && line != NULL && is_cluster(call)) choose_plug(call);
         if (let && line == NULL) pool->waiting++;
-        pthread_mutex_unlock(&pool->lock);
+        twi_unlock(&pool->lock);
         if (is_new) line->serial++;
         if (is_new && !call->has_begun) twi_port_count(pool->rules.engine, ask_active, 1);
         call->has_begun = call->has_begun || is_new;
@@ -303,9 +304,9 @@ static bool enter(struct call *call) {
         bool goes_on = twi_wait_for(&call->wait, &pool->rules, pool->freed_fd, false, INT32_MAX);
         uint64_t one;
         (void)!read(pool->freed_fd, &one, sizeof one);
-        pthread_mutex_lock(&pool->lock);
+        twi_lock(&pool->lock);
         pool->waiting--;
-        pthread_mutex_unlock(&pool->lock);
+        twi_unlock(&pool->lock);
         if (!goes_on || twi_wait_left_ms(&call->wait, pool->rules.engine) <= 0) return false;
     }
 }
@@ -315,7 +316,7 @@ static void give_back(struct call *call, bool ends) {
     struct twi_pool *pool = call->pool;
     uint64_t one = 1, random = random_of(call);
     int64_t now_ms = twi_port_mono_ms(pool->rules.engine);
-    pthread_mutex_lock(&pool->lock);
+    twi_lock(&pool->lock);
     if (ends) leave_place(call, now_ms, random);
     bool wake = call->line != NULL && pool->waiting != 0;
     if (call->line != NULL && is_cluster(call) && call->line->plug != NULL) {
@@ -324,7 +325,7 @@ static void give_back(struct call *call, bool ends) {
     }
     if (call->line != NULL) call->line->taken = false;
     call->line = NULL;
-    pthread_mutex_unlock(&pool->lock);
+    twi_unlock(&pool->lock);
     if (wake) (void)!write(pool->freed_fd, &one, sizeof one);
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
+#include "engine/base/lock.h"
 #include "engine/port/services.h"
 #include "sync/wire/fnv.h"
 
@@ -49,14 +50,14 @@ void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *reques
     char line[TWI_SPOILT_BYTES];
     write_line(line, request, why);
     uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
-    pthread_mutex_lock(&spoilt->lock);
+    twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting); /* only changed under the lock */
     if (waiting < TWI_SPOILT_LINES && !is_known(spoilt, hash)) {
         spoilt->known[spoilt->known_next++ % TWI_SPOILT_KNOWN] = hash;
         memcpy(spoilt->lines[waiting], line, sizeof line);
         twi_store_relaxed(&spoilt->waiting, waiting + 1);
     }
-    pthread_mutex_unlock(&spoilt->lock);
+    twi_unlock(&spoilt->lock);
 }
 
 void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine) {
@@ -64,13 +65,13 @@ void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine) {
     int64_t now_ms = twi_port_mono_ms(engine);
     if (twi_load_relaxed(&spoilt->waiting) == 0) return; /* a hint: the next turn sees what this one misses */
     if (spoilt->logged_ms != 0 && now_ms - spoilt->logged_ms < LOG_EVERY_MS) return;
-    pthread_mutex_lock(&spoilt->lock);
+    twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting) - 1;
     twi_check(waiting < TWI_SPOILT_LINES);
     memcpy(line, spoilt->lines[0], sizeof line);
     memmove(spoilt->lines[0], spoilt->lines[1], waiting * sizeof spoilt->lines[0]);
     twi_store_relaxed(&spoilt->waiting, waiting);
-    pthread_mutex_unlock(&spoilt->lock);
+    twi_unlock(&spoilt->lock);
     spoilt->logged_ms = now_ms != 0 ? now_ms : 1;
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_POISON,
                  "Redis cannot decide a call, for one of its keys holds something else: %s", line);

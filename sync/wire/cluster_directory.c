@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/key_slot.h"
+#include "engine/base/lock.h"
 
 #define SPARE 32u /* endpoints beside those of the map */
 
@@ -100,24 +101,24 @@ bool twi_directory_set(struct twi_directory *directory, const struct twi_cluster
     table->room = nodes;
     fill(table, map);
     table->room = nodes + SPARE;
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     struct table *before = directory->table;
     for (uint32_t i = 0; i < directory->moved_count; i++) {
         uint16_t place = place_of(table, &directory->moved[i].to);
         if (place != 0) table->owners[directory->moved[i].slot] = place;
     }
     directory->table = table;
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
     free(before);
     return true;
 }
 
 bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct twi_endpoint *endpoint) {
     twi_check(slot < TWI_KEY_SLOTS);
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     uint16_t place = directory->table->owners[slot];
     if (place != 0) *endpoint = directory->table->endpoints[place - 1];
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
     return place != 0;
 }
 
@@ -135,36 +136,36 @@ static bool keep(struct twi_directory *directory, uint32_t slot, const struct tw
 
 void twi_directory_note_moved(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
     twi_check(slot < TWI_KEY_SLOTS);
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     uint16_t place = place_of(directory->table, to);
     bool is_kept = place != 0 && (directory->table->owners[slot] == place || keep(directory, slot, to));
     if (place != 0) directory->table->owners[slot] = place;
     if (!is_kept) directory->is_wanted = true;
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
 }
 
 bool twi_directory_take_moved(struct twi_directory *directory, uint32_t *slot, struct twi_endpoint *to) {
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     bool any = directory->moved_count != 0;
     if (any) {
         *slot = directory->moved[0].slot;
         *to = directory->moved[0].to;
         memmove(directory->moved, directory->moved + 1, --directory->moved_count * sizeof *directory->moved);
     }
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
     return any;
 }
 
 void twi_directory_want(struct twi_directory *directory) {
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     directory->is_wanted = true;
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
 }
 
 bool twi_directory_take_wanted(struct twi_directory *directory) {
-    pthread_mutex_lock(&directory->lock);
+    twi_lock(&directory->lock);
     bool wanted = directory->is_wanted;
     directory->is_wanted = false;
-    pthread_mutex_unlock(&directory->lock);
+    twi_unlock(&directory->lock);
     return wanted;
 }

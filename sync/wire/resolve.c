@@ -7,13 +7,13 @@
 
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "engine/base/atomic.h"
+#include "engine/base/own_thread.h"
 
 enum { ASKING, ANSWERED, ABANDONED };
 
@@ -63,17 +63,11 @@ struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
     if (!lookup) return NULL;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
     lookup->port = port;
-    sigset_t all, before; /* the thread blocks all signals: they belong to the host */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_t thread;
-    int error = pthread_create(&thread, &attributes, run, lookup);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!error) return lookup;
+    if (twi_own_thread_start(&thread, run, lookup)) {
+        (void)pthread_detach(thread);
+        return lookup;
+    }
     free(lookup);
     return NULL;
 }

@@ -20,6 +20,7 @@
 #include <openssl/ssl.h>
 
 #include "engine/base/atomic.h"
+#include "engine/base/lock.h"
 #include "sync/wire/tls_peer.h"
 
 enum file { CA, CERT, KEY, FILES };
@@ -230,7 +231,7 @@ static int session_new(SSL *ssl, SSL_SESSION *granted) {
     strcpy(session->key, peer->key);
     session->session = granted;
     session->context = context;
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     struct session **before = session_find(tls, peer->key);
     if (*before) session_drop(before);
     session->next = tls->sessions;
@@ -241,27 +242,27 @@ static int session_new(SSL *ssl, SSL_SESSION *granted) {
             session_drop(at);
             break;
         }
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
     return 1;
 }
 
 SSL_SESSION *twi_tls_session(struct twi_tls *tls, const SSL_CTX *context, const char *key) {
     SSL_SESSION *found = NULL;
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     struct session *session = *session_find(tls, key);
     if (session && session->context == context && SSL_SESSION_is_resumable(session->session)) {
         found = session->session;
         SSL_SESSION_up_ref(found);
     }
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
     return found;
 }
 
 void twi_tls_session_forget(struct twi_tls *tls, const char *key) {
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     struct session **at = session_find(tls, key);
     if (*at) session_drop(at);
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
 }
 
 static void sessions_drop_all(struct twi_tls *tls) {
@@ -272,10 +273,10 @@ static void sessions_drop_all(struct twi_tls *tls) {
 
 bool twi_tls_news(struct twi_tls *tls, struct twi_tls_news *news) {
     twi_tls_enter();
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     *news = tls->news;
     tls->news.text[0] = '\0';
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
     twi_tls_leave();
     return news->text[0] != '\0';
 }
@@ -291,10 +292,10 @@ void twi_tls_shaken(struct twi_tls *tls, bool resumed) {
     twi_add_relaxed(&tls->handshakes, 1);
     if (resumed) twi_add_relaxed(&tls->resumed, 1);
     if (!tls->options.insecure) return;
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     tell(tls, true, "redis_tls_insecure: Redis's certificate was not looked at; ",
          "whoever stands in between can read and change everything, the password too");
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
 }
 
 void twi_tls_refuse(struct twi_tls *tls) {
@@ -324,11 +325,11 @@ static void read_anew(struct twi_tls *tls) {
 }
 
 SSL_CTX *twi_tls_context(struct twi_tls *tls) {
-    pthread_mutex_lock(&tls->lock);
+    twi_lock(&tls->lock);
     if (files_changed(tls)) read_anew(tls);
     SSL_CTX *context = tls->context;
     SSL_CTX_up_ref(context);
-    pthread_mutex_unlock(&tls->lock);
+    twi_unlock(&tls->lock);
     return context;
 }
 

@@ -1,5 +1,5 @@
 /* callbacks.c -- functions of the host that the engine calls and that stand still: its turns wait for them, no
- * call does (fault 67).
+ * call does (fault 67), and no engine time.
  * Always true: a function stands until the test lets it go, so what went on meanwhile went on beside it. */
 #include "tests/redis/sync_support.h"
 
@@ -58,6 +58,26 @@ static void *use_calls(void *argument) {
     return NULL;
 }
 
+/* Over the end of a window a limit admits its units in each, and never more, although the engine's own thread stands.
+ * No call sees a time that is more than 20 ms behind that at which it began. */
+static void time_goes_on(tw_engine *engine) {
+    tw_family *family = family_of(engine, "limit", TW_WINDOW_ALIGNED, TW_SECOND);
+    int64_t start_ms = 0, admitted = 0, windows = 0;
+    for (int64_t end_ms = test_mono_ms() + TW_SECOND + 100; test_mono_ms() < end_ms;) {
+        struct timespec from;
+        tw_verdict verdict;
+        clock_gettime(CLOCK_REALTIME, &from);
+        tw_status status = tw_acquire(family, tw_str("user"), 1, 10, &verdict);
+        if (verdict.window_start_ms != start_ms) admitted = 0, windows++;
+        start_ms = verdict.window_start_ms;
+        admitted += status == TW_OK;
+        assert_true(admitted <= 10);
+        int64_t from_ms = from.tv_sec * INT64_C(1000) + from.tv_nsec / 1000000;
+        assert_true(start_ms + TW_SECOND - verdict.reset_after_ms >= from_ms - 20);
+    }
+    assert_true(windows >= 2);
+}
+
 /* The calls of some threads come to their end although the engine's own thread stands. */
 static void calls_go_on(tw_family *family) {
     struct adder adders[ADDERS];
@@ -97,6 +117,7 @@ static void a_log_function_that_stands_holds_up_no_call(void **state) {
     redis_server_kill(&server);
     assert_true(test_wait(is_standing, NULL, PATIENCE_MS));
     calls_go_on(family);
+    time_goes_on(engine);
     redis_server_restart(&server);
     let_go();
     assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
@@ -132,6 +153,7 @@ static void a_loss_function_that_stands_holds_up_no_call(void **state) {
     assert_true(test_wait(is_standing, NULL, PATIENCE_MS));
     family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     calls_go_on(family);
+    time_goes_on(engine);
     let_go();
     tw_status status = tw_flush(engine, PATIENCE_MS);
     assert_true(status == TW_OK || status == TW_ERR_REDIS); /* the flush that comes first speaks of what is lost */

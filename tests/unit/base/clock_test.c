@@ -4,6 +4,7 @@
 
 #include "engine/base/calendar.h"
 #include "engine/base/clock.h"
+#include "engine/base/lock.h"
 
 #include <pthread.h>
 
@@ -352,7 +353,8 @@ static void every_call_asks_the_hook_for_both_clocks(void **state) {
     struct twi_clock clock;
     fake_clock_init(&fake, START_MS);
     twi_clock_init(&clock, counting_clock_now_ns, &fake, true);
-    twi_clock_direct(&clock, false); /* must not make it cached */
+    twi_clock_keep(&clock); /* must not make it cached */
+    twi_clock_keep(NULL);
     hook_calls[0] = hook_calls[1] = 0;
     for (int call = 0; call < 10; call++) twi_clock_now_ms(&clock);
     assert_i64_equal(hook_calls[TW_CLOCK_WALL], 10);
@@ -360,33 +362,124 @@ static void every_call_asks_the_hook_for_both_clocks(void **state) {
     assert_i64_equal(twi_clock_mono_ms(&clock), 1000000);
 }
 
-static void a_cached_clock_moves_by_refreshes_only(void **state) {
+static bool callers_read(const struct twi_clock *clock) {
+    return twi_clock_peek_ms(clock) < 0;
+}
+
+static void a_cached_clock_moves_by_its_keeper_only(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, true);
+    twi_clock_keep(&clock);
+    int64_t before = twi_clock_now_ms(&clock);
+    test_sleep_ms(30);
+    assert_i64_equal(twi_clock_now_ms(&clock), before);
+    twi_clock_round();
+    int64_t after = twi_clock_now_ms(&clock);
+    assert_true(after >= before + 20);
+    assert_true(twi_clock_lag_max_ms(&clock) >= 20);
+    assert_i64_equal(twi_clock_held_ms(&clock), 0);
+    twi_clock_keep(NULL);
+}
+
+static void a_keeper_that_is_away_leaves_no_lag(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, true);
+    twi_clock_keep(&clock);
+    twi_clock_away();
+    int64_t lag = twi_clock_lag_max_ms(&clock), before = twi_clock_now_ms(&clock);
+    test_sleep_ms(30);
+    assert_true(twi_clock_now_ms(&clock) >= before + 20);
+    twi_clock_away(); /* a lock that is waited for inside a hook */
+    twi_clock_back();
+    assert_true(callers_read(&clock));
+    twi_clock_back();
+    assert_i64_equal(twi_clock_lag_max_ms(&clock), lag);
+    before = twi_clock_now_ms(&clock);
+    test_sleep_ms(20);
+    assert_i64_equal(twi_clock_now_ms(&clock), before);
+    twi_clock_keep(NULL);
+}
+
+/* Goal: a keeper that does not run is found out by whoever looks, for all callers; when it is back, they rely on it
+ * again.
+ * Method: a clock that nobody refreshes for 30 ms, and one look at it. Only the look costs a reading. */
+static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
     (void)state;
     struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     int64_t before = twi_clock_now_ms(&clock);
     test_sleep_ms(30);
     assert_i64_equal(twi_clock_now_ms(&clock), before);
-    twi_clock_refresh(&clock);
-    int64_t after = twi_clock_now_ms(&clock);
-    assert_true(after >= before + 20);
+    twi_clock_look(&clock);
+    assert_true(callers_read(&clock));
+    assert_true(twi_clock_now_ms(&clock) >= before + 20);
     assert_true(twi_clock_lag_max_ms(&clock) >= 20);
-    assert_i64_equal(twi_clock_held_ms(&clock), 0);
+    test_sleep_ms(30);
+    assert_true(twi_clock_now_ms(&clock) >= before + 50);
+    twi_clock_keep(&clock);
+    assert_false(callers_read(&clock));
+    twi_clock_keep(NULL);
 }
 
-static void a_direct_clock_needs_no_refresh_and_has_no_lag(void **state) {
+/* Goal: an iteration that lasts is noticed while it lasts, and callers read the clocks until it has ended, whatever it
+ * does meanwhile.
+ * Method: a keeper works and ticks, then goes on without a tick for 30 ms. */
+static void callers_read_while_an_iteration_is_long(void **state) {
     (void)state;
     struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
-    twi_clock_direct(&clock, true);
-    int64_t lag = twi_clock_lag_max_ms(&clock), before = twi_clock_now_ms(&clock);
+    twi_clock_keep(&clock);
+    assert_false(callers_read(&clock));
+    for (int64_t end_ms = test_mono_ms() + 5000; !callers_read(&clock) && test_mono_ms() < end_ms;) twi_clock_tick();
+    assert_true(callers_read(&clock));
+    int64_t before = twi_clock_now_ms(&clock);
     test_sleep_ms(30);
     assert_true(twi_clock_now_ms(&clock) >= before + 20);
-    twi_clock_direct(&clock, false);
-    assert_i64_equal(twi_clock_lag_max_ms(&clock), lag);
-    before = twi_clock_now_ms(&clock);
-    test_sleep_ms(20);
-    assert_i64_equal(twi_clock_now_ms(&clock), before);
+    twi_clock_round();
+    assert_false(callers_read(&clock));
+    twi_clock_keep(NULL);
+}
+
+static void a_clock_that_is_abandoned_is_read(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, true);
+    twi_clock_abandon(&clock);
+    int64_t before = twi_clock_now_ms(&clock);
+    test_sleep_ms(30);
+    assert_true(twi_clock_now_ms(&clock) >= before + 20);
+    twi_clock_refresh(&clock); /* a turn of tw_close() */
+    assert_true(callers_read(&clock));
+}
+
+/* Goal: a thread that waits for a lock is away.
+ * Method: another thread holds the lock for 50 ms; the keeper of a clock wants it. */
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static void *watch_the_waiting(void *ctx) {
+    struct twi_clock *clock = ctx;
+    int64_t end_ms = test_mono_ms() + 2000;
+    while (!callers_read(clock) && test_mono_ms() < end_ms) test_sleep_ms(1);
+    bool was_away = callers_read(clock);
+    twi_unlock(&held);
+    return was_away ? clock : NULL;
+}
+static void a_keeper_that_waits_for_a_lock_is_away(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    pthread_t thread;
+    void *was_away;
+    twi_clock_init(&clock, NULL, NULL, true);
+    twi_clock_keep(&clock);
+    twi_lock(&held); /* a plain mutex: the other thread may give it back */
+    pthread_create(&thread, NULL, watch_the_waiting, &clock);
+    twi_lock(&held);
+    assert_false(callers_read(&clock));
+    twi_unlock(&held);
+    pthread_join(thread, &was_away);
+    assert_non_null(was_away);
+    twi_clock_keep(NULL);
 }
 
 static int64_t wall_ms(void) {
@@ -526,12 +619,15 @@ static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state
     struct watchers watchers;
     pthread_t threads[2];
     twi_clock_init(&watchers.clock, NULL, NULL, true);
+    twi_clock_keep(&watchers.clock);
     watchers_begin(&watchers, threads);
     int64_t end = test_mono_ms() + 300;
     for (bool on = true; test_mono_ms() < end; on = !on) {
-        twi_clock_direct(&watchers.clock, on);
+        if (on) twi_clock_away();
         for (int turn = 0; turn < 50; turn++) twi_clock_refresh(&watchers.clock);
+        if (on) twi_clock_back();
     }
+    twi_clock_keep(NULL);
     watchers_end(&watchers, threads);
 }
 
@@ -555,8 +651,12 @@ int main(void) {
         cmocka_unit_test(time_before_1970_is_time),
         cmocka_unit_test(a_peek_is_the_time_or_in_no_window),
         cmocka_unit_test(every_call_asks_the_hook_for_both_clocks),
-        cmocka_unit_test(a_cached_clock_moves_by_refreshes_only),
-        cmocka_unit_test(a_direct_clock_needs_no_refresh_and_has_no_lag),
+        cmocka_unit_test(a_cached_clock_moves_by_its_keeper_only),
+        cmocka_unit_test(a_keeper_that_is_away_leaves_no_lag),
+        cmocka_unit_test(whoever_finds_the_word_late_makes_all_callers_read),
+        cmocka_unit_test(callers_read_while_an_iteration_is_long),
+        cmocka_unit_test(a_clock_that_is_abandoned_is_read),
+        cmocka_unit_test(a_keeper_that_waits_for_a_lock_is_away),
         cmocka_unit_test(the_exact_clock_is_now_and_moves_engine_time),
         cmocka_unit_test(the_exact_clock_follows_engine_time),
         cmocka_unit_test(without_a_fine_clock_the_coarse_one_serves),

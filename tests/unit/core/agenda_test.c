@@ -20,10 +20,9 @@ static uint32_t round_size(void) {
     uint32_t size = 0;
     rig.engine->turn.now_ms = rig_now(&rig);
     rig.engine->turn.mono_ms = twi_clock_mono_ms(&rig.engine->clock);
-    for (struct tw_family *family = twi_agenda_take(rig.engine), *next; family != NULL; family = next, size++) {
-        next = family->agenda.next_due;
+    twi_agenda_begin_round(rig.engine);
+    for (struct tw_family *family; (family = twi_agenda_take(&rig.engine->agenda)) != NULL; size++)
         twi_agenda_enter(&rig.engine->agenda, family);
-    }
     return size;
 }
 
@@ -52,8 +51,8 @@ static void each_family_is_due_at_its_own_times(void **state) {
                        families[i]->turn.look_mono_ms <= engine->turn.mono_ms;
             want += due || families[i]->agenda.is_news;
         }
-        for (tw_family *family = twi_agenda_take(engine), *next; family != NULL; family = next, got++) {
-            next = family->agenda.next_due;
+        twi_agenda_begin_round(engine);
+        for (tw_family *family; (family = twi_agenda_take(&engine->agenda)) != NULL; got++) {
             family->turn.due_ms =
                 test_prng_chance(&prng, 1, 3) ? INT64_MAX : engine->turn.now_ms + test_prng_between(&prng, 1, 900);
             family->turn.look_mono_ms =
@@ -86,6 +85,24 @@ static void families_at_rest_are_not_looked_at(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, windows_closed), 1001);
     rig_pass(&rig, 1000);
     assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+}
+
+/* Goal: windows of many families that end together end in bounded pieces: one turn examines some hundred families, and
+ * wants the next turn at once. All are examined once, whatever order they come in. */
+static void a_turn_examines_a_bounded_number_of_families(void **state) {
+    (void)state;
+    int64_t closed = 0;
+    for (int i = 0; i < MANY; i++) rig_add(family_number(i), "a", 1);
+    rig_settle(&rig);
+    fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
+    do {
+        rig_turn(&rig);
+        int64_t now = test_stat_of(rig.engine, windows_closed);
+        assert_true(now - closed <= 1024);
+        closed = now;
+    } while (tw_timeout_ms(rig.engine) == 0);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, windows_closed), MANY);
 }
 
 /* Goal: many families are found, closed and opened anew by name; they are in the account, and leave it. */
@@ -142,6 +159,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         RIG_TEST(each_family_is_due_at_its_own_times),
         RIG_TEST(families_at_rest_are_not_looked_at),
+        RIG_TEST(a_turn_examines_a_bounded_number_of_families),
         RIG_TEST(many_families_are_in_the_account_and_leave_it),
         RIG_TEST(families_beyond_the_bound_are_refused),
     };
