@@ -70,8 +70,17 @@ local function count_of(text)            -- nil: this script never wrote it, so 
 end
 
 local ledger, taken = read(keys[1], 'v', 'n', 'p', 'm', slot)
-local last = count_of(ledger[2])
-if ledger[2] and not last then ledger[2] = false end
+-- Each batch leaves its number under its slot, too: a last number that is not the greatest of those is none that this
+-- script wrote.
+local function last_of(name, version, text)
+  local count = version == '1' and count_of(text)
+  if not count or count == 0 or text == args[3] then return count or nil end
+  local slots, greatest = pcall('HMGET', name, '0', '1', '2', '3', '4', '5', '6', '7'), 0
+  for i = 1, 8 do greatest = math.max(greatest, tonumber(string.match(slots[i] or '', '^(%d+) ') or '0')) end
+  return greatest == count and count or nil
+end
+local last = last_of(keys[1], ledger[1], ledger[2])
+if not last then ledger[2] = false end
 local id = string.sub(keys[1], -32)
 local store = read(keys[2], 'm', id)
 local marker, born = store[1], tonumber(store[2] or '')
@@ -108,7 +117,7 @@ local function deny(status)
   return answer(status)
 end
 
-if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return deny('CLASH') end
+if args[1] ~= '1' then return deny('CLASH') end
 
 local function enter()                   -- the marker names the store, and gets an entry for this instance
   if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
@@ -166,9 +175,9 @@ if number == 0 then
   if last or taken then return deny('CLASH') end
   if is_replica() then return REPLICA end
   if keys[3] then
-    local before = read(keys[3], 'n', 'p', 'm')
-    if count_of(before[1]) then
-      out[3], out[5], out[6] = before[1], before[2], before[3]
+    local before = read(keys[3], 'v', 'n', 'p', 'm')
+    if last_of(keys[3], before[1], before[2]) then
+      out[3], out[5], out[6] = before[2], before[3], before[4]
       return deny('KEPT')
     end
   end

@@ -232,6 +232,8 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
 static void a_ledger_with_spoilt_numbers_stops_nothing(void **state) {
     (void)state;
     static const char *const values[][2] = {{"n", "abc"},
+                                            {"n", "99999"},
+                                            {"n", "1"},
                                             {"n", ""},
                                             {"n", "1.5"},
                                             {"n", "-3"},
