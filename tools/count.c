@@ -107,9 +107,9 @@ static bool report(const struct result *result) {
                       " line%s of keys that came late are missing (--memory)",
                       total->homeless, total->homeless == 1 ? "" : "s");
     }
-    if (total->lines > 0 && total->skipped == total->lines)
-        tool_complain("no line could be read; is it another --format?");
-    return !result->trouble && total->homeless == 0 && (total->lines == 0 || total->skipped < total->lines);
+    bool has_none = total->skipped > 0 && total->skipped == total->lines - total->heads;
+    if (has_none) tool_complain("no line could be read; is it another --format?");
+    return !result->trouble && total->homeless == 0 && !has_none;
 }
 
 /* What Redis held before this run, as far as known, in the counters that this run has counted. */

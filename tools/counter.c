@@ -14,6 +14,7 @@ struct counter *counter_new(tw_family *family, const struct line_rule *rule, int
     if (counter == NULL) return NULL;
     counter->family = family;
     counter->rule = rule;
+    counter->head = NULL;
     counter->window_ms = window_ms;
     counter->start_min_ms = INT64_MIN;
     counter->windows = windows;
@@ -93,14 +94,18 @@ static tw_status element_add(struct counter *counter, const struct line *line) {
 static void line_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
     struct line line;
     size_t at = counter->batched;
-    const char *why = line_parse(counter->rule, text, size, &line, counter->joined + at * TW_KEY_SIZE_MAX);
+    const char *why =
+        line_parse(counter->rule, counter->head, text, size, &line, counter->joined + at * TW_KEY_SIZE_MAX);
     outcome->lines++;
     if (why == NULL && counter->start_min_ms != INT64_MIN &&
         windows_start(line.unix_ms, counter->window_ms, counter->rule->utc_offset_ms) < counter->start_min_ms) {
         why = refusal(TW_ERR_LATE);
     }
     if (why != NULL) {
-        if (why != line_left_out) skip(outcome, outcome->lines, why);
+        if (why == line_is_head)
+            outcome->heads++;
+        else if (why != line_left_out)
+            skip(outcome, outcome->lines, why);
         return;
     }
     if (counter->rule->element_count > 0) {
@@ -129,6 +134,7 @@ void counter_take(struct counter *counter, const char *text, size_t size, struct
 bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before) {
     bool first = total->skipped_why == NULL && piece->skipped_why != NULL;
     total->lines += piece->lines;
+    total->heads += piece->heads;
     total->counted += piece->counted;
     total->skipped += piece->skipped;
     total->homeless += piece->homeless;

@@ -17,6 +17,7 @@
 /* The outcome for the lines of one piece. */
 struct outcome {
     uint64_t lines;
+    uint64_t heads; /* lines that say what is in the others */
     uint64_t counted;
     uint64_t skipped;        /* could not be read, or were refused */
     uint64_t homeless;       /* of new keys, for which there was no memory */
@@ -27,6 +28,7 @@ struct outcome {
 struct counter {
     tw_family *family;
     const struct line_rule *rule;
+    struct line_head *head; /* of the file whose lines come */
     int64_t window_ms;
     int64_t start_min_ms;                 /* a line of an earlier window is late: it has been printed already */
     int64_t window_start_ms;              /* the last line's window */
@@ -48,7 +50,7 @@ struct counter *counter_new(tw_family *family, const struct line_rule *rule, int
 void counter_forget_windows(struct counter *counter);
 void counter_free(struct counter *counter);
 
-/* Counts the lines of a piece. The last one may lack its newline. */
+/* Counts the lines of a piece, after `head` was set. The last one may lack its newline. */
 void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome);
 
 /* Adds up outcomes. `piece` began after `lines_before` lines of its file. Returns true if this is the first outcome

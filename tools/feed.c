@@ -25,7 +25,8 @@ struct piece {
     size_t size, capacity;
     uint64_t number;
     size_t file;
-    bool too_long; /* replaces one line that was left out */
+    struct line_head head; /* what the lines before it have said of the columns */
+    bool too_long;         /* replaces one line that was left out */
 };
 
 struct done {
@@ -117,6 +118,7 @@ static void *worker_run(void *argument) {
         if (piece->too_long) {
             outcome = (struct outcome){.lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
         } else {
+            worker->counter->head = &piece->head;
             counter_take(worker->counter, piece->text, piece->size, &outcome);
         }
         work_done(worker->crew, piece, &outcome);
@@ -222,6 +224,9 @@ struct source {
     bool may_block; /* a pipe or a terminal: wait where a signal can interrupt */
     bool skipping;  /* inside a line that is too long */
     bool looked;    /* the first bytes were checked */
+    bool sent;      /* its first lines were */
+    bool has_head;  /* some lines say what is in the others */
+    struct line_head head;
     struct piece *piece;
     struct unpack *unpack; /* NULL: the file is what it looks like */
     const char *wrong;     /* with the compressed data; NULL: nothing */
@@ -288,6 +293,16 @@ static int source_read(struct source *source) {
     }
 }
 
+/* Sends whole lines, with what those before them have said of the columns; they may say something else. */
+static void source_send(struct source *source) {
+    struct piece *piece = source->piece;
+    if (!source->sent) source->has_head = line_has_head(source->crew->feed->rule, piece->text, piece->size);
+    source->sent = true;
+    piece->head = source->head;
+    if (source->has_head) (void)line_head_take(source->crew->feed->rule, &source->head, piece->text, piece->size);
+    piece_send(source->crew, source->lane, piece, source->file);
+}
+
 /* Looks at the first bytes of a file, once they are there or will not come. If they are compressed, they are taken out
  * of the piece. Returns false after a message on standard error. */
 static bool source_look(struct source *source, bool at_end) {
@@ -316,9 +331,13 @@ static void skip_long_line(struct source *source) {
     source->skipping = newline == NULL;
 }
 
-/* A full piece without a line end: makes more room, or drops the line. Returns false if there is no memory. */
+/* A full piece without a line end: drops a hole, or makes more room, or drops the line. Returns false if there is no
+ * memory. */
 static bool grow_or_skip(struct source *source) {
     struct piece *piece = source->piece;
+    size_t hole = feed_hole(piece->text, piece->size);
+    piece->size -= hole;
+    if (hole > 0) return true;
     size_t capacity = feed_grown(piece->capacity);
     if (capacity > 0) {
         char *text = realloc(piece->text, capacity);
@@ -355,8 +374,8 @@ static bool send_lines(struct source *source) {
     memcpy(next->text, piece->text + whole, rest);
     next->size = rest;
     piece->size = whole;
+    source_send(source);
     source->piece = next;
-    piece_send(source->crew, source->lane, piece, source->file);
     return true;
 }
 
@@ -369,7 +388,7 @@ static void source_finish(struct source *source, bool at_end) {
         piece->size = newline == NULL ? 0 : (size_t)(newline + 1 - piece->text);
     }
     if (piece->size > 0) {
-        piece_send(source->crew, source->lane, piece, source->file);
+        source_send(source);
     } else {
         piece_put_back(source->crew, piece);
     }
@@ -403,44 +422,6 @@ static bool source_run(struct source *source) {
 }
 
 /* ---- files ---- */
-
-const char *feed_name(const char *file) {
-    return strcmp(file, "-") == 0 ? "(standard input)" : file;
-}
-
-int feed_open(const char *file) {
-    struct stat status;
-    /* Non-blocking: opening a named pipe must not wait for its writer where a signal cannot interrupt it; poll() waits
-     * later. */
-    int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-    int fd = strcmp(file, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(file, flags);
-    if (fd < 0) {
-        tool_complain("%s: %s", feed_name(file), strerror(errno));
-        return -1;
-    }
-    if (fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
-        tool_complain("%s: is a directory, not a file", feed_name(file));
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-void feed_refuse_packed(const char *name, enum unpack_kind kind) {
-    tool_complain("%s: is compressed (%s), which this command does not read; decompress it first: %s FILE |"
-                  " tallywheel count ... -",
-                  name, unpack_name(kind), unpack_program(kind));
-}
-
-size_t feed_grown(size_t capacity) {
-    if (capacity > FEED_LINE_MAX) return 0;
-    return capacity * 2 > FEED_LINE_MAX ? FEED_LINE_MAX + 1 : capacity * 2;
-}
-
-bool feed_may_block(int fd) {
-    struct stat status;
-    return fstat(fd, &status) != 0 || !S_ISREG(status.st_mode);
-}
 
 /* The sum of the files' sizes, for the progress bar; 0 if it is unknown. */
 static uint64_t bytes_expected(const struct feed *feed) {

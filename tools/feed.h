@@ -44,5 +44,8 @@ const char *feed_name(const char *file); /* for messages */
 void feed_refuse_packed(const char *name, enum unpack_kind kind);
 /* The next size of a buffer that is full and holds no whole line; 0: it held the longest, and its newline. */
 size_t feed_grown(size_t capacity);
+/* Drops the NULs at the start of the text, which a rotation that cuts a log leaves there, and perhaps gigabytes of
+ * them. Returns how many there were. */
+size_t feed_hole(char *text, size_t size);
 
 #endif

@@ -8,7 +8,7 @@
 #include "tool.h"
 
 #define FIELD_NUMBER_MAX 1000
-#define NAME_TAKES "names of members, separated by commas, at most 16, are wanted, as status or request.uri"
+#define NAME_TAKES "names of members or columns, separated by commas, at most 16, are wanted, as status or request.uri"
 
 /* ---- names ---- */
 
@@ -17,26 +17,41 @@ struct field_name {
     uint16_t number;
 };
 
-static const struct field_name web_names[] = {{"host", LINE_FIELD_HOST},
-                                              {"client", 1},
-                                              {"ident", 2},
-                                              {"user", 3},
-                                              {"time", 4},
-                                              {"request", 5},
-                                              {"method", LINE_FIELD_METHOD},
-                                              {"url", LINE_FIELD_URL},
-                                              {"path", LINE_FIELD_PATH},
-                                              {"protocol", LINE_FIELD_PROTOCOL},
-                                              {"status", 6},
-                                              {"bytes", 7},
-                                              {"referer", 8},
-                                              {"agent", 9},
-                                              {NULL, 0}};
+/* Of all access logs. */
+static const struct field_name web_names[] = {
+    {"host", LINE_FIELD_HOST},         {"client", LINE_FIELD_CLIENT}, {"ident", LINE_FIELD_IDENT},
+    {"user", LINE_FIELD_USER},         {"time", LINE_FIELD_TIME},     {"request", LINE_FIELD_REQUEST},
+    {"method", LINE_FIELD_METHOD},     {"url", LINE_FIELD_URL},       {"path", LINE_FIELD_PATH},
+    {"protocol", LINE_FIELD_PROTOCOL}, {"status", LINE_FIELD_STATUS}, {"bytes", LINE_FIELD_BYTES},
+    {"referer", LINE_FIELD_REFERER},   {"agent", LINE_FIELD_AGENT},   {NULL, 0}};
 static const struct field_name dpkg_names[] = {{"date", 1}, {"time", 2}, {"action", 3}, {"package", 4}, {NULL, 0}};
 static const struct field_name tsv_names[] = {{"time", 1}, {"key", 2}, {"delta", 3}, {"element", 3}, {NULL, 0}};
+/* Beside those of all access logs. */
+static const struct field_name s3_names[] = {{"bucket", 2}, {"operation", 7}, {"object", 8}, {"error", 11}, {NULL, 0}};
+static const struct field_name alb_names[] = {{"type", 1},           {"balancer", 3},      {"target", 5},
+                                              {"target_status", 10}, {"target_group", 17}, {NULL, 0}};
+static const struct field_name envoy_names[] = {{"flags", 4}, {NULL, 0}};
+static const struct field_name haproxy_names[] = {
+    {"frontend", 3}, {"backend", LINE_FIELD_BACKEND}, {"server", LINE_FIELD_SERVER}, {"state", 10}, {NULL, 0}};
+static const struct field_name no_names[] = {{NULL, 0}};
 
 static const struct field_name *names_of(enum line_format format) {
     return format == LINE_DPKG ? dpkg_names : format == LINE_TSV ? tsv_names : web_names;
+}
+
+static const struct field_name *more_names_of(enum line_format format) {
+    switch (format) {
+    case LINE_S3: return s3_names;
+    case LINE_ALB: return alb_names;
+    case LINE_ENVOY: return envoy_names;
+    case LINE_HAPROXY: return haproxy_names;
+    default: return no_names;
+    }
+}
+
+/* Their fields have the names that the line or its file gives them. */
+static bool has_own_names(enum line_format format) {
+    return format == LINE_JSON || format == LINE_W3C || format == LINE_CLOUDFRONT;
 }
 
 /* "host, client, ..." */
@@ -45,15 +60,23 @@ static void names_list(enum line_format format, char *list, size_t size) {
     list[0] = '\0';
     for (const struct field_name *at = names_of(format); at->name != NULL && used < size; at++)
         used += (size_t)snprintf(list + used, size - used, "%s%s", used == 0 ? "" : ", ", at->name);
+    for (const struct field_name *at = more_names_of(format); at->name != NULL && used < size; at++)
+        used += (size_t)snprintf(list + used, size - used, ", %s", at->name);
+}
+
+static bool name_find(const struct field_name *names, const char *text, size_t size, uint16_t *number) {
+    for (; names->name != NULL; names++) {
+        if (strlen(names->name) != size || memcmp(names->name, text, size) != 0) continue;
+        *number = names->number;
+        return true;
+    }
+    return false;
 }
 
 static bool number_read(enum line_format format, const char *text, size_t size, uint16_t *number) {
     unsigned value = 0;
-    for (const struct field_name *at = names_of(format); at->name != NULL; at++) {
-        if (strlen(at->name) != size || memcmp(at->name, text, size) != 0) continue;
-        *number = at->number;
+    if (name_find(names_of(format), text, size, number) || name_find(more_names_of(format), text, size, number))
         return true;
-    }
     for (size_t i = 0; i < size; i++) {
         if (text[i] < '0' || text[i] > '9') return false;
         value = value * 10 + (unsigned)(text[i] - '0');
@@ -77,7 +100,7 @@ static bool list_read(enum line_format format, const char *text, struct list *li
         size_t size = strcspn(text, ",");
         if (size == 0) return false;
         list->names[list->count] = (struct line_name){text, size};
-        if (format != LINE_JSON && !number_read(format, text, size, &list->numbers[list->count])) return false;
+        if (!has_own_names(format) && !number_read(format, text, size, &list->numbers[list->count])) return false;
         list->count++;
         if (text[size] == '\0') return true;
         text += size + 1;
@@ -86,10 +109,10 @@ static bool list_read(enum line_format format, const char *text, struct list *li
 }
 
 static bool list_take(const char *option, enum line_format format, const char *text, struct list *list) {
-    char names[160];
+    char names[240];
     if (text == NULL || list_read(format, text, list)) return true;
     names_list(format, names, sizeof names);
-    if (format == LINE_JSON) {
+    if (has_own_names(format)) {
         tool_complain("--%s '%s': " NAME_TAKES, option, text);
     } else {
         tool_complain("--%s '%s': field numbers from 1 to %d or names, separated by commas, at most %d, are wanted; the"
@@ -131,7 +154,7 @@ static bool condition_split(const char *text, size_t *name_size, struct line_con
 
 static bool condition_take(struct line_rule *rule, const char *text) {
     struct line_condition condition = {0};
-    char names[160];
+    char names[240];
     size_t size;
     uint16_t number = 0;
     if (!condition_split(text, &size, &condition)) {
@@ -140,7 +163,7 @@ static bool condition_take(struct line_rule *rule, const char *text) {
                       text);
         return false;
     }
-    if (rule->format != LINE_JSON &&
+    if (!has_own_names(rule->format) &&
         (!number_read(rule->format, text, size, &number) || (rule->format == LINE_TSV && number > 3))) {
         names_list(rule->format, names, sizeof names);
         tool_complain("--where '%s': there is no field %.*s; a number is wanted, or one of: %s", text, (int)size, text,
@@ -182,7 +205,7 @@ bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
         return false;
     line_rule_set(rule, asked->format, key.numbers, key.count);
     line_rule_set_element(rule, element.numbers, element.count);
-    if (asked->format == LINE_JSON) {
+    if (has_own_names(asked->format)) {
         memcpy(rule->names, key.names, key.count * sizeof *key.names);
         memcpy(rule->names + key.count, element.names, element.count * sizeof *element.names);
         if (asked->time != NULL) rule->time_name = (struct line_name){asked->time, strlen(asked->time)};

@@ -1,28 +1,41 @@
 /* line.c -- what the log formats share: the choice of the parser, keys of several fields. See line.h. */
 #include "line.h"
 
+#include "line_form.h"
+#include "line_prefix.h"
+
 const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
 
-static bool is_part(uint16_t field) {
-    return field >= LINE_FIELD_METHOD;
+/* Where a field that has a name lies in a combined line. */
+static uint16_t combined_place(uint16_t field) {
+    static const uint8_t places[LINE_NAMES] = {
+        [LINE_FIELD_METHOD - LINE_FIELD_METHOD] = 5,  [LINE_FIELD_URL - LINE_FIELD_METHOD] = 5,
+        [LINE_FIELD_PATH - LINE_FIELD_METHOD] = 5,    [LINE_FIELD_PROTOCOL - LINE_FIELD_METHOD] = 5,
+        [LINE_FIELD_CLIENT - LINE_FIELD_METHOD] = 1,  [LINE_FIELD_IDENT - LINE_FIELD_METHOD] = 2,
+        [LINE_FIELD_USER - LINE_FIELD_METHOD] = 3,    [LINE_FIELD_TIME - LINE_FIELD_METHOD] = 4,
+        [LINE_FIELD_REQUEST - LINE_FIELD_METHOD] = 5, [LINE_FIELD_STATUS - LINE_FIELD_METHOD] = 6,
+        [LINE_FIELD_BYTES - LINE_FIELD_METHOD] = 7,   [LINE_FIELD_REFERER - LINE_FIELD_METHOD] = 8,
+        [LINE_FIELD_AGENT - LINE_FIELD_METHOD] = 9};
+    return field < LINE_FIELD_METHOD ? field : places[field - LINE_FIELD_METHOD];
 }
 
 static void add_field(struct line_rule *rule, uint16_t field) {
+    uint16_t place = combined_place(field);
     rule->fields[line_field_count(rule)] = field;
-    rule->has_parts = rule->has_parts || is_part(field);
-    if (is_part(field)) field = LINE_FIELD_REQUEST;
-    if (field > rule->field_last) rule->field_last = field;
+    rule->places[line_field_count(rule)] = place;
+    rule->has_lead = rule->has_lead || place < 4;
+    if (place > rule->field_last) rule->field_last = place;
 }
 
 void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count) {
-    static const uint16_t client = 1, action = 3;
+    static const uint16_t client = LINE_FIELD_CLIENT, action = 3;
     if (count == 0 && format != LINE_TSV && format != LINE_JSON) {
         fields = format == LINE_DPKG ? &action : &client;
         count = 1;
     }
     rule->format = format;
     rule->field_count = rule->element_count = rule->where_count = rule->field_last = 0;
-    rule->has_parts = false;
+    rule->has_lead = false;
     for (; rule->field_count < count; rule->field_count++) add_field(rule, fields[rule->field_count]);
 }
 
@@ -43,27 +56,73 @@ const char *line_too_short(const struct line_rule *rule) {
                                    : "the line has fewer fields than --key needs";
 }
 
-static const char *parse(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
+/* A classic load balancer's line begins with a time of its own. */
+static const char *form_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                              char *joined) {
+    size_t lead = line_prefix(text, size, rule->format != LINE_ALB);
+    if (lead == size) return "empty line";
+    return line_form(rule, rule->format, text + lead, size - lead, line, joined);
+}
+
+/* Several NULs: two lines, of which one lacks its end. A single one is a byte of a text. */
+static bool has_hole(const char *text, size_t size) {
+    return memchr(text, '\0', size) != NULL && memmem(text, size, "\0\0\0\0", 4) != NULL;
+}
+
+static const char *combined_parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
+                                  struct line *line, char *joined) {
+    bool has_head = rule->format == LINE_COMBINED && (*text == '#' || (head != NULL && head->is_known));
+    if (has_head && *text == '#') return line_w3c(rule, head, text, size, line, joined);
+    if (has_hole(text, size)) return "NULs are in the line, as a hole in a file leaves them";
+    if (has_head) return line_w3c(rule, head, text, size, line, joined);
+    if (*text == '{') return line_docker(rule, text, size, line, joined);
+    return line_combined(rule, text, size, line, joined);
+}
+
+static const char *parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
+                         struct line *line, char *joined) {
     switch (rule->format) {
     case LINE_COMBINED:
-    case LINE_VHOST_COMBINED: return line_combined(rule, text, size, line, joined);
+    case LINE_VHOST_COMBINED: return combined_parse(rule, head, text, size, line, joined);
     case LINE_DPKG: return line_dpkg(rule, text, size, line, joined);
     case LINE_JSON: return line_json(rule, text, size, line, joined);
-    default: return line_tsv(rule, text, size, line);
+    case LINE_TSV: return line_tsv(rule, text, size, line);
+    case LINE_W3C:
+    case LINE_CLOUDFRONT: return line_w3c(rule, head, text, size, line, joined);
+    default: return form_parse(rule, text, size, line, joined);
     }
 }
 
-static const char *parse_within(const struct line_rule *rule, const char *text, size_t size, struct line *line,
-                                char *joined) {
-    const char *wrong = parse(rule, text, size, line, joined);
+static const char *parse_within(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
+                                struct line *line, char *joined) {
+    const char *wrong = parse(rule, head, text, size, line, joined);
     if (wrong != NULL) return wrong;
     return line->unix_ms >= rule->since_ms && line->unix_ms < rule->until_ms ? NULL : line_left_out;
 }
 
-const char *line_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
+const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size) {
+    while (*size > 0 && **text == '\0') ++*text, --*size;
+    if (*size >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) *text += 3, *size -= 3;
+    if (*size == 0) return "empty line";
+    bool is_piece;
+    size_t lead = line_prefix_cri(*text, *size, &is_piece);
+    if (lead == 0) return rule->is_cri ? "the line does not begin as 2015-05-17T10:05:03.123Z stdout F" : NULL;
+    if (is_piece) return "the container's runtime has cut the line: this is a piece of it (P)";
+    *text += lead;
+    *size -= lead;
+    return *size == 0 ? "empty line" : NULL;
+}
+
+const char *line_parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
+                       struct line *line, char *joined) {
     if (size > 0 && text[size - 1] == '\r') size--;
     if (size == 0) return "empty line";
-    return rule->has_span ? parse_within(rule, text, size, line, joined) : parse(rule, text, size, line, joined);
+    if ((unsigned char)*text >= 0xEF || *text == '\0' || rule->is_cri || line_prefix_may_be_cri(text, size)) {
+        const char *wrong = line_lead_pass(rule, &text, &size);
+        if (wrong != NULL) return wrong;
+    }
+    return rule->has_span ? parse_within(rule, head, text, size, line, joined)
+                          : parse(rule, head, text, size, line, joined);
 }
 
 /* Joins fields by ':'. Returns false if there is no room. One field stays where it is. */

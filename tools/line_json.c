@@ -5,14 +5,24 @@
  * Fields have names; that of a member of an inner object is its path, as request.uri. A text is used without its
  * quotes, its escapes resolved (also \xHH, which nginx writes unless told escape=json); a number, true and false as
  * they are written. The journal writes a text that is no UTF-8 as a list of its bytes; web servers leave out a number
- * that they do not have (`"rt":,`), which is null. The time is the first member that has one of the usual names, or the
- * name of --time, and reads as a time. Only as much of a line is read as is needed: what comes after it is not checked.
+ * that they do not have (`"rt":,`), which is null. A list of one text, as Caddy writes headers, is that text. What
+ * syslog or a container's runtime writes in front of the object is passed over.
+ *
+ * The time is the first member that has one of the usual names, or the name of --time, and reads as a time. A date
+ * without a time of day, and a time of day, are joined; they count only if no other member is a time, and a date alone
+ * only if no other member should be one. Only as much of a line is read as is needed: what comes after it is not
+ * checked.
  * Always true: a field that the line lacks, or that is null, is empty text to a condition, and no key. */
 #include "line.h"
+
+#include "line_form.h"
+#include "line_prefix.h"
 
 #define DEPTH_MAX 16      /* of the objects that are searched; what is deeper is passed over */
 #define PATH_MAX_SIZE 512 /* of a name with those of its objects */
 #define SCRATCH_BYTES (2 * LINE_ELEMENT_MAX)
+#define DATE_SIZE 10 /* 2015-05-17 */
+#define TIME_MAX 64  /* of a time's text */
 
 static const char broken[] = "not a JSON object";
 
@@ -31,6 +41,8 @@ struct scan {
     bool has_time;
     bool has_bad_time; /* a member that should be the time is none */
     int64_t unix_ms;
+    size_t date_size, clock_size; /* of the texts that are a part of a time; 0: there is none */
+    char date[DATE_SIZE], clock[TIME_MAX];
     char path[PATH_MAX_SIZE];
     char name[PATH_MAX_SIZE];    /* the one name whose escapes were resolved last */
     char scratch[SCRATCH_BYTES]; /* texts whose escapes were resolved */
@@ -44,19 +56,6 @@ static const char *spaces_pass(const char *at, const char *end) {
 
 /* ---- values ---- */
 
-/* The closing quote of the text that begins at `at`; NULL: it has none. */
-static const char *quote_end(const char *at, const char *end) {
-    const char *begin = at;
-    for (;;) {
-        const char *quote = memchr(at, '"', (size_t)(end - at));
-        if (quote == NULL) return NULL;
-        const char *before = quote;
-        while (before > begin && before[-1] == '\\') before--;
-        if ((quote - before) % 2 == 0) return quote;
-        at = quote + 1;
-    }
-}
-
 /* The end of the object or the list that begins at `at`; NULL: it has none. */
 static const char *container_end(const char *at, const char *end) {
     size_t depth = 0;
@@ -69,7 +68,7 @@ static const char *container_end(const char *at, const char *end) {
             if (--depth == 0) return at + 1;
             break;
         case '"':
-            at = quote_end(at + 1, end);
+            at = line_quote_end(at + 1, end);
             if (at == NULL) return NULL;
             break;
         default: break;
@@ -89,7 +88,7 @@ static bool value_read(const char *at, const char *end, bool is_searched, struct
     value->kind = *at;
     value->text = *at == '"' ? at + 1 : at;
     if (*at == '"') {
-        const char *close = quote_end(at + 1, end);
+        const char *close = line_quote_end(at + 1, end);
         if (close == NULL) return false;
         value->size = (size_t)(close - value->text);
         value->end = close + 1;
@@ -126,8 +125,9 @@ static bool is_searched(const struct line_rule *rule, const char *path, size_t s
 
 static bool is_time_name(const struct line_rule *rule, const char *text, size_t size) {
     static const struct line_name usual[] = {
-        {"time", 4},        {"timestamp", 9}, {"@timestamp", 10}, {"ts", 2},   {"time_iso8601", 12},
-        {"time_local", 10}, {"msec", 4},      {"datetime", 8},    {"date", 4}, {"__REALTIME_TIMESTAMP", 20}};
+        {"time", 4},        {"timestamp", 9},  {"@timestamp", 10}, {"ts", 2},   {"time_iso8601", 12},
+        {"time_local", 10}, {"msec", 4},       {"datetime", 8},    {"date", 4}, {"__REALTIME_TIMESTAMP", 20},
+        {"timeStamp", 9},   {"start_time", 10}};
     if (rule->time_name.size > 0) return is_name(&rule->time_name, text, size);
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (is_name(&usual[i], text, size)) return true;
@@ -198,9 +198,8 @@ static const char *escape_resolve(const char *at, const char *end, char *to, siz
     return at + 1;
 }
 
-/* Writes the text of a value, which is never longer than the value. Returns its size; SIZE_MAX: an escape is wrong. */
-static size_t text_resolve(const struct value *value, char *to) {
-    const char *at = value->text, *end = at + value->size;
+size_t line_json_text(const char *at, size_t text_size, char *to) {
+    const char *end = at + text_size;
     size_t size = 0;
     while (at < end) {
         const char *escape = memchr(at, '\\', (size_t)(end - at));
@@ -214,6 +213,11 @@ static size_t text_resolve(const struct value *value, char *to) {
         size += step;
     }
     return size;
+}
+
+/* Writes the text of a value, which is never longer than the value. Returns its size; SIZE_MAX: an escape is wrong. */
+static size_t text_resolve(const struct value *value, char *to) {
+    return line_json_text(value->text, value->size, to);
 }
 
 /* A list of bytes: [104,105]. Writes them, and returns how many; SIZE_MAX: it is another list. */
@@ -246,16 +250,50 @@ static bool is_journal_name(const struct line_name *name) {
 
 /* ---- members ---- */
 
+/* A part of a time: the first of its kind counts. */
+static void part_note(const char *text, size_t size, char *part, size_t *part_size) {
+    if (*part_size == 0) memcpy(part, text, *part_size = size);
+}
+
 static void time_take(struct scan *scan, const struct value *value) {
-    char plain[64];
+    char plain[TIME_MAX];
     struct value text = *value;
+    bool is_named = scan->rule->time_name.size > 0;
+    if (value->kind == 'n' && value->size == 4) return; /* null */
     if (value->kind == '"' && value->size <= sizeof plain && memchr(value->text, '\\', value->size) != NULL) {
         text.size = text_resolve(value, plain);
         text.text = plain;
         if (text.size == SIZE_MAX) text.size = 0;
     }
-    scan->has_time = line_time_read(text.text, text.size, scan->rule->utc_offset_ms, &scan->unix_ms);
-    scan->has_bad_time = !scan->has_time;
+    if (!line_time_read(text.text, text.size, scan->rule->utc_offset_ms, &scan->unix_ms)) {
+        bool is_clock =
+            text.size >= 8 && text.size < TIME_MAX - DATE_SIZE && text.text[2] == ':' && text.text[5] == ':';
+        if (is_clock)
+            part_note(text.text, text.size, scan->clock, &scan->clock_size);
+        else
+            scan->has_bad_time = true;
+    } else if (text.size == DATE_SIZE && text.text[4] == '-' && !is_named) {
+        part_note(text.text, text.size, scan->date, &scan->date_size);
+    } else {
+        scan->has_time = true;
+    }
+}
+
+/* No member is a whole time: are there parts of one? Returns NULL then. */
+static const char *time_join(struct scan *scan) {
+    char whole[DATE_SIZE + 1 + TIME_MAX];
+    size_t size = scan->date_size;
+    if (size == 0 && scan->clock_size > 0) return "a time of day, and no date";
+    if (size == 0 && !scan->has_bad_time) return "no member is the time (--time)";
+    if (size == 0 || (scan->clock_size == 0 && scan->has_bad_time)) return "the time is not one that is known";
+    memcpy(whole, scan->date, size);
+    if (scan->clock_size > 0) {
+        whole[size++] = 'T';
+        memcpy(whole + size, scan->clock, scan->clock_size);
+        size += scan->clock_size;
+    }
+    return line_time_iso(whole, size, scan->rule->utc_offset_ms, &scan->unix_ms) ? NULL
+                                                                                 : "the time is not one that is known";
 }
 
 static void member_take(struct scan *scan, const char *path, size_t size, const struct value *value) {
@@ -335,11 +373,21 @@ static const char *bytes_make(struct scan *scan, const struct value *value, bool
     return NULL;
 }
 
+/* A list of one text is this text. */
+static struct value list_pass(const struct value *list) {
+    struct value text = {.kind = '\0'};
+    if (list->kind != '[') return *list;
+    const char *end = list->end - 1, *at = spaces_pass(list->text + 1, end);
+    bool is_text = at < end && *at == '"' && value_read(at, end, false, &text) && spaces_pass(text.end, end) == end;
+    return is_text ? text : *list;
+}
+
 /* The texts of the fields that were found. */
 static const char *texts_make(struct scan *scan, tw_key *field_at) {
     const struct line_rule *rule = scan->rule;
     for (size_t i = 0; i < line_field_count(rule); i++) {
-        const struct value *value = &scan->found[i];
+        struct value *value = &scan->found[i];
+        *value = list_pass(value);
         bool is_asked = i >= (size_t)rule->field_count + rule->element_count; /* by a condition */
         bool is_null = value->kind == 'n' && value->size == 4;
         if (value->kind == 0 || is_null) {
@@ -380,13 +428,15 @@ const char *line_json(const struct line_rule *rule, const char *text, size_t siz
     scan.missing = line_field_count(rule);
     for (size_t i = 0; i < scan.missing; i++) scan.found[i].kind = 0;
     scan.has_time = scan.has_bad_time = false;
+    scan.date_size = scan.clock_size = 0;
     scan.scratch_used = 0;
     const char *at = spaces_pass(text, scan.end);
+    if (at < scan.end && *at != '{') at = spaces_pass(at + line_prefix(at, (size_t)(scan.end - at), true), scan.end);
     if (at == scan.end || *at++ != '{') return broken;
     const char *wrong = members_read(&scan, &at, 0, 0);
     if (wrong != NULL) return wrong;
-    if (!scan.has_time)
-        return scan.has_bad_time ? "the time is not one that is known" : "no member is the time (--time)";
+    if (!scan.has_time) wrong = time_join(&scan);
+    if (wrong != NULL) return wrong;
     wrong = texts_make(&scan, field_at);
     if (wrong != NULL) return wrong;
     line->unix_ms = scan.unix_ms;

@@ -1,15 +1,20 @@
 /* line_time.c -- times as logs write them:
  *
- *     17/May/2015:10:05:03 +0000             web servers
+ *     17/May/2015:10:05:03 +0000             web servers, also with .123 behind the seconds
  *     2015-05-17T10:05:03.123456+02:00       ISO 8601 and RFC 3339; a space in place of T, a comma in place of the
  *     2015-05-17 10:05                       point, no seconds, Z, +02, +0200 or no offset: then the caller's
  *     1431857103.123, 1431857103123 ...      Unix seconds; also milli-, micro- and nanoseconds, told by their size
+ *     1.431857103123e9                       the same, as some loggers write numbers
+ *     17/May/2015:10:05:03.655               HAProxy, without an offset
  *
  * Always true: what is read is a moment of the years 1 to 9999 of the calendar. Second 60 is a leap second and belongs
  * to the next minute, as always with Unix time. What is finer than a millisecond is cut off. */
 #include "line.h"
 
 #define WEB_SIZE 26                      /* 17/May/2015:10:05:03 +0000 */
+#define WEB_CLOCK_SIZE 20                /* without its offset */
+#define WEB_OFFSET_SIZE 6                /* with the space before it */
+#define MS_SIZE 4                        /* .123 */
 #define UNIX_S_LEAST UINT64_C(100000000) /* 1973; a smaller number is a duration, or some other number */
 #define DIGITS_MAX 19                    /* nanoseconds; they fit into 64 bits */
 
@@ -56,20 +61,36 @@ static bool web_offset_read(const char *text, int64_t *offset_s) {
     return true;
 }
 
-bool line_time_web(const char *text, size_t size, int64_t *unix_ms) {
-    if (size != WEB_SIZE || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':' ||
-        text[20] != ' ') {
-        return false;
-    }
+/* 17/May/2015:10:05:03, in seconds as if of UTC. */
+static bool web_clock_read(const char *text, int64_t *unix_s) {
+    if (text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':') return false;
     int day = line_digits(text, 2), year = line_digits(text + 7, 4);
     int hour = line_digits(text + 12, 2), minute = line_digits(text + 15, 2), second = line_digits(text + 18, 2);
     unsigned month = month_read(text + 3);
-    int64_t offset_s;
     if (day < 0 || year < 0 || !line_date_is_valid((unsigned)year, month, (unsigned)day)) return false;
     if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60) return false;
-    if (!web_offset_read(text + 21, &offset_s)) return false;
-    *unix_ms =
-        (line_unix_s(year, month, (unsigned)day, (unsigned)hour, (unsigned)minute, (unsigned)second) - offset_s) * 1000;
+    *unix_s = line_unix_s(year, month, (unsigned)day, (unsigned)hour, (unsigned)minute, (unsigned)second);
+    return true;
+}
+
+bool line_time_web(const char *text, size_t size, int64_t *unix_ms) {
+    int64_t unix_s, offset_s;
+    const char *offset = text + size - WEB_OFFSET_SIZE;
+    int ms = 0;
+    if (size != WEB_SIZE && size != WEB_SIZE + MS_SIZE) return false;
+    if (size != WEB_SIZE && (text[WEB_CLOCK_SIZE] != '.' || (ms = line_digits(text + WEB_CLOCK_SIZE + 1, 3)) < 0))
+        return false;
+    if (*offset != ' ' || !web_clock_read(text, &unix_s) || !web_offset_read(offset + 1, &offset_s)) return false;
+    *unix_ms = (unix_s - offset_s) * 1000 + ms;
+    return true;
+}
+
+bool line_time_proxy(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms) {
+    int64_t unix_s;
+    int ms;
+    if (size != WEB_CLOCK_SIZE + MS_SIZE || text[WEB_CLOCK_SIZE] != '.' || !web_clock_read(text, &unix_s)) return false;
+    if ((ms = line_digits(text + WEB_CLOCK_SIZE + 1, 3)) < 0) return false;
+    *unix_ms = unix_s * 1000 + ms - utc_offset_ms;
     return true;
 }
 
@@ -109,27 +130,36 @@ static const char *fraction_read(const char *at, const char *end, int *ms) {
     return at == first ? NULL : at;
 }
 
+/* 10:05, 10:05:03, 10:05:03.123. Returns where it ends, or NULL. */
+static const char *clock_read(const char *at, const char *end, int64_t *clock_ms) {
+    int hour = two_read(at, end, 23), minute, second = 0, ms = 0;
+    if (hour < 0 || end - at < 5 || at[2] != ':' || (minute = two_read(at + 3, end, 59)) < 0) return NULL;
+    at += 5;
+    if (at < end && *at == ':') {
+        if ((second = two_read(at + 1, end, 60)) < 0) return NULL;
+        at = fraction_read(at + 3, end, &ms);
+    }
+    *clock_ms = (int64_t)(hour * 3600 + minute * 60 + second) * 1000 + ms;
+    return at;
+}
+
+bool line_time_of_day(const char *text, size_t size, int64_t *ms) {
+    return size >= 8 && text[5] == ':' && clock_read(text, text + size, ms) == text + size;
+}
+
 bool line_time_iso(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms) {
     const char *end = text + size, *at = text + 10;
-    int hour = 0, minute = 0, second = 0, ms = 0;
+    int64_t clock_ms = 0;
     if (size < 10 || text[4] != '-' || text[7] != '-') return false;
     int year = line_digits(text, 4), month = line_digits(text + 5, 2), day = line_digits(text + 8, 2);
     if (year < 1 || month < 0 || day < 0 || !line_date_is_valid((unsigned)year, (unsigned)month, (unsigned)day))
         return false;
     if (at < end && (*at == 'T' || *at == 't' || *at == ' ')) {
-        hour = two_read(at + 1, end, 23);
-        if (hour < 0 || end - at < 6 || at[3] != ':' || (minute = two_read(at + 4, end, 59)) < 0) return false;
-        at += 6;
-        if (at < end && *at == ':') {
-            if ((second = two_read(at + 1, end, 60)) < 0) return false;
-            at = fraction_read(at + 3, end, &ms);
-            if (at == NULL) return false;
-        }
+        at = clock_read(at + 1, end, &clock_ms);
+        if (at == NULL) return false;
     }
     if (!iso_offset_read(at, end, &utc_offset_ms)) return false;
-    *unix_ms =
-        line_unix_s(year, (unsigned)month, (unsigned)day, (unsigned)hour, (unsigned)minute, (unsigned)second) * 1000 +
-        ms - utc_offset_ms;
+    *unix_ms = line_unix_s(year, (unsigned)month, (unsigned)day, 0, 0, 0) * 1000 + clock_ms - utc_offset_ms;
     return true;
 }
 
@@ -153,8 +183,18 @@ static bool unix_read(const char *text, size_t size, int64_t *unix_ms) {
     return true;
 }
 
+/* Unix seconds with an exponent. */
+static bool exponent_read(const char *text, size_t size, int64_t *unix_ms) {
+    double seconds;
+    if (memchr(text, 'e', size) == NULL && memchr(text, 'E', size) == NULL) return false;
+    if (!line_number_read(text, size, &seconds) || !(seconds >= UNIX_S_LEAST) || !(seconds < UNIX_S_LEAST * 1000.0))
+        return false;
+    *unix_ms = (int64_t)(seconds * 1000 + 0.5 / 1024); /* what is finer is cut off, but for a double's own error */
+    return true;
+}
+
 bool line_time_read(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms) {
     if (size > 10 && text[4] == '-') return line_time_iso(text, size, utc_offset_ms, unix_ms);
     return unix_read(text, size, unix_ms) || line_time_web(text, size, unix_ms) ||
-           line_time_iso(text, size, utc_offset_ms, unix_ms);
+           line_time_iso(text, size, utc_offset_ms, unix_ms) || exponent_read(text, size, unix_ms);
 }

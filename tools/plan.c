@@ -28,14 +28,20 @@ static const char help_of_counting[] =
     "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
     "that gzip or zstd has compressed are recognised by their first bytes and read as they are.\n"
     "\n"
-    "  --format FORMAT     combined: web servers' access logs (default), also after a virtual host;\n"
-    "                      vhost_combined: the same, if a virtual host begins every line; json: one object a line\n"
-    "                      (nginx with escape=json, journalctl -o json, ...); dpkg: /var/log/dpkg.log;\n"
-    "                      tsv: unix-seconds or ISO time<TAB>key[<TAB>delta]\n"
+    "  --format FORMAT     combined (default): web servers' access logs, also after a virtual host, and the lines\n"
+    "                      of s3, alb, envoy, haproxy and w3c, which are recognised. One of these by its word:\n"
+    "                      also by its own fields. vhost_combined: a virtual host begins every line; s3: Amazon S3;\n"
+    "                      alb: its load balancers; cloudfront; w3c: IIS, the file names its columns (#Fields);\n"
+    "                      json: one object a line (nginx with escape=json, journalctl -o json, ...);\n"
+    "                      dpkg: /var/log/dpkg.log; tsv: unix-seconds or ISO time<TAB>key[<TAB>delta]; cri, or\n"
+    "                      cri+FORMAT: every line as Kubernetes's log files have it. What cri, syslog, docker compose\n"
+    "                      and kubectl write in front of a line is also passed over without this\n"
     "  --key FIELD[,...]   the fields that make the key, joined by ':'. By name: client (default), host, user,\n"
-    "                      request, method, url, path, protocol, status, bytes, referer, agent; dpkg: action\n"
-    "                      (default), package; json: the member's name, or its path as request.uri. Or by number,\n"
-    "                      counted from 1; a quoted or bracketed text is one field. tsv has its own\n"
+    "                      request, method, url, path, protocol, status, bytes, referer, agent; s3: bucket,\n"
+    "                      operation, object; alb: target, target_status; haproxy: frontend, backend, server, state;\n"
+    "                      envoy: flags; w3c: the column's name; dpkg: action (default), package; json: the member's\n"
+    "                      name, or its path as request.uri. Or by number, counted from 1; a quoted or bracketed\n"
+    "                      text is one field. tsv has its own\n"
     "  --distinct FIELD[,...]  count how many different values these fields have had with the key, in place of lines:\n"
     "                      an estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
     "  --where COND        count only lines with FIELD=TEXT, != (not equal), <, <=, >, >= (numbers), ~ (contains) or\n"
@@ -44,7 +50,8 @@ static const char help_of_counting[] =
     "                      a span before now, as 2h\n"
     "  --until TIME        count only lines before this time\n"
     "  --time NAME         json: the member that is the time (default: time, timestamp, @timestamp, ts,\n"
-    "                      time_iso8601, time_local, msec, date, datetime or __REALTIME_TIMESTAMP)\n"
+    "                      time_iso8601, time_local, msec, datetime, __REALTIME_TIMESTAMP, timeStamp, start_time, or\n"
+    "                      date and time)\n"
     "  --window SPAN       30s, 1m, 1h (default), 7d ...; all: one window for everything\n"
     "  --utc-offset +HH:MM the time zone offset by which days begin, and of times without one (default +00:00)\n"
     "  --top N             show only the N greatest counts of each window\n"
@@ -194,8 +201,21 @@ static bool window_take(const char *given, int64_t *window_ms) {
     return true;
 }
 
+/* FORMAT, cri, or cri+FORMAT. */
+static bool format_take(struct draft *draft, const char *given) {
+    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv",        "json", "s3", "alb",
+                                          "envoy",    "haproxy",        "w3c",  "cloudfront", "cri",  NULL};
+    static const char takes[] = "is one of combined, vhost_combined, s3, alb, cloudfront, w3c, envoy, haproxy, json,"
+                                " dpkg, tsv, cri";
+    int index;
+    draft->plan->rule.is_cri = strncmp(given, "cri+", 4) == 0;
+    if (!choice("format", draft->plan->rule.is_cri ? given + 4 : given, formats, takes, &index)) return false;
+    draft->plan->rule.is_cri = draft->plan->rule.is_cri || formats[index + 1] == NULL;
+    draft->fields.format = formats[index + 1] == NULL ? LINE_COMBINED : (enum line_format)index;
+    return true;
+}
+
 static bool option_take(struct draft *draft, int option, const char *given) {
-    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv", "json", NULL};
     static const char *const forms[] = {"table", "tsv", "json", "csv", NULL};
     struct plan *plan = draft->plan;
     uint64_t number = 0;
@@ -203,10 +223,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
     bool good = true;
     if (tls_flags_take(&plan->tls, option, given)) return true;
     switch (option) {
-    case OPTION_FORMAT:
-        good = choice("format", given, formats, "is one of combined, vhost_combined, json, dpkg, tsv", &index);
-        if (good) draft->fields.format = (enum line_format)index;
-        return good;
+    case OPTION_FORMAT: return format_take(draft, given);
     case OPTION_KEY: draft->fields.key = given; return true;
     case OPTION_DISTINCT: draft->fields.element = given; return true;
     case OPTION_TIME: draft->fields.time = given; return true;
@@ -326,6 +343,8 @@ static bool draft_is_sound(const struct draft *draft) {
         tool_complain("--resume goes with --batch, whose name says what is gone on with");
     } else if (plan->resume && strstr(plan->redis_url, "+cluster://") != NULL) {
         tool_complain("--resume wants one Redis: the nodes of a cluster cannot take counts and a position as one");
+    } else if (plan->resume && (draft->fields.format == LINE_W3C || draft->fields.format == LINE_CLOUDFRONT)) {
+        tool_complain("--resume goes on in the middle of a file, and in w3c and cloudfront its head names the columns");
     } else if (draft->retention_given && plan->redis_url == NULL) {
         tool_complain("--retention goes with --redis");
     } else if (draft->redis_key_given && plan->redis_url == NULL) {
@@ -343,8 +362,8 @@ static uint64_t meaning_of(const struct draft *draft) {
     const struct plan *plan = draft->plan;
     const struct fields_asked *fields = &draft->fields;
     char numbers[80];
-    snprintf(numbers, sizeof numbers, "%d %lld %lld", (int)fields->format, (long long)plan->window_ms,
-             (long long)plan->rule.utc_offset_ms);
+    snprintf(numbers, sizeof numbers, "%s%d %lld %lld", plan->rule.is_cri ? "cri+" : "", (int)fields->format,
+             (long long)plan->window_ms, (long long)plan->rule.utc_offset_ms);
     const char *texts[6 + LINE_WHERE_MAX] = {numbers,      fields->key,  fields->time,
                                              draft->since, draft->until, plan->redis_key};
     for (size_t i = 0; i < fields->where_count; i++) texts[6 + i] = fields->where[i];

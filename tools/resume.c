@@ -258,7 +258,7 @@ static bool line_count(struct resume *resume, struct place *place, const struct 
                        size_t size, uint64_t number) {
     const struct line_rule *rule = &resume->plan->rule;
     struct line line;
-    const char *why = line_parse(rule, bytes, size, &line, resume->joined);
+    const char *why = line_parse(rule, NULL, bytes, size, &line, resume->joined);
     resume->result->total.lines++;
     if (why != NULL && why != line_left_out) line_skipped(resume, text->file, number, why);
     if (why != NULL) return true;

@@ -52,6 +52,7 @@ static void fold(struct take *take, const struct outcome *piece) {
 static void count_text(struct take *take, size_t size) {
     struct tail *tail = take->tail;
     struct outcome piece;
+    take->counter->head = &tail->head;
     counter_take(take->counter, tail->text, size, &piece);
     fold(take, &piece);
     memmove(tail->text, tail->text + size, tail->size - size);
@@ -72,6 +73,9 @@ static void line_is_long(struct take *take) {
     static const struct outcome too_long = {
         .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
     struct tail *tail = take->tail;
+    size_t hole = feed_hole(tail->text, tail->size);
+    tail->size -= hole;
+    if (hole > 0) return;
     size_t capacity = feed_grown(tail->capacity);
     char *text = capacity > 0 ? realloc(tail->text, capacity) : NULL;
     if (text != NULL) {
@@ -102,6 +106,7 @@ static void count_rest(struct take *take) {
     take->tail->size = 0;
     take->tail->skipping = false;
     take->tail->lines = 0;
+    take->tail->head = (struct line_head){.is_known = false};
 }
 
 /* At the end of an open file: was it cut, or does another file have its name? TAIL_MORE: read on at another place. */
@@ -113,6 +118,7 @@ static enum tail_state look_around(struct take *take) {
         tail->size = 0; /* the beginning of a line of the old file */
         tail->skipping = false;
         tail->lines = 0;
+        tail->head = (struct line_head){.is_known = false};
         return lseek(tail->fd, 0, SEEK_SET) == 0 ? TAIL_MORE : TAIL_TROUBLE;
     }
     if (stat(tail->file, &named) != 0) return TAIL_IDLE; /* gone for now; its writer may still have it open */

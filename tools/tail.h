@@ -17,6 +17,7 @@ struct tail {
     char *text; /* what was read and not counted yet: the beginning of a line */
     size_t size, capacity;
     uint64_t lines; /* of this file so far */
+    struct line_head head;
 };
 
 /* Returns false after a message on standard error. */

@@ -25,7 +25,7 @@ static const char *parse(const struct line_rule *rule, const char *text, size_t 
     copy = malloc(size == 0 ? 1 : size);
     assert_non_null(copy);
     memcpy(copy, text, size);
-    return line_parse(rule, copy, size, line, joined);
+    return line_parse(rule, NULL, copy, size, line, joined);
 }
 
 static void gives(const struct line_rule *rule, const char *text, int64_t unix_ms, const char *key) {
@@ -290,6 +290,45 @@ static void json_members_are_found(void **state) {
     assert_true(line.unix_ms == 1431857103000 && line.element.size == 1 && *(const char *)line.element.data == 'A');
 }
 
+/* Goal: a date is a time only if nothing better is in the line, wherever it is; with a time of day it is one. */
+static void json_dates_and_times_of_day_are_joined(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t unix_ms; /* with an offset of +01:00 where the text has none */
+    } cases[] = {{"{\"date\":\"2015-05-17\",\"time\":\"10:05:03\",\"k\":1}", 1431857103000 - 3600000},
+                 {"{\"time\":\"10:05:03.25\",\"k\":1,\"date\":\"2015-05-17\"}", 1431857103250 - 3600000},
+                 {"{\"time\":\"10:05:03Z\",\"k\":1,\"date\":\"2015-05-17\"}", 1431857103000},
+                 {"{\"date\":\"2015-05-17\",\"timestamp\":\"2015-05-17T10:05:03Z\",\"k\":1}", 1431857103000},
+                 {"{\"date\":\"2015-05-17\",\"time\":\"09:00:00\",\"ts\":1431857103,\"k\":1}", 1431857103000},
+                 {"{\"ts\":1431857103,\"date\":\"2015-05-17\",\"k\":1}", 1431857103000},
+                 {"{\"date\":\"2015-05-17\",\"k\":1}", 1431820800000 - 3600000},
+                 {"{\"date\":\"2015-05-17\",\"time\":null,\"k\":1}", 1431820800000 - 3600000},
+                 {"{\"ts\":1.431857103e9,\"k\":1}", 1431857103000},
+                 {"{\"ts\":1.431857103125E+09,\"k\":1}", 1431857103125}};
+    struct line_rule rule = json_rule("k", NULL);
+    rule.utc_offset_ms = TW_HOUR;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) gives(&rule, cases[i].text, cases[i].unix_ms, "1");
+    refuses(&rule, "{\"time\":\"10:05:03\",\"k\":1}", "no date");
+    refuses(&rule, "{\"date\":\"2015-05-17\",\"time\":\"noon\",\"k\":1}", "not one that is known");
+    refuses(&rule, "{\"date\":\"2015-05-17\",\"time\":\"25:00:00\",\"k\":1}", "not one that is known");
+    rule = rule_of(&(struct fields_asked){.format = LINE_JSON, .key = "k", .time = "day"});
+    gives(&rule, "{\"time\":\"10:05:03\",\"k\":1,\"day\":\"2015-05-17\"}", 1431820800000, "1");
+}
+
+/* Goal: headers, which Caddy writes as lists, are keys and conditions if they have one value. */
+static void a_json_list_of_one_text_is_this_text(void **state) {
+    (void)state;
+    struct line_rule rule = json_rule("h.User-Agent", NULL), where = json_rule("k", "h.A=x\"y");
+    gives(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[\"curl\"]}}", 1431857103000, "curl");
+    gives(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[ \"a\\u0041]\" ]}}", 1431857103000, "aA]");
+    refuses(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[\"a\",\"b\"]}}", "an object or a list");
+    refuses(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[]}}", "an object or a list");
+    refuses(&rule, "{\"ts\":1431857103,\"h\":{\"User-Agent\":[1]}}", "an object or a list");
+    assert_true(meets(&where, "{\"ts\":1431857103,\"k\":1,\"h\":{\"A\":[\"x\\\"y\"]}}"));
+    assert_false(meets(&where, "{\"ts\":1431857103,\"k\":1,\"h\":{\"A\":[\"x\\\"y\",\"z\"]}}"));
+}
+
 static void json_escapes_are_resolved(void **state) {
     (void)state;
     static const char *const cases[][2] = {{"a\\\"b\\\\c\\/d", "a\"b\\c/d"},
@@ -414,6 +453,8 @@ int main(void) {
         cmocka_unit_test(iso_times_agree_with_the_library),
         cmocka_unit_test(access_logs_and_tsv_take_iso_times),
         cmocka_unit_test(json_members_are_found),
+        cmocka_unit_test(json_dates_and_times_of_day_are_joined),
+        cmocka_unit_test(a_json_list_of_one_text_is_this_text),
         cmocka_unit_test(json_escapes_are_resolved),
         cmocka_unit_test(what_is_no_json_is_refused),
         cmocka_unit_test(json_conditions_take_what_is_missing_as_empty),

@@ -1,0 +1,29 @@
+/* line_prefix.h -- what carries a line of a log may write something in front of it: a container's runtime, syslog,
+ * Docker Compose, kubectl. How much of a line that is.
+ * Always true: only what has exactly such a form is passed over, so that no line loses a part of its own. */
+#ifndef TOOL_LINE_PREFIX_H
+#define TOOL_LINE_PREFIX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Kubernetes's log files: "2015-05-17T10:05:03.123456789Z stdout F ". Returns its size, 0: it is not there.
+ * `*is_piece`: the runtime has cut the line (P), and the rest of it follows in another one. */
+size_t line_prefix_cri(const char *text, size_t size, bool *is_piece);
+
+/* Whether line_prefix_cri() is worth a look. */
+static inline bool line_prefix_may_be_cri(const char *text, size_t size) {
+    return size > 30 && text[4] == '-' && text[10] == 'T';
+}
+
+/* All of these, several behind each other:
+ *     <190>May 17 10:05:03 web-1 nginx[12]:            syslog, with or without its priority, host or number
+ *     <190>1 2015-05-17T10:05:03Z web-1 nginx 12 - -   syslog, RFC 5424
+ *     2015-05-17T10:05:03.123456+00:00 web-1 nginx:    rsyslog, journalctl -o short-iso
+ *     2015-05-17T10:05:03.123456789Z                   docker logs -t, kubectl logs --timestamps; `with_bare_time`
+ *     web-1  |                                         docker compose logs
+ *     [pod/web-7d4b9/nginx]                            kubectl logs --prefix
+ * Returns their size. */
+size_t line_prefix(const char *text, size_t size, bool with_bare_time);
+
+#endif
