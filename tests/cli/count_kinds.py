@@ -329,6 +329,21 @@ for words in ([], ["--format", "w3c"]):
     read("IIS, with columns that change %s" % words, iis, WEB, words, head=iis_head(IIS_LONG), tail="\r\n")
 read("IIS, a column's own name", iis, {"c-ip,sc-status": lambda r: "%s:%d" % (r.client, r.status)}, ["--format", "w3c"],
      head="\ufeff" + iis_head(IIS_LONG), tail="\r\n")
+# Megabytes, of which each thread sees pieces from the middle; their columns change again and again.
+log = "".join(iis_head(IIS_LONG) + "".join(iis(r) + "\r\n" for r in requests) for _ in range(120))
+code, out, said = run(["--threads", "8", "--window", "all", "--key", "status"], log)
+rows = sorted(wanted(WEB["status"]).splitlines())
+totals = collections.Counter()
+for row in rows:
+    totals[row.split("\t")[1]] += 120 * int(row.split("\t")[2])
+report(code == 0 and said == "" and out == "".join("all\t%s\t%d\n" % row for row in sorted(
+    totals.items(), key=lambda row: (-row[1], row[0]))), "IIS: heads in the middle of megabytes, by eight threads", said + out)
+done = subprocess.run([tool, "count", "--follow", "--format", "w3c", "--output", "tsv", "-"], capture_output=True, text=True,
+                      input=iis_head(IIS_LONG) + "".join(iis(r) + "\r\n" for r in requests), timeout=60)
+report((done.returncode, done.stdout, done.stderr) == (0, wanted(WEB["client"]), ""), "IIS: --follow", done.stderr)
+for words in (["--resume", "--batch", "x", "--redis", "redis://localhost", "--format", "w3c"],):
+    code, out, said = run(words, "")
+    report(code == 2 and "--resume" in said, "IIS: --resume does not go with a head", said)
 refused("IIS: no head", ["2015-05-17 10:05:03 10.0.0.1 GET /a 200"], "#Fields", ["--format", "w3c"])
 code, out, said = run(["--format", "w3c"], iis_head(IIS_SHORT) + "2015-05-17 10:05:03 10.0.0.1 GET /a b 200\r\n")
 report(code == 1 and out == "" and "LOG:5: the line has more or fewer columns" in said, "IIS: a line with a column too many", said)
