@@ -170,7 +170,7 @@ static int64_t first_open_window(const struct plan *plan) {
 static bool has_caught_up(const struct follow *follow) {
     bool pipes = false;
     for (size_t i = 0; i < follow->tail_count; i++)
-        pipes = pipes || (follow->tails[i].may_block && !follow->tails[i].ended);
+        pipes = pipes || (follow->tails[i].now.may_block && !follow->tails[i].ended);
     if (!pipes) return true;
     if (follow->counter->window_start_ms != WINDOWS_FREE &&
         follow->counter->window_start_ms >= first_open_window(follow->plan)) {
@@ -224,7 +224,7 @@ static bool inputs_read(struct follow *follow, bool *all_ended) {
 static void inputs_wait(const struct follow *follow) {
     int fd = -1;
     for (size_t i = 0; i < follow->tail_count && fd < 0; i++) {
-        if (follow->tails[i].may_block && !follow->tails[i].ended) fd = follow->tails[i].fd;
+        if (follow->tails[i].now.may_block && !follow->tails[i].ended) fd = follow->tails[i].now.fd;
     }
     stop_wait(fd, LOOK_EVERY_MS);
 }
@@ -253,6 +253,8 @@ static void finish(struct follow *follow) {
         follow->print->windows = live.print.windows;
         follow->print->sum = live.print.sum;
     }
+    for (size_t i = 0; i < follow->tail_count; i++)
+        tail_finish(&follow->tails[i], follow->counter, &follow->result->total, &follow->result->skipped_file);
     windows_print(follow, follow->is_live ? live.start_min_ms : INT64_MIN, INT64_MAX);
     print_end(follow->print);
     if (follow->windows.no_memory) {
