@@ -315,8 +315,8 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
         if (engine->life.host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
         uint32_t work = TWI_WORK_AHEAD;
         twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
-        status = twi_watcher_start(engine, &checked);
-        if (status == TW_OK) status = start_threads(engine);
+        twi_watcher_start(engine);
+        status = start_threads(engine);
     }
     if (status != TW_OK) {
         stop_threads(engine);

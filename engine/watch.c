@@ -4,10 +4,10 @@
 #include "engine/watch.h"
 
 #include "engine/core/agenda.h"
-#include "engine/core/options.h"
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"
 #include "engine/limit/limit_stats.h"
+#include "engine/port/services.h"
 #include "engine/port/watch.h"
 #include "engine/base/lock.h"
 
@@ -20,12 +20,12 @@
 
 /* ---- its life ---- */
 
-tw_status twi_watcher_start(tw_engine *engine, const tw_options *options) {
+void twi_watcher_start(tw_engine *engine) {
     char why[300];
-    if (engine->options.watch_path == NULL) return TW_OK;
+    if (engine->options.watch_path == NULL) return;
     engine->background.watcher.watch = twi_watch_open(engine, engine->options.watch_path, why, sizeof why);
-    if (engine->background.watcher.watch != NULL) return TW_OK;
-    return twi_options_refuse(options->error_text, options->error_size, "watch_path: %s", why);
+    if (engine->background.watcher.watch == NULL)
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_START, "no watch socket (watch_path): %s", why);
 }
 
 void twi_watcher_stop(tw_engine *engine) {

@@ -1,12 +1,13 @@
 /* watch.h -- when the watch socket (watch_path) is opened and closed.
- * Always true: it is open from tw_open() until tw_close() begins, or not at all. */
+ * Always true: it is open from tw_open() until tw_close() begins, or not at all. A program never fails for want of it. */
 #ifndef TWI_WATCH_H
 #define TWI_WATCH_H
 
 #include "tallywheel.h"
 
-/* Opens it, if watch_path is set. TW_ERR_OPTIONS: the error_text of `options` names the field and the reason. */
-tw_status twi_watcher_start(tw_engine *engine, const tw_options *options);
+/* Opens it, if watch_path is set. If the path cannot be used, that is one line of the log. Before the engine's threads
+ * are started. */
+void twi_watcher_start(tw_engine *engine);
 void twi_watcher_stop(tw_engine *engine);
 /* In a forked child: what was the parent's is left alone. The child has a socket if its path is free (%p in it, or the
  * parent is gone); else it has none. */

@@ -446,7 +446,8 @@ struct tw_options {
     /* A unix socket on which `tallywheel top`, `show` and `exporter` look at this engine while it
      * runs. Absolute; %p stands for the process id, %% for a percent sign. Only this user may
      * connect (mode 0600); nothing can be changed by it. It is served by a thread of its own, for
-     * which no call waits. NULL: none. Not with TW_HOST_DRIVEN. docs/WATCH.md says more. */
+     * which no call waits. If the path cannot be used, the engine opens without the socket, and
+     * logs it (TW_EVENT_START). NULL: none. Not with TW_HOST_DRIVEN. docs/WATCH.md says more. */
     const char *watch_path;
 };
 

@@ -1,6 +1,7 @@
 /* watch.c -- the thread that answers on the watch socket. See watch.h.
- * One thread serves a few clients at a time by poll(): each sends one line and gets one answer. A client that does not
- * send, or does not read, is dropped at its deadline; it delays no other client, and no call of the program.
+ * One thread serves some clients at a time by poll(): each sends one line and gets one answer. A client that does not
+ * send, or does not read, is dropped at its deadline, and sooner if another one needs its place: so it delays no other
+ * client, and no call of the program.
  * Always true: the thread ends within one answer of being asked to. Signals belong to the program's threads. */
 #include "layer/watch.h"
 
@@ -15,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CLIENTS_MAX 16
+#define CLIENTS_MAX 64
 #define REQUEST_MS 5000 /* for the whole line */
 #define READER_MS 10000 /* without taking a byte of the answer */
 #define RETRY_MS 200    /* after accept() was refused, as for want of descriptors */
@@ -94,28 +95,40 @@ static void client_receive(struct client *client, tw_engine *engine) {
 
 /* ---- all of them ---- */
 
-static struct client *free_place(struct twi_watch *watch) {
-    for (size_t i = 0; i < CLIENTS_MAX; i++)
-        if (watch->clients[i].fd < 0) return &watch->clients[i];
-    return NULL;
+/* A free place; else that of the client which has sent no whole line for the longest time; else that of the one which
+ * has taken nothing of its answer for the longest time. */
+static struct client *make_place(struct twi_watch *watch) {
+    struct client *oldest = &watch->clients[0];
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &watch->clients[i];
+        if (client->fd < 0) return client;
+        bool older = client->answers == oldest->answers ? client->deadline_ms < oldest->deadline_ms : oldest->answers;
+        if (older) oldest = client;
+    }
+    client_end(oldest);
+    return oldest;
 }
 
+/* So many at a time: then the stop is looked at. Most clients have sent their line when they are accepted, and are
+ * answered before another one can take their place. */
 static void accept_all(struct twi_watch *watch) {
-    for (struct client *client; (client = free_place(watch)) != NULL;) {
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
         int fd = accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             bool is_empty = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
             if (!is_empty) watch->accept_again_ms = twi_watch_mono_ms() + RETRY_MS;
             return;
         }
+        struct client *client = make_place(watch);
         client_begin(client, fd);
+        client_receive(client, watch->engine);
     }
 }
 
 /* Fills the descriptors: the stop, the listener, the clients. Returns how long poll() may wait; -1: without end. */
 static int plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
     int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
-    bool accepts = free_place(watch) != NULL && now_ms >= watch->accept_again_ms;
+    bool accepts = now_ms >= watch->accept_again_ms;
     if (!accepts && watch->accept_again_ms > now_ms) next_ms = watch->accept_again_ms;
     fds[0] = (struct pollfd){.fd = watch->stop_fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = accepts ? watch->socket.fd : -1, .events = POLLIN};

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 16
+#define BACKLOG 128
 #define LOCK_TRIES 200 /* a second */
 #define LOCK_NAP_MS 5
 

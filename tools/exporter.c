@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "exporter_http.h"
-#include "exporter_page.h"
+#include "exporter_round.h"
 #include "options.h"
 #include "say.h"
 #include "stop.h"
@@ -104,10 +104,11 @@ static bool write_file(const char *path, const struct sink *page) {
 
 static int run_textfile(const struct request *request) {
     struct sink page;
+    struct exporter exporter = {request->patterns, request->pattern_count, .is_patient = true};
     for (;;) {
         int64_t until_ms = say_mono_ms() + request->interval_ms;
         if (!sink_open(&page, -1)) return EXIT_TROUBLE;
-        size_t answered = exporter_page(request->patterns, request->pattern_count, &page);
+        size_t answered = exporter_run(&exporter, &page);
         bool written = stop_signal() == 0 && page.error == 0 && write_file(request->textfile, &page);
         sink_close(&page);
         if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal(); /* the file stays as it was */
@@ -119,8 +120,10 @@ static int run_textfile(const struct request *request) {
 
 static int print_once(const struct request *request) {
     struct sink page;
+    struct exporter exporter = {request->patterns, request->pattern_count, .is_patient = true};
     if (!sink_open(&page, STDOUT_FILENO)) return EXIT_TROUBLE;
-    size_t answered = exporter_page(request->patterns, request->pattern_count, &page);
+    size_t answered = exporter_run(&exporter, &page);
+    exporter_free(&exporter);
     if (stop_signal() != 0) {
         sink_close(&page);
         return EXIT_SIGNAL + stop_signal();
@@ -148,7 +151,7 @@ static int listen_at(const char *address) {
     int error = getaddrinfo(host[0] != '\0' ? host : NULL, colon + 1, &hints, &found), yes = 1;
     int fd = error == 0 ? socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
     bool listens = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                   bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 64) == 0;
+                   bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0;
     if (!listens) tool_complain("--listen %s: %s", address, error != 0 ? gai_strerror(error) : strerror(errno));
     if (found != NULL) freeaddrinfo(found);
     if (!listens && fd >= 0) close(fd);
@@ -167,17 +170,13 @@ static void say_where(int fd) {
             strchr(host, ':') != NULL ? "]" : "", port);
 }
 
-static bool make_page(void *ctx, struct sink *page) {
-    const struct request *request = ctx;
-    (void)exporter_page(request->patterns, request->pattern_count, page);
-    return stop_signal() == 0;
-}
-
-static int run_http(struct request *request) {
+static int run_http(const struct request *request) {
     int listener = listen_at(request->listen != NULL ? request->listen : LISTEN_DEFAULT);
     if (listener < 0) return EXIT_TROUBLE;
     say_where(listener);
-    bool served = exporter_http_serve(listener, make_page, request);
+    struct exporter exporter = {.patterns = request->patterns, .pattern_count = request->pattern_count};
+    bool served = exporter_http_serve(listener, &exporter);
+    exporter_free(&exporter);
     if (!served) tool_complain("cannot serve: %s", strerror(errno));
     close(listener);
     return served ? EXIT_SIGNAL + stop_signal() : EXIT_TROUBLE;

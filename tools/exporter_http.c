@@ -1,10 +1,11 @@
 /* exporter_http.c -- see exporter_http.h. One thread and one epoll: each client sends the head of one request, gets one
  * answer, and is read to its end, so that what it still sends does not reset the connection before the answer is
- * read. */
+ * read. The engines are asked meanwhile; all clients that wait get the same page. */
 #include "exporter_http.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,35 +15,48 @@
 #include "say.h"
 #include "stop.h"
 
-#define CLIENTS_MAX 64
+#define CLIENTS_MAX 512
 #define HEAD_BYTES_MAX 8192u
 #define CLIENT_MS 2000 /* for the request; for the answer; to hang up */
 #define ACCEPT_AGAIN_MS 100
 
-enum state { READS, TAKES, HANGS_UP };
+enum state { READS, WAITS, TAKES, HANGS_UP };
+
+/* A page that several clients take. */
+struct body {
+    size_t users;
+    struct sink text;
+};
 
 struct client {
     int fd; /* -1: a free place */
     enum state state;
-    char head[HEAD_BYTES_MAX];
+    char head[HEAD_BYTES_MAX]; /* of the request, then of the answer */
     size_t used;
-    struct sink answer;
+    struct body *body; /* NULL: the answer has none */
     size_t sent;
     int64_t deadline_ms;
 };
 
 struct server {
     int listener, epoll;
-    exporter_make *make;
-    void *ctx;
+    struct exporter *exporter;
+    struct exporter_round *round; /* the engines are being asked; NULL: no client waits */
     struct client clients[CLIENTS_MAX];
 };
 
 /* ---- a client ---- */
 
+static void body_leave(struct body *body) {
+    if (body == NULL || --body->users > 0) return;
+    sink_close(&body->text);
+    free(body);
+}
+
 static void end(struct client *client) {
     close(client->fd);
-    sink_close(&client->answer);
+    body_leave(client->body);
+    client->body = NULL;
     client->fd = -1;
 }
 
@@ -51,10 +65,19 @@ static void go_to(struct client *client, enum state state) {
     client->deadline_ms = say_mono_ms() + CLIENT_MS;
 }
 
+/* The next bytes of the answer: the rest of its head, then of its body. */
+static const char *answer_rest(const struct client *client, size_t *size) {
+    size_t in_body = client->sent - client->used;
+    bool is_head = client->sent < client->used;
+    *size = is_head ? client->used - client->sent : client->body != NULL ? client->body->text.size - in_body : 0;
+    return is_head ? client->head + client->sent : *size > 0 ? client->body->text.buffer + in_body : NULL;
+}
+
 static void send_more(struct server *server, struct client *client) {
-    while (client->sent < client->answer.size) {
-        ssize_t sent =
-            send(client->fd, client->answer.buffer + client->sent, client->answer.size - client->sent, MSG_NOSIGNAL);
+    const char *bytes;
+    size_t size;
+    while ((bytes = answer_rest(client, &size)) != NULL) {
+        ssize_t sent = send(client->fd, bytes, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && errno == EAGAIN) return;
         if (sent < 0) {
@@ -71,17 +94,18 @@ static void send_more(struct server *server, struct client *client) {
 
 /* `body` is left out for HEAD, its size is not. */
 static void answer(struct server *server, struct client *client, const char *status, const char *type,
-                   const struct sink *body) {
-    char head[300];
+                   struct body *body) {
     struct epoll_event wanted = {.events = EPOLLOUT, .data.ptr = client};
     bool is_head = client->used >= 5 && memcmp(client->head, "HEAD ", 5) == 0;
-    (void)snprintf(head, sizeof head,
-                   "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nAllow: GET, HEAD\r\n"
-                   "Connection: close\r\n\r\n",
-                   status, type, body->size);
-    sink_text(&client->answer, head);
-    if (!is_head) sink_bytes(&client->answer, body->buffer, body->size);
-    if (client->answer.error != 0 || epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &wanted) != 0) {
+    client->used = (size_t)snprintf(client->head, sizeof client->head,
+                                    "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nAllow: GET, HEAD\r\n"
+                                    "Connection: close\r\n\r\n",
+                                    status, type, body->text.size);
+    if (!is_head) {
+        client->body = body;
+        body->users++;
+    }
+    if (epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &wanted) != 0) {
         end(client);
         return;
     }
@@ -89,28 +113,73 @@ static void answer(struct server *server, struct client *client, const char *sta
     send_more(server, client);
 }
 
-static void answer_text(struct server *server, struct client *client, const char *status, const char *text) {
-    struct sink body = {.buffer = (char *)(uintptr_t)text, .size = strlen(text)};
-    answer(server, client, status, "text/plain; charset=utf-8", &body);
+/* NULL: no memory. It has one user: who made it. */
+static struct body *body_new(void) {
+    struct body *body = calloc(1, sizeof *body);
+    if (body == NULL || !sink_open(&body->text, -1)) {
+        free(body);
+        return NULL;
+    }
+    body->users = 1;
+    return body;
 }
 
-/* The others did not have the time that the page took. */
-static void answer_page(struct server *server, struct client *client) {
-    struct sink page;
-    int64_t began_ms = say_mono_ms();
-    if (!sink_open(&page, -1)) {
+static void answer_text(struct server *server, struct client *client, const char *status, const char *text) {
+    struct body *body = body_new();
+    if (body == NULL) {
         end(client);
         return;
     }
-    bool whole = server->make(server->ctx, &page);
+    sink_text(&body->text, text);
+    answer(server, client, status, "text/plain; charset=utf-8", body);
+    body_leave(body);
+}
+
+/* ---- the page ---- */
+
+static void round_end(struct server *server, struct sink *out) {
+    (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, exporter_fd(server->round), NULL);
+    (void)exporter_end(server->exporter, server->round, out);
+    server->round = NULL;
+}
+
+/* All engines have answered, or their time is over. The clients did not have the time that the page took. */
+static void answer_page(struct server *server) {
+    int64_t began_ms = say_mono_ms();
+    struct body *page = body_new();
+    round_end(server, page != NULL ? &page->text : NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++) server->clients[i].deadline_ms += say_mono_ms() - began_ms;
-    if (!whole)
-        end(client);
-    else if (page.error != 0)
-        answer_text(server, client, "500 Internal Server Error", "no memory\n");
-    else
-        answer(server, client, "200 OK", TW_METRICS_PROMETHEUS_TYPE, &page);
-    sink_close(&page);
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &server->clients[i];
+        if (client->fd < 0 || client->state != WAITS) continue;
+        if (stop_signal() != 0)
+            end(client);
+        else if (page == NULL || page->text.error != 0)
+            answer_text(server, client, "500 Internal Server Error", "no memory\n");
+        else
+            answer(server, client, "200 OK", TW_METRICS_PROMETHEUS_TYPE, page);
+    }
+    body_leave(page);
+}
+
+static void round_step(struct server *server) {
+    if (server->round != NULL && exporter_step(server->round)) answer_page(server);
+}
+
+/* A client that comes while the engines are being asked takes that page. A client that waits need not be heard. */
+static void want_page(struct server *server, struct client *client) {
+    struct epoll_event wanted = {.events = EPOLLIN}, nothing = {.data.ptr = client};
+    if (server->round == NULL) {
+        server->round = exporter_begin(server->exporter);
+        wanted.data.ptr = server;
+        if (server->round != NULL && epoll_ctl(server->epoll, EPOLL_CTL_ADD, exporter_fd(server->round), &wanted) != 0)
+            round_end(server, NULL);
+    }
+    if (server->round == NULL || epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->fd, &nothing) != 0) {
+        answer_text(server, client, "500 Internal Server Error", "no memory, or no descriptor\n");
+        return;
+    }
+    go_to(client, WAITS);
 }
 
 static bool is(const char *word, size_t size, const char *text) {
@@ -132,7 +201,7 @@ static void answer_request(struct server *server, struct client *client) {
     if (!is(line, method_size, "GET") && !is(line, method_size, "HEAD"))
         answer_text(server, client, "405 Method Not Allowed", "GET and HEAD alone\n");
     else if (is(path, path_size, "/metrics"))
-        answer_page(server, client);
+        want_page(server, client);
     else if (is(path, path_size, "/"))
         answer_text(server, client, "200 OK", "tallywheel exporter: /metrics\n");
     else
@@ -167,6 +236,7 @@ static void read_to_the_end(struct client *client) {
 static void step(struct server *server, struct client *client) {
     switch (client->state) {
     case READS: read_more(server, client); return;
+    case WAITS: end(client); return; /* it has hung up */
     case TAKES: send_more(server, client); return;
     case HANGS_UP: read_to_the_end(client); return;
     }
@@ -174,15 +244,20 @@ static void step(struct server *server, struct client *client) {
 
 /* ---- all of them ---- */
 
+static bool takes(const struct client *client) {
+    return client->state == TAKES || client->state == WAITS;
+}
+
 /* A free one; else that of a client that has been answered or has asked nothing yet, and had the longest time for it;
- * else that of any. */
+ * else that of any that has its page and does not read it; else of any. */
 static struct client *place(struct server *server) {
     struct client *oldest = &server->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
         if (client->fd < 0) return client;
-        bool waits = client->state == TAKES, oldest_waits = oldest->state == TAKES;
-        if (waits == oldest_waits ? client->deadline_ms < oldest->deadline_ms : oldest_waits) oldest = client;
+        unsigned worth = (unsigned)takes(client) + (client->state == WAITS);
+        unsigned least = (unsigned)takes(oldest) + (oldest->state == WAITS);
+        if (worth < least || (worth == least && client->deadline_ms < oldest->deadline_ms)) oldest = client;
     }
     end(oldest);
     return oldest;
@@ -199,19 +274,24 @@ static void accept_one(struct server *server) {
     client->fd = fd;
     client->used = client->sent = 0;
     go_to(client, READS);
-    if (!sink_open(&client->answer, -1) || epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
+    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
 }
 
-/* Drops those whose time is over. Returns how long the others have; -1: there is none. */
+/* Drops those whose time is over; who waits for the page has the engines' time. Returns how long the others have; -1:
+ * there is none. */
 static int drop_late(struct server *server) {
     int64_t now_ms = say_mono_ms(), left_ms = -1;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
-        if (client->fd >= 0 && client->deadline_ms <= now_ms) end(client);
-        if (client->fd >= 0 && (left_ms < 0 || client->deadline_ms - now_ms < left_ms))
+        if (client->fd < 0 || client->state == WAITS) continue;
+        if (client->deadline_ms <= now_ms)
+            end(client);
+        else if (left_ms < 0 || client->deadline_ms - now_ms < left_ms)
             left_ms = client->deadline_ms - now_ms;
     }
-    return (int)left_ms;
+    if (server->round == NULL) return (int)left_ms;
+    int round_ms = exporter_wait_ms(server->round);
+    return left_ms >= 0 && left_ms < round_ms ? (int)left_ms : round_ms;
 }
 
 /* One client at a time, the listener last: no event is of a client that has gone. */
@@ -222,21 +302,26 @@ static void serve(struct server *server) {
     for (int i = 0; i < count && stop_signal() == 0; i++) {
         if (events[i].data.ptr == NULL)
             comes = true;
-        else
+        else if (events[i].data.ptr != server) /* the engines' answers are looked at in any case */
             step(server, events[i].data.ptr);
     }
     if (comes) accept_one(server);
 }
 
-bool exporter_http_serve(int listener, exporter_make *make, void *ctx) {
-    static struct server server; /* half a megabyte */
+bool exporter_http_serve(int listener, struct exporter *exporter) {
+    static struct server server; /* four megabytes, of which the clients that there are take theirs */
     struct epoll_event wanted = {.events = EPOLLIN};
-    server = (struct server){.listener = listener, .epoll = epoll_create1(EPOLL_CLOEXEC), .make = make, .ctx = ctx};
+    server.listener = listener;
+    server.epoll = epoll_create1(EPOLL_CLOEXEC);
+    server.exporter = exporter;
     if (server.epoll < 0) return false;
     for (size_t i = 0; i < CLIENTS_MAX; i++) server.clients[i].fd = -1;
     bool begun = epoll_ctl(server.epoll, EPOLL_CTL_ADD, listener, &wanted) == 0;
-    while (begun && stop_signal() == 0)
+    while (begun && stop_signal() == 0) {
         if (stop_wait(server.epoll, drop_late(&server))) serve(&server);
+        round_step(&server);
+    }
+    if (server.round != NULL) round_end(&server, NULL);
     for (size_t i = 0; i < CLIENTS_MAX; i++)
         if (server.clients[i].fd >= 0) end(&server.clients[i]);
     close(server.epoll);

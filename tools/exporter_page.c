@@ -3,66 +3,152 @@
  * blocks. */
 #include "exporter_page.h"
 
-#include <glob.h>
+#include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "say.h"
+#include "exporter_sample.h"
+#include "stop.h"
 #include "utf8.h"
-#include "watched.h"
 
-#define ENGINE_MS 2000 /* for the answer of one engine: its page takes it milliseconds */
-#define ALL_MS 5000    /* for all of them */
-#define LEAST_MS 100   /* but each gets so much */
+#define NONE SIZE_MAX
+
+static const char type_line[] = "# TYPE ", help_line[] = "# HELP ";
 
 struct block {
-    const char *name; /* of the metric; ended by a space, not by a NUL */
-    size_t name_size;
+    struct exporter_text name; /* of the metric */
     const char *head, *samples, *end;
-    size_t page;
+    size_t source;
+    size_t next; /* the next block of the same metric; NONE */
+    size_t last; /* of the first block: the last one of its metric */
+    bool is_first;
 };
 
-struct blocks {
-    struct block *all;
-    size_t count;
-    bool failed;
-};
+static const char *end_of_line(const char *line) {
+    return strchr(line, '\n'); /* a sound page ends with one */
+}
+
+static bool begins(const char *line, const char *with) {
+    return strncmp(line, with, strlen(with)) == 0;
+}
 
 /* ---- taking pages apart ---- */
 
-static void add_block(struct blocks *blocks, const struct block *block) {
-    struct block *all = blocks->all;
-    if ((blocks->count & (blocks->count - 1)) == 0)
-        all = realloc(all, (blocks->count != 0 ? blocks->count * 2 : 1) * sizeof *all);
-    if (all == NULL) {
-        blocks->failed = true;
-        return;
+/* The block at or behind `*at`, which goes on behind it. False: there is none more. The library writes TYPE first. */
+static bool block_take(const char **at, struct block *block) {
+    const char *line = *at;
+    while (*line != '\0' && !begins(line, type_line)) line = end_of_line(line) + 1;
+    *at = line;
+    if (*line == '\0') return false;
+    *block = (struct block){.head = line, .next = NONE};
+    block->name.at = line + sizeof type_line - 1;
+    block->name.size = strcspn(block->name.at, " \n");
+    for (line = end_of_line(line) + 1; *line == '#' && !begins(line, type_line);) line = end_of_line(line) + 1;
+    block->samples = line;
+    while (*line != '\0' && *line != '#') line = end_of_line(line) + 1;
+    *at = block->end = line;
+    return true;
+}
+
+/* The samples of a histogram have suffixes. */
+static bool is_of(struct exporter_text sample, struct exporter_text metric) {
+    static const char *const suffixes[] = {"", "_bucket", "_count", "_sum"};
+    if (sample.size < metric.size || memcmp(sample.at, metric.at, metric.size) != 0) return false;
+    struct exporter_text rest = {sample.at + metric.size, sample.size - metric.size};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (exporter_same(rest, (struct exporter_text){suffixes[i], strlen(suffixes[i])})) return true;
+    return false;
+}
+
+/* The library's own metrics alone: no other program's, and not those that the exporter adds. */
+static bool is_own(struct exporter_text metric) {
+    static const char prefix[] = "tallywheel_", ours[] = "tallywheel_exporter_";
+    return metric.size > sizeof prefix - 1 && memcmp(metric.at, prefix, sizeof prefix - 1) == 0 &&
+           (metric.size < sizeof ours - 1 || memcmp(metric.at, ours, sizeof ours - 1) != 0);
+}
+
+static bool block_is_sound(const struct block *block, size_t *lines) {
+    struct exporter_sample sample;
+    struct exporter_text name;
+    if (!exporter_type_read(block->head, end_of_line(block->head), &name) || !is_own(name)) return false;
+    for (const char *at = block->samples; at < block->end; at = end_of_line(at) + 1) {
+        if (++*lines > EXPORTER_LINES_MAX || !exporter_sample_read(at, end_of_line(at), &sample)) return false;
+        if (!is_of(sample.name, name)) return false;
     }
+    return true;
+}
+
+/* A whole page ends with the build. */
+bool exporter_page_is_sound(const char *page, size_t size) {
+    struct block block;
+    size_t lines = 0, blocks = 0;
+    const char *at = page;
+    bool sound = size > 0 && size <= EXPORTER_PAGE_BYTES_MAX && page[size - 1] == '\n' && strlen(page) == size &&
+                 strstr(page, "\ntallywheel_build_info{") != NULL && utf8_is_valid((const unsigned char *)page, size);
+    while (sound && block_take(&at, &block))
+        sound = stop_signal() == 0 && ++blocks <= EXPORTER_METRICS_MAX && block_is_sound(&block, &lines);
+    return sound;
+}
+
+/* ---- blocks by the names of their metrics ---- */
+
+struct blocks {
+    struct block *all;
+    size_t count, room;
+    size_t *slots; /* first blocks by a hash of the name; NONE: a free slot */
+    size_t slot_count;
+    bool failed;
+};
+
+static size_t hash_of(struct exporter_text name) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < name.size; i++) hash = (hash ^ (unsigned char)name.at[i]) * UINT64_C(1099511628211);
+    return (size_t)(hash ^ hash >> 32);
+}
+
+/* The slot of a name: with its first block, or free. A quarter of the slots is free, at least. */
+static size_t *slot_of(const struct blocks *blocks, struct exporter_text name) {
+    size_t at = hash_of(name) & (blocks->slot_count - 1);
+    while (blocks->slots[at] != NONE && !exporter_same(blocks->all[blocks->slots[at]].name, name))
+        at = (at + 1) & (blocks->slot_count - 1);
+    return &blocks->slots[at];
+}
+
+static void slots_fill(struct blocks *blocks) {
+    blocks->slot_count = blocks->room * 2;
+    blocks->slots = realloc(blocks->slots, blocks->slot_count * sizeof *blocks->slots);
+    blocks->failed = blocks->failed || blocks->slots == NULL;
+    for (size_t i = 0; !blocks->failed && i < blocks->slot_count; i++) blocks->slots[i] = NONE;
+    for (size_t i = 0; !blocks->failed && i < blocks->count; i++)
+        if (blocks->all[i].is_first) *slot_of(blocks, blocks->all[i].name) = i;
+}
+
+static void blocks_grow(struct blocks *blocks) {
+    size_t room = blocks->room != 0 ? blocks->room * 2 : 512;
+    struct block *all = realloc(blocks->all, room * sizeof *all);
+    blocks->failed = blocks->failed || all == NULL;
+    if (all == NULL) return;
     blocks->all = all;
-    all[blocks->count++] = *block;
+    blocks->room = room;
+    slots_fill(blocks);
 }
 
-static const char *line_after(const char *line) {
-    const char *end = strchr(line, '\n');
-    return end != NULL ? end + 1 : line + strlen(line);
-}
-
-/* The library writes TYPE first. */
-static void take_page(struct blocks *blocks, const char *at, size_t page) {
-    static const char type[] = "# TYPE ";
-    while (*at != '\0' && !blocks->failed) {
-        if (strncmp(at, type, sizeof type - 1) != 0) {
-            at = line_after(at);
-            continue;
-        }
-        struct block block = {.name = at + sizeof type - 1, .head = at, .page = page};
-        block.name_size = strcspn(block.name, " \n");
-        for (at = line_after(at); *at == '#' && strncmp(at, type, sizeof type - 1) != 0;) at = line_after(at);
-        block.samples = at;
-        while (*at != '\0' && *at != '#') at = line_after(at);
-        block.end = at;
-        add_block(blocks, &block);
+static void block_add(struct blocks *blocks, const struct block *block) {
+    if (blocks->count == blocks->room) blocks_grow(blocks);
+    if (blocks->failed) return;
+    size_t *slot = slot_of(blocks, block->name), number = blocks->count++;
+    struct block *added = &blocks->all[number];
+    *added = *block;
+    added->last = number;
+    added->is_first = *slot == NONE;
+    if (added->is_first) {
+        *slot = number;
+    } else {
+        struct block *first = &blocks->all[*slot];
+        blocks->all[first->last].next = number;
+        first->last = number;
     }
 }
 
@@ -70,171 +156,89 @@ static void take_page(struct blocks *blocks, const char *at, size_t page) {
 
 /* A label's value: backslashes, quotes and line ends are escaped. Prometheus takes no page that is not UTF-8: a byte
  * that is not becomes \xHH. */
-static void put_label(struct sink *out, const char *name) {
+void exporter_put_label(struct sink *out, const char *socket) {
     char escape[8];
     sink_text(out, "socket=\"");
-    for (size_t left = strlen(name); left > 0;) {
-        size_t step = utf8_size((const unsigned char *)name, left);
-        if (step == 0) (void)snprintf(escape, sizeof escape, "\\\\x%02X", (unsigned char)*name);
-        if (*name == '\\' || *name == '"') sink_byte(out, '\\');
-        if (*name == '\n' || step == 0)
+    for (size_t left = strlen(socket); left > 0;) {
+        size_t step = utf8_size((const unsigned char *)socket, left);
+        if (step == 0) (void)snprintf(escape, sizeof escape, "\\\\x%02X", (unsigned char)*socket);
+        if (*socket == '\\' || *socket == '"') sink_byte(out, '\\');
+        if (*socket == '\n' || step == 0)
             sink_text(out, step == 0 ? escape : "\\n");
         else
-            sink_bytes(out, name, step);
-        name += step == 0 ? 1 : step;
+            sink_bytes(out, socket, step);
+        socket += step == 0 ? 1 : step;
         left -= step == 0 ? 1 : step;
     }
     sink_byte(out, '"');
 }
 
-/* "name{labels} value" and "name value" get one label more, before the others. */
-static void put_sample(struct sink *out, const char *line, const char *end, const char *name) {
-    size_t head = strcspn(line, "{ \n");
-    sink_bytes(out, line, head);
+/* A label of the program's own that is called socket is exported_socket here, as Prometheus does with labels that it
+ * sets itself; and so on, should the program have that one, too. */
+static void put_label_name(struct sink *out, const struct exporter_sample *sample, struct exporter_text name) {
+    static const char more[] = "exported_", own[] = "socket";
+    size_t size = name.size;
+    bool is_chain = size >= sizeof own - 1 && (size - (sizeof own - 1)) % (sizeof more - 1) == 0 &&
+                    memcmp(name.at + size - (sizeof own - 1), own, sizeof own - 1) == 0;
+    for (size_t at = 0; is_chain && at < size - (sizeof own - 1); at += sizeof more - 1)
+        is_chain = memcmp(name.at + at, more, sizeof more - 1) == 0;
+    bool has_own = false;
+    for (size_t i = 0; i < sample->label_count; i++)
+        has_own = has_own || exporter_same(sample->labels[i], (struct exporter_text){own, sizeof own - 1});
+    if (is_chain && has_own) sink_text(out, more);
+    sink_bytes(out, name.at, size);
+}
+
+/* The label of the socket comes before the others. */
+static void put_sample(struct sink *out, const char *line, const char *socket) {
+    struct exporter_sample sample;
+    if (!exporter_sample_read(line, end_of_line(line), &sample)) return;
+    sink_bytes(out, sample.name.at, sample.name.size);
     sink_byte(out, '{');
-    put_label(out, name);
-    bool has_labels = line[head] == '{';
-    if (has_labels && line[head + 1] != '}') sink_byte(out, ',');
-    if (!has_labels) sink_byte(out, '}');
-    if (has_labels) head++;
-    sink_bytes(out, line + head, (size_t)(end - line) - head);
+    exporter_put_label(out, socket);
+    for (size_t i = 0; i < sample.label_count; i++) {
+        sink_byte(out, ',');
+        put_label_name(out, &sample, sample.labels[i]);
+        sink_byte(out, '=');
+        sink_bytes(out, sample.values[i].at, sample.values[i].size);
+    }
+    sink_text(out, "} ");
+    sink_bytes(out, sample.value.at, sample.value.size);
+    sink_byte(out, '\n');
 }
 
-static void put_samples(struct sink *out, const struct block *block, const char *name) {
-    for (const char *at = block->samples; at < block->end;) {
-        const char *next = line_after(at);
-        put_sample(out, at, next, name);
-        at = next;
+/* TYPE, and what HELP says of this metric. */
+static void put_head(struct sink *out, const struct block *block) {
+    const char *end = end_of_line(block->head) + 1;
+    sink_bytes(out, block->head, (size_t)(end - block->head));
+    for (const char *at = end; at < block->samples; at = end) {
+        const char *name = at + sizeof help_line - 1;
+        end = end_of_line(at) + 1;
+        if (!begins(at, help_line) || strncmp(name, block->name.at, block->name.size) != 0) continue;
+        if (name[block->name.size] != ' ') continue;
+        sink_bytes(out, at, (size_t)(end - at));
+        return;
     }
 }
 
-static bool is_same(const struct block *a, const struct block *b) {
-    return a->name_size == b->name_size && memcmp(a->name, b->name, a->name_size) == 0;
-}
-
-void exporter_join(char *const *pages, const char *const *names, size_t count, struct sink *out) {
+void exporter_join(const struct exporter_source *sources, size_t count, struct sink *out) {
     struct blocks blocks = {0};
-    for (size_t i = 0; i < count; i++) take_page(&blocks, pages[i], i);
+    struct block block;
+    for (size_t i = 0; i < count; i++)
+        for (const char *at = sources[i].page; !blocks.failed && block_take(&at, &block);) {
+            block.source = i;
+            block_add(&blocks, &block);
+        }
+    if (blocks.failed) out->error = ENOMEM;
     for (size_t i = 0; i < blocks.count && !blocks.failed; i++) {
-        const struct block *first = &blocks.all[i];
-        bool is_new = true;
-        for (size_t other = 0; other < i && is_new; other++) is_new = !is_same(first, &blocks.all[other]);
-        if (!is_new) continue;
-        sink_bytes(out, first->head, (size_t)(first->samples - first->head));
-        for (size_t other = i; other < blocks.count; other++)
-            if (is_same(first, &blocks.all[other])) put_samples(out, &blocks.all[other], names[blocks.all[other].page]);
-    }
-    free(blocks.all);
-}
-
-/* ---- asking ---- */
-
-/* The sockets, and the folder that all patterns have in common: it depends on the patterns alone, so that a label stays
- * as it is whichever sockets there are. */
-struct sockets {
-    glob_t found;
-    char **paths; /* each once */
-    size_t count, folder;
-    const char *pattern; /* begins with that folder */
-};
-
-/* The length of what stands before the last slash, with it. */
-static size_t folder_of(const char *text, size_t size) {
-    while (size > 0 && text[size - 1] != '/') size--;
-    return size;
-}
-
-static size_t common_folder(char *const *patterns, size_t count) {
-    size_t common = count > 0 ? strlen(patterns[0]) : 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t same = 0, plain = strcspn(patterns[i], "*?[\\");
-        while (same < common && same < plain && patterns[i][same] == patterns[0][same]) same++;
-        common = folder_of(patterns[0], same);
-    }
-    return common;
-}
-
-static void find_all(struct sockets *sockets, char *const *patterns, size_t count) {
-    *sockets = (struct sockets){.folder = common_folder(patterns, count), .pattern = patterns[0]};
-    for (size_t i = 0; i < count; i++) {
-        int flags = i > 0 ? GLOB_APPEND : 0;
-        if (strpbrk(patterns[i], "*?[") == NULL) flags |= GLOB_NOCHECK; /* it is wanted, whether it is there or not */
-        (void)glob(patterns[i], flags, NULL, &sockets->found);
-    }
-    sockets->paths = sockets->found.gl_pathv;
-    for (size_t i = 0; i < sockets->found.gl_pathc; i++) {
-        size_t before = 0;
-        while (before < sockets->count && strcmp(sockets->paths[before], sockets->paths[i]) != 0) before++;
-        if (before < sockets->count) continue;
-        char *path = sockets->paths[i]; /* swapped: glob's list keeps all of them, to be freed */
-        sockets->paths[i] = sockets->paths[sockets->count];
-        sockets->paths[sockets->count++] = path;
-    }
-}
-
-static const char *label_of(const struct sockets *sockets, size_t number) {
-    const char *path = sockets->paths[number];
-    return strncmp(path, sockets->pattern, sockets->folder) == 0 ? path + sockets->folder : path;
-}
-
-/* A whole page ends with the build. */
-static bool is_whole(const char *page, size_t size) {
-    const char *build = size > 0 && page[size - 1] == '\n' ? strstr(page, "\ntallywheel_build_info{") : NULL;
-    return build != NULL && strlen(page) == size;
-}
-
-/* A program that stands still (stopped, or another's socket among ours) holds up the others for less than a scrape may
- * take: Prometheus gives up after ten seconds, and would know nothing of any of them. */
-static int64_t patience_of(int64_t until_ms) {
-    int64_t left_ms = until_ms - say_mono_ms();
-    return left_ms > ENGINE_MS ? ENGINE_MS : left_ms > LEAST_MS ? left_ms : LEAST_MS;
-}
-
-static size_t ask_all(const struct sockets *sockets, char **pages, const char **names, bool *up) {
-    size_t answered = 0;
-    int64_t until_ms = say_mono_ms() + ALL_MS;
-    for (size_t i = 0; i < sockets->count; i++) {
-        char why[400];
-        size_t size = 0;
-        char *page = watched_ask(sockets->paths[i], "metrics", patience_of(until_ms), &size, why, sizeof why);
-        up[i] = page != NULL && is_whole(page, size);
-        if (up[i]) {
-            pages[answered] = page;
-            names[answered++] = label_of(sockets, i);
-        } else {
-            free(page);
+        if (!blocks.all[i].is_first) continue;
+        put_head(out, &blocks.all[i]);
+        for (size_t one = i; one != NONE && stop_signal() == 0; one = blocks.all[one].next) {
+            const struct block *part = &blocks.all[one];
+            for (const char *at = part->samples; at < part->end; at = end_of_line(at) + 1)
+                put_sample(out, at, sources[part->source].socket);
         }
     }
-    return answered;
-}
-
-static void put_up(struct sink *out, const struct sockets *sockets, const bool *up) {
-    sink_text(out, "# TYPE tallywheel_exporter_up gauge\n"
-                   "# HELP tallywheel_exporter_up 1: the engine behind this socket answered\n");
-    for (size_t i = 0; i < sockets->count; i++) {
-        sink_text(out, "tallywheel_exporter_up{");
-        put_label(out, label_of(sockets, i));
-        sink_text(out, up[i] ? "} 1\n" : "} 0\n");
-    }
-}
-
-size_t exporter_page(char *const *patterns, size_t count, struct sink *out) {
-    struct sockets sockets;
-    size_t answered = 0;
-    find_all(&sockets, patterns, count);
-    size_t room = sockets.count + 1;
-    char **pages = calloc(room, sizeof *pages);
-    const char **names = calloc(room, sizeof *names);
-    bool *up = calloc(room, sizeof *up);
-    if (pages != NULL && names != NULL && up != NULL) {
-        answered = ask_all(&sockets, pages, names, up);
-        exporter_join(pages, names, answered, out);
-        put_up(out, &sockets, up);
-    }
-    for (size_t i = 0; i < answered; i++) free(pages[i]);
-    free(pages);
-    free(names);
-    free(up);
-    globfree(&sockets.found);
-    return answered;
+    free(blocks.slots);
+    free(blocks.all);
 }

@@ -20,7 +20,7 @@
     X(POISON, "delete or rename the key in Redis") \
     X(ROLLBACK, "find out why Redis lost writes; see tw_stats.lost") \
     X(IDENTITY, "see whether somebody deleted tw:* keys or copied a process") \
-    X(START, "change the setting of Redis that the line names") \
+    X(START, "change the setting that the line names") \
     X(LOST, "see on_lost for the keys") \
     X(REWRITE, "wait for the rewrite before Redis is restarted") \
     X(REGRESSION, "find out who deletes, evicts or sets keys of this engine") \

@@ -4,11 +4,13 @@
 #include "engine/base/key_slot.h"
 #include "engine/core/metric_labels.h"
 #include "engine/core/redis_shape.h"
+#include "engine/port/watch.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A struct of a later header may be longer by some fields. A size above this is an uninitialised word, and reading that
  * many bytes would read memory that is not part of the struct. */
@@ -141,13 +143,22 @@ static tw_status check_labels(const tw_options *in) {
     return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
 }
 
-/* What the file system says of it, twi_watch_open() finds out. */
+/* Of the path with %p and %% replaced. */
+static size_t watch_path_size(const char *pattern) {
+    size_t size = 0, digits = (size_t)snprintf(NULL, 0, "%ld", (long)getpid());
+    for (const char *at = pattern; *at != '\0'; at++) size += *at == '%' && *++at == 'p' ? digits : 1;
+    return size;
+}
+
+/* What the file system says of it, twi_watch_open() finds out: it is logged, and no error. */
 static tw_status check_watch(const tw_options *in) {
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");
     for (const char *at = strchr(in->watch_path, '%'); at != NULL; at = strchr(at + 2, '%'))
         if (at[1] != 'p' && at[1] != '%')
             return refuse(in, "watch_path: after a percent sign comes p, for the process id, or another percent sign");
+    if (watch_path_size(in->watch_path) > TWI_WATCH_PATH_MAX)
+        return refuse(in, "watch_path: a path of a socket has at most %u bytes", TWI_WATCH_PATH_MAX);
     if (in->threads == TW_HOST_DRIVEN)
         return refuse(in, "watch_path: a host-driven engine has no thread for it; call tw_metrics_write()");
     return TW_OK;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,7 +16,7 @@
 
 #define WAIT_MS 20000
 
-static char folder[64], path[100], error[400];
+static char folder[64], path[100], error[400], logged[600];
 static tw_engine *engine;
 static tw_family *views;
 
@@ -37,6 +38,11 @@ static int end(void **state) {
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
+static void log_line(void *ctx, int level, int event, const char *text) {
+    (void)ctx;
+    if (event == TW_EVENT_START && level == TW_LOG_ERROR) snprintf(logged, sizeof logged, "%s", text);
+}
+
 static tw_status open_at(const char *at, tw_engine **out) {
     tw_options options;
     tw_options_init(&options);
@@ -45,7 +51,9 @@ static tw_status open_at(const char *at, tw_engine **out) {
     options.error_size = sizeof error;
     options.metrics_labels = "service=\"shop\"";
     options.watch_path = at;
+    options.log_write = log_line;
     strcpy(error, "nothing said");
+    logged[0] = '\0';
     return tw_open(&options, out);
 }
 
@@ -283,22 +291,42 @@ static void refused(const char *at, const char *why) {
     assert_null(other);
 }
 
-static void a_path_that_is_taken_or_wrong_is_refused_by_name(void **state) {
+/* The program runs all the same. */
+static void opens_without(const char *at, const char *why) {
+    tw_engine *other = NULL;
+    assert_status(open_at(at, &other), TW_OK);
+    assert_has(logged, "no watch socket (watch_path): ");
+    assert_has(logged, why);
+    assert_status(tw_close(other, 0), TW_OK);
+}
+
+static void a_path_that_cannot_be_used_is_logged_and_no_error(void **state) {
     (void)state;
-    char text[300], long_path[200];
+    char text[300];
     int file = open(path, O_CREAT | O_WRONLY, 0600);
     assert_int_equal(write(file, "mine", 4), 4);
     close(file);
-    refused(path, "there is a file of that name, which is no socket");
+    opens_without(path, "there is a file of that name, which is no socket");
     file = open(path, O_RDONLY);
     assert_int_equal(read(file, text, sizeof text), 4); /* untouched */
     close(file);
     unlink(path);
+    opens_without("/nowhere/at/all", "No such file or directory");
+    int squatter = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(squatter, LOCK_EX), 0); /* any user who may read the folder can do this */
+    opens_without(path, "somebody else holds the lock (flock) of its folder");
+    close(squatter);
+    open_engine();
+    assert_string_equal(logged, "");
+}
+
+static void a_path_that_is_no_path_is_refused_by_name(void **state) {
+    (void)state;
+    char long_path[200];
     refused("relative", "must be absolute");
     refused("", "must be absolute");
     refused("/tmp/%d", "after a percent sign");
     refused("/tmp/%", "after a percent sign");
-    refused("/nowhere/at/all", "No such file or directory");
     memset(long_path, 'a', sizeof long_path);
     long_path[0] = '/';
     long_path[108] = '\0'; /* one more than fits */
@@ -316,7 +344,7 @@ static void two_engines_have_two_sockets(void **state) {
     char second[120];
     tw_engine *other;
     open_engine();
-    refused(path, "another engine listens there");
+    opens_without(path, "another engine listens there");
     assert_ends(ask("status"), "\nend\n"); /* the first one is as it was */
     snprintf(second, sizeof second, "%s/%%p-%%%%", folder);
     assert_status(open_at(second, &other), TW_OK);
@@ -357,6 +385,24 @@ static void silent_clients_delay_nobody(void **state) {
     assert_string_equal(answer, "");
     for (size_t i = 0; i < 6; i++)
         if (i != 1) close(silent[i]);
+}
+
+/* More of them than places: the longest silent ones make room. A program asks once, and is answered at once. */
+static void idle_clients_make_room(void **state) {
+    (void)state;
+    int idle[300];
+    open_engine();
+    for (size_t i = 0; i < 300; i++) {
+        idle[i] = connect_to(path);
+        assert_true(idle[i] >= 0);
+        if (i % 3 == 1) (void)send(idle[i], "sta", 3, MSG_NOSIGNAL);
+    }
+    for (int i = 0; i < 10; i++) assert_ends(ask("status\n"), "\nend\n");
+    assert_int_equal(recv(idle[299], answer, 1, MSG_DONTWAIT), -1); /* the last ones keep their places */
+    assert_int_equal(errno, EAGAIN);
+    read_all(idle[0], answer, sizeof answer);
+    assert_string_equal(answer, "");
+    for (size_t i = 1; i < 300; i++) close(idle[i]);
 }
 
 /* An answer that nobody takes is larger than what the socket holds. */
@@ -451,10 +497,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(wrong_requests_get_a_sentence, begin, end),
         cmocka_unit_test_setup_teardown(only_the_user_may_connect_and_closing_removes_it, begin, end),
         cmocka_unit_test_setup_teardown(the_socket_of_a_dead_process_is_replaced, begin, end),
-        cmocka_unit_test_setup_teardown(a_path_that_is_taken_or_wrong_is_refused_by_name, begin, end),
+        cmocka_unit_test_setup_teardown(a_path_that_cannot_be_used_is_logged_and_no_error, begin, end),
+        cmocka_unit_test_setup_teardown(a_path_that_is_no_path_is_refused_by_name, begin, end),
         cmocka_unit_test_setup_teardown(two_engines_have_two_sockets, begin, end),
         cmocka_unit_test_setup_teardown(another_file_of_that_name_is_left_alone, begin, end),
         cmocka_unit_test_setup_teardown(silent_clients_delay_nobody, begin, end),
+        cmocka_unit_test_setup_teardown(idle_clients_make_room, begin, end),
         cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_reader, begin, end),
         cmocka_unit_test_setup_teardown(a_forked_child_has_a_socket_of_its_own_or_none, begin, end),
         cmocka_unit_test(a_family_that_is_watched_is_not_freed),
