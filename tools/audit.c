@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "print.h"
+#include "foreign.h"
 #include "sink.h"
 #include "tallywheel.h"
 #include "options.h"
@@ -101,14 +101,14 @@ static void show_finding(void *ctx, const tw_finding *finding) {
     sink_text(sink, kind_name(finding->kind));
     sink_byte(sink, '\t');
     if (finding->name.size == 0) sink_byte(sink, '-');
-    print_key_escaped(sink, finding->name.data, finding->name.size);
+    foreign_line(sink, finding->name.data, finding->name.size);
     sink_byte(sink, '\t');
     number_or_dash(sink, numbers, finding->expected);
     number_or_dash(sink, numbers, finding->found);
-    print_key_escaped(sink, (const unsigned char *)finding->text, strlen(finding->text));
+    foreign_line(sink, (const unsigned char *)finding->text, strlen(finding->text));
     if (output->has_inner) sink_byte(sink, '\t');
     if (output->has_inner && finding->inner.size == 0) sink_byte(sink, '-');
-    print_key_escaped(sink, finding->inner.data, finding->inner.size);
+    foreign_line(sink, finding->inner.data, finding->inner.size);
     sink_byte(sink, '\n');
 }
 

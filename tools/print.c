@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "foreign.h"
 #include "page.h"
-#include "utf8.h"
 #include "windows.h"
-
-static const char hex_digits[] = "0123456789abcdef";
 
 /* Broken-down UTC time; uses only civil arithmetic of the C library, no time zone. */
 static void civil_of(int64_t unix_ms, struct tm *civil) {
@@ -24,80 +22,6 @@ void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]) {
              civil.tm_mday, civil.tm_hour, civil.tm_min, civil.tm_sec);
 }
 
-/* ---- keys ---- */
-
-/* \xHH in capitals, as in the manual. */
-static void byte_escape(struct sink *sink, unsigned char byte) {
-    static const char capitals[] = "0123456789ABCDEF";
-    const char text[4] = {'\\', 'x', capitals[byte >> 4], capitals[byte & 15]};
-    sink_bytes(sink, text, sizeof text);
-}
-
-static void char_escape(struct sink *sink, const unsigned char *text, size_t size) {
-    switch (text[0]) {
-    case '\t': sink_text(sink, "\\t"); return;
-    case '\n': sink_text(sink, "\\n"); return;
-    case '\\': sink_text(sink, "\\\\"); return;
-    default:
-        for (size_t i = 0; i < size; i++) byte_escape(sink, text[i]);
-    }
-}
-
-/* The number of bytes at `text` that can be shown as they are; 0: the character there needs an escape. */
-static size_t plain_size(const unsigned char *text, size_t size) {
-    size_t step = utf8_size(text, size);
-    return step == 0 || text[0] == '\\' || utf8_is_control(text, step) ? 0 : step;
-}
-
-void print_key_escaped(struct sink *sink, const unsigned char *key, size_t size) {
-    for (size_t at = 0; at < size;) {
-        size_t plain = 0, step;
-        while (at + plain < size && (step = plain_size(key + at + plain, size - at - plain)) > 0) plain += step;
-        sink_bytes(sink, key + at, plain);
-        at += plain;
-        if (at == size) return;
-        step = utf8_size(key + at, size - at);
-        char_escape(sink, key + at, step == 0 ? 1 : step);
-        at += step == 0 ? 1 : step;
-    }
-}
-
-static void json_char(struct sink *sink, const unsigned char *text, size_t size) {
-    if (size == 0) {
-        sink_text(sink, "\\ufffd");
-    } else if (text[0] == '"' || text[0] == '\\') {
-        sink_byte(sink, '\\');
-        sink_byte(sink, (char)text[0]);
-    } else if (utf8_is_control(text, size)) {
-        unsigned char code = text[size - 1]; /* U+0080..U+009F: the second byte of C2 80..C2 9F is the code */
-        sink_text(sink, "\\u00");
-        sink_byte(sink, hex_digits[code >> 4]);
-        sink_byte(sink, hex_digits[code & 15]);
-    } else {
-        sink_bytes(sink, text, size);
-    }
-}
-
-/* The members "key" and, if the key is no UTF-8, "key_hex". */
-void print_key_json(struct sink *sink, const unsigned char *key, size_t size) {
-    bool exact = true;
-    sink_text(sink, "\"key\":\"");
-    for (size_t at = 0; at < size;) {
-        size_t step = utf8_size(key + at, size - at);
-        json_char(sink, key + at, step);
-        exact = exact && step > 0;
-        at += step == 0 ? 1 : step;
-    }
-    sink_byte(sink, '"');
-    if (exact) return;
-    sink_text(sink, ",\"key_hex\":\"");
-    for (size_t at = 0; at < size; at++) {
-        sink_byte(sink, hex_digits[key[at] >> 4]);
-        sink_byte(sink, hex_digits[key[at] & 15]);
-    }
-    sink_byte(sink, '"');
-}
-
 /* ---- tsv, csv and json ---- */
 
 static void window_name(const struct print *print, int64_t start_ms, char stamp[PRINT_STAMP_SIZE]) {
@@ -106,26 +30,6 @@ static void window_name(const struct print *print, int64_t start_ms, char stamp[
     } else {
         memcpy(stamp, "all", sizeof "all");
     }
-}
-
-/* Quotes are doubled within quotes (RFC 4180). Line ends are escapes already. */
-static void key_csv(struct sink *sink, const struct row *row) {
-    const char *key = (const char *)row->key, *end = key + row->key_size;
-    bool quoted = *key == ' ' || end[-1] == ' ' || memchr(key, ',', row->key_size) != NULL ||
-                  memchr(key, '"', row->key_size) != NULL;
-    if (!quoted) {
-        print_key_escaped(sink, row->key, row->key_size);
-        return;
-    }
-    sink_byte(sink, '"');
-    while (key < end) {
-        const char *quote = memchr(key, '"', (size_t)(end - key));
-        const char *stop = quote == NULL ? end : quote;
-        print_key_escaped(sink, (const unsigned char *)key, (size_t)(stop - key));
-        if (quote != NULL) sink_text(sink, "\"\"");
-        key = quote == NULL ? end : quote + 1;
-    }
-    sink_byte(sink, '"');
 }
 
 static void window_values(struct print *print, int64_t start_ms, const struct rows *rows) {
@@ -138,9 +42,9 @@ static void window_values(struct print *print, int64_t start_ms, const struct ro
         sink_bytes(print->sink, stamp, stamp_size);
         sink_byte(print->sink, between);
         if (is_csv) {
-            key_csv(print->sink, &rows->row[i]);
+            foreign_csv(print->sink, rows->row[i].key, rows->row[i].key_size);
         } else {
-            print_key_escaped(print->sink, rows->row[i].key, rows->row[i].key_size);
+            foreign_line(print->sink, rows->row[i].key, rows->row[i].key_size);
         }
         sink_byte(print->sink, between);
         sink_number(print->sink, rows->row[i].count);
@@ -158,7 +62,7 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
     for (size_t i = 0; i < rows->count; i++) {
         if (i > 0) sink_byte(print->sink, ',');
         sink_byte(print->sink, '{');
-        print_key_json(print->sink, rows->row[i].key, rows->row[i].key_size);
+        foreign_json_key(print->sink, rows->row[i].key, rows->row[i].key_size);
         sink_text(print->sink, ",\"count\":");
         sink_number(print->sink, rows->row[i].count);
         sink_byte(print->sink, '}');
@@ -265,10 +169,10 @@ static void key_cut(const struct print *print, const struct row *row, size_t tak
     const char *ellipsis = print->blocks ? "\xE2\x80\xA6" : "...";
     size_t columns, room = print->width > taken + KEY_WIDTH_LEAST ? print->width - taken : KEY_WIDTH_LEAST;
     if (print->width == 0 || !sink_open(&text, -1)) {
-        print_key_escaped(print->sink, row->key, row->key_size);
+        foreign_shown(print->sink, row->key, row->key_size);
         return;
     }
-    print_key_escaped(&text, row->key, row->key_size);
+    foreign_shown(&text, row->key, row->key_size);
     size_t shown = page_fitting(text.buffer, text.size, room, &columns);
     bool is_cut = shown < text.size;
     if (is_cut) shown = page_fitting(text.buffer, text.size, room - page_columns(ellipsis, strlen(ellipsis)), &columns);

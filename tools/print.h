@@ -2,7 +2,8 @@
  *
  * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
  *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
- * csv:   the same behind a header, window,key,count; a key with a comma, a quote or a space at its ends is quoted.
+ * csv:   the same behind a header, window,key,count; a key with a comma, a semicolon, a quote or a space at its ends is
+ *        quoted, and one that a spreadsheet would take for a formula has an apostrophe in front.
  * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
  *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
  *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
@@ -41,7 +42,5 @@ void print_end(struct print *print);
 /* 2015-05-19T03:00:00Z, terminated. Years 0 to 9999 have four digits. */
 #define PRINT_STAMP_SIZE 40
 void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]);
-void print_key_escaped(struct sink *sink, const unsigned char *key, size_t size);
-void print_key_json(struct sink *sink, const unsigned char *key, size_t size);
 
 #endif

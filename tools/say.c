@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "foreign.h"
 #include "tool.h"
 
 #define DRAW_EVERY_MS 200
@@ -35,17 +36,22 @@ static void bar_clear(void) {
     bar_stands = false;
 }
 
+/* Names, errors and words of the command line are in it, and none of them may reach a terminal as it is. */
 void tool_complain(const char *format, ...) {
+    char text[8192];
+    struct sink line;
     va_list arguments;
     va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (size < 0 || !sink_open(&line, -1)) return;
+    foreign_message(&line, text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
     pthread_mutex_lock(&line_lock);
     bar_clear();
-    fputs(TOOL_NAME ": ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, TOOL_NAME ": %.*s\n", (int)line.size, line.buffer);
     fflush(stderr);
     pthread_mutex_unlock(&line_lock);
-    va_end(arguments);
+    sink_close(&line);
 }
 
 void progress_begin(uint64_t bytes_all) {

@@ -13,6 +13,7 @@
 
 #include "count_engine.h"
 #include "page.h"
+#include "foreign.h"
 #include "print.h"
 #include "rows.h"
 #include "sink.h"
@@ -130,7 +131,7 @@ static void put_key(struct picture *picture, const struct row *row) {
     struct sink plain;
     size_t columns;
     if (!sink_open(&plain, -1)) return;
-    print_key_escaped(&plain, row->key, row->key_size);
+    foreign_shown(&plain, row->key, row->key_size);
     size_t shown = page_fitting(plain.buffer, plain.size, KEY_COLUMNS, &columns);
     for (size_t at = 0; at < shown;) {
         const unsigned char *text = (const unsigned char *)plain.buffer + at;

@@ -2,27 +2,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "print.h"
+#include "foreign.h"
 #include "top.h"
 
 static void put_string(struct sink *sink, const char *text) {
-    sink_byte(sink, '"');
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
-        char escape[8];
-        bool plain = *at >= ' ' && *at != '"' && *at != '\\' && *at < 127;
-        (void)snprintf(escape, sizeof escape, *at < 128 ? "\\u%04x" : "?", *at); /* names and errors are ASCII */
-        if (plain)
-            sink_byte(sink, (char)*at);
-        else
-            sink_text(sink, escape);
-    }
-    sink_byte(sink, '"');
+    (void)foreign_json(sink, text, strlen(text));
 }
 
 static void put_name(struct sink *sink, const char *name, bool first) {
-    sink_text(sink, first ? "\"" : ",\"");
-    sink_text(sink, name);
-    sink_text(sink, "\":");
+    if (!first) sink_byte(sink, ',');
+    put_string(sink, name);
+    sink_byte(sink, ':');
 }
 
 static void put_member(struct sink *sink, const char *name, int64_t value) {
@@ -73,7 +63,7 @@ static void put_family(struct sink *sink, const struct watched_family *family) {
 static void put_key(struct sink *sink, const struct top_view *view, const struct watched_key *key) {
     double rate = 0;
     sink_byte(sink, '{');
-    print_key_json(sink, key->key, key->size);
+    foreign_json_key(sink, key->key, key->size);
     put_member(sink, "view", key->view);
     put_member(sink, "local", key->local);
     put_member(sink, "error", key->error);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "foreign.h"
 #include "print.h"
 #include "top.h"
 
@@ -255,7 +256,7 @@ static void draw_key(struct page *page, const struct top_view *view, const struc
         page_put(page, ")");
     }
     page_put(page, "  ");
-    print_key_escaped(&page->line, key->key, key->size);
+    foreign_shown(&page->line, key->key, key->size);
     page_end_line(page, PAGE_PLAIN);
 }
 

@@ -69,7 +69,9 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
     }
     char *bytes = malloc(room);
     if (bytes == NULL) return refuse(fd, NULL, why, why_size, "no memory");
-    if (send(fd, request, length, MSG_NOSIGNAL) != (ssize_t)length || send(fd, "\n", 1, MSG_NOSIGNAL) != 1)
+    memcpy(bytes, request, length); /* in one piece: who answers may close at its end */
+    bytes[length] = '\n';
+    if (send(fd, bytes, length + 1, MSG_NOSIGNAL) != (ssize_t)length + 1)
         return refuse(fd, bytes, why, why_size, "the engine has closed the connection");
     for (ssize_t got; (got = receive(fd, bytes + used, room - used - 1, until_ms)) != 0;) {
         if (got < 0)

@@ -1,6 +1,7 @@
 /* tool_text_test.c -- the small languages of the command line, windows, rows and escapes of the command. */
 #include "tests/support/support.h"
 
+#include "foreign.h"
 #include "print.h"
 #include "rows.h"
 #include "text.h"
@@ -213,13 +214,49 @@ static void escaped_keys_can_be_read_back(void **state) {
         for (size_t i = 0; i < size; i++) key[i] = (unsigned char)bytes[test_prng_below(&prng, sizeof bytes)];
         struct sink sink;
         assert_true(sink_open(&sink, -1));
-        print_key_escaped(&sink, key, size);
+        foreign_line(&sink, key, size);
         assert_true(utf8_is_valid((const unsigned char *)sink.buffer, sink.size));
         assert_true(unescape(sink.buffer, sink.size, back, &back_size));
         assert_i64_equal(back_size, size);
         assert_memory_equal(back, key, size);
         sink_close(&sink);
     }
+}
+
+static void assert_written(void (*write)(struct sink *, const void *, size_t), const char *text, const char *expected) {
+    struct sink sink;
+    assert_true(sink_open(&sink, -1));
+    write(&sink, text, strlen(text));
+    sink_byte(&sink, '\0');
+    assert_string_equal(sink.buffer, expected);
+    sink_close(&sink);
+}
+
+static void json_write(struct sink *sink, const void *text, size_t size) {
+    (void)foreign_json(sink, text, size);
+}
+
+/* Goal: no text of others becomes a command of a terminal, a formula, a second cell, or the end of a JSON string. */
+static void foreign_text_stays_text(void **state) {
+    (void)state;
+    assert_written(foreign_line, "a\x1b[2J\xe2\x80\xae", "a\\x1B[2J\xe2\x80\xae");
+    assert_written(foreign_shown, "a\\\xc2\x9b\xe2\x80\xae", "a\\\\\\xC2\\x9B\\xE2\\x80\\xAE");
+    assert_written(foreign_message, "say \\n: \x1b\n\xff", "say \\n: \\x1B\\n\\xFF");
+    static const char *const formulas[] = {"=1+1", "+1", "-1", "@x",
+                                           "\xef\xbc\x9d"
+                                           "1"};
+    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++) {
+        char expected[16];
+        snprintf(expected, sizeof expected, "'%s", formulas[i]);
+        assert_written(foreign_csv, formulas[i], expected);
+    }
+    assert_written(foreign_csv, "=\"a\",b", "\"'=\"\"a\"\",b\"");
+    assert_written(foreign_csv, "a;=1", "\"a;=1\"");
+    assert_written(foreign_csv, "-", "-");
+    assert_written(foreign_csv, "a=1", "a=1");
+    assert_written(foreign_csv, "\t=1", "\\t=1");
+    assert_written(json_write, "\"\\\x1b\xc2\x85\xe2\x80\xa8\xff\xc3\xbc",
+                   "\"\\\"\\\\\\u001b\\u0085\\u2028\\ufffd\xc3\xbc\"");
 }
 
 static void numbers_and_stamps_are_written_whole(void **state) {
@@ -246,11 +283,17 @@ static void numbers_and_stamps_are_written_whole(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_multiples_of_1024),       cmocka_unit_test(spans_have_a_unit_and_an_end),
-        cmocka_unit_test(offsets_stay_within_14_hours),      cmocka_unit_test(a_misspelt_word_finds_its_neighbour),
-        cmocka_unit_test(a_window_holds_its_moment),         cmocka_unit_test(the_set_of_windows_equals_its_twin),
-        cmocka_unit_test(limited_rows_are_the_first_of_all), cmocka_unit_test(only_well_formed_utf8_is_text),
-        cmocka_unit_test(escaped_keys_can_be_read_back),     cmocka_unit_test(numbers_and_stamps_are_written_whole),
+        cmocka_unit_test(foreign_text_stays_text),
+        cmocka_unit_test(sizes_are_multiples_of_1024),
+        cmocka_unit_test(spans_have_a_unit_and_an_end),
+        cmocka_unit_test(offsets_stay_within_14_hours),
+        cmocka_unit_test(a_misspelt_word_finds_its_neighbour),
+        cmocka_unit_test(a_window_holds_its_moment),
+        cmocka_unit_test(the_set_of_windows_equals_its_twin),
+        cmocka_unit_test(limited_rows_are_the_first_of_all),
+        cmocka_unit_test(only_well_formed_utf8_is_text),
+        cmocka_unit_test(escaped_keys_can_be_read_back),
+        cmocka_unit_test(numbers_and_stamps_are_written_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
