@@ -13,9 +13,8 @@
 #include "sink.h"
 #include "tallywheel.h"
 #include "options.h"
-#include "sentinel_login.h"
+#include "redis_flags.h"
 #include "text.h"
-#include "tls_flags.h"
 #include "tool.h"
 
 static const char help[] =
@@ -25,7 +24,7 @@ static const char help[] =
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path; rediss: TLS;\n"
     "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db];\n"
-    "                      redis+cluster://[user:password@]node[:port][,...]\n" SENTINEL_LOGIN_HELP TLS_FLAGS_HELP
+    "                      redis+cluster://[user:password@]node[:port][,...]\n" REDIS_FLAGS_HELP
     "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --pattern GLOB      keys that must have an expiry, a pattern for SCAN's MATCH: 'views:*'\n"
     "  --keys-max N        check at most this many of these keys (default 10000000)\n"
@@ -67,7 +66,7 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"shape", required_argument, NULL, OPTION_SHAPE},
                                              {"separator", required_argument, NULL, OPTION_SEPARATOR},
                                              {"timeout", required_argument, NULL, OPTION_TIMEOUT},
-                                             TLS_FLAGS,
+                                             REDIS_FLAGS,
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
 
@@ -174,20 +173,20 @@ static bool take(tw_audit_options *options, int option, const char *given) {
 /* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_audit_options *options) {
     int option;
-    struct tls_flags tls = {0};
+    struct redis_flags flags = {0};
     opterr = 0;
     optind = 0;
     while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
         if (option == OPTION_HELP || option == 'h') return options_help(help, NULL);
         if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
-        if (!tls_flags_take(&tls, option, optarg) && !take(options, option, optarg)) return EXIT_USAGE;
+        if (!redis_flags_take(&flags, option, optarg) && !take(options, option, optarg)) return EXIT_USAGE;
     }
-    tls_flags_apply(&tls, options);
-    sentinel_login_apply(options);
+    redis_flags_apply(&flags, options);
     if (optind < argc) {
         tool_complain("'%s' is no option; name a file of totals with --totals", argv[optind]);
         return EXIT_USAGE;
     }
+    if (!redis_flags_finish(&flags, &options->redis_url)) return EXIT_USAGE;
     if (options->redis_url) return -1;
     tool_complain("--redis is missing: which Redis?");
     return EXIT_USAGE;

@@ -7,7 +7,7 @@
 #include "counter.h"
 #include "line.h"
 #include "print.h"
-#include "tls_flags.h"
+#include "redis_flags.h"
 #include "windows.h"
 
 struct plan {
@@ -25,7 +25,7 @@ struct plan {
     const char *batch; /* NULL: counts go to Redis as they are counted */
     bool resume;       /* --batch: in steps that a later run goes on from */
     uint64_t meaning;  /* a hash of the options that decide what is counted under which name */
-    struct tls_flags tls;
+    struct redis_flags flags; /* beside --redis */
     char *const *files;
     size_t file_count;
 };

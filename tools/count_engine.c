@@ -5,7 +5,6 @@
 #include <inttypes.h>
 
 #include "say.h"
-#include "sentinel_login.h"
 #include "stop.h"
 #include "tool.h"
 
@@ -87,8 +86,7 @@ int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engin
     options.memory_bytes_max = plan->memory_bytes;
     options.redis_url = plan->redis_url;
     options.redis_timeout_ms = 2000; /* no request waits for a count: a Redis that is slow for a moment is no outage */
-    tls_flags_apply(&plan->tls, &options);
-    sentinel_login_apply(&options);
+    redis_flags_apply(&plan->flags, &options);
     options.log_write = on_log;
     options.on_lost = on_lost;
     options.lost_ctx = lost;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tallywheel.h"
+#include "redis_flags.h"
 #include "text.h"
 #include "tool.h"
 
@@ -70,6 +71,10 @@ int main(int argc, char **argv) {
     if (argc < 2) {
         tool_complain("name a command: audit, count, demo, exporter, plan, reclaim, show or top ('tallywheel --help')");
         return EXIT_USAGE;
+    }
+    if (!redis_flags_hide(argc, argv)) {
+        tool_complain("no memory");
+        return EXIT_TROUBLE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);

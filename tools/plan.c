@@ -12,7 +12,6 @@
 #include "feed.h"
 #include "fields.h"
 #include "options.h"
-#include "sentinel_login.h"
 #include "step.h"
 #include "text.h"
 #include "tool.h"
@@ -66,8 +65,7 @@ static const char help_of_redis[] =
     "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path,\n"
     "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db],\n"
     "                      redis+cluster://[user:password@]node[:port][,...]; rediss: TLS;\n"
-    "                      a second run over the same lines counts them there a second time\n" SENTINEL_LOGIN_HELP
-        TLS_FLAGS_HELP
+    "                      a second run over the same lines counts them there a second time\n" REDIS_FLAGS_HELP
     "  --batch NAME        count into Redis only if no run did so under this name before: the counts are sent\n"
     "                      when all input was read, so a run that was interrupted can be repeated\n"
     "  --resume            with --batch: send the counts in steps, each with the place in the file, and go on where\n"
@@ -120,7 +118,7 @@ static const struct option long_options[] = {{"format", required_argument, NULL,
                                              {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
                                              {"redis", required_argument, NULL, OPTION_REDIS},
                                              {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
-                                             TLS_FLAGS,
+                                             REDIS_FLAGS,
                                              {"batch", required_argument, NULL, OPTION_BATCH},
                                              {"resume", no_argument, NULL, OPTION_RESUME},
                                              {"retention", required_argument, NULL, OPTION_RETENTION},
@@ -221,7 +219,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
     uint64_t number = 0;
     int index = 0;
     bool good = true;
-    if (tls_flags_take(&plan->tls, option, given)) return true;
+    if (redis_flags_take(&plan->flags, option, given)) return true;
     switch (option) {
     case OPTION_FORMAT: return format_take(draft, given);
     case OPTION_KEY: draft->fields.key = given; return true;
@@ -349,8 +347,8 @@ static bool draft_is_sound(const struct draft *draft) {
         tool_complain("--retention goes with --redis");
     } else if (draft->redis_key_given && plan->redis_url == NULL) {
         tool_complain("--redis-key goes with --redis");
-    } else if (tls_flags_any(&plan->tls) && plan->redis_url == NULL) {
-        tool_complain("--tls-ca and its kin go with --redis");
+    } else if (redis_flags_any(&plan->flags) && plan->redis_url == NULL) {
+        tool_complain("--redis-password-file, --tls-ca and their kin go with --redis");
     } else {
         return true;
     }
@@ -387,7 +385,8 @@ int plan_read(int argc, char **argv, struct plan *plan) {
     }
     plan->files = argv + optind;
     plan->file_count = (size_t)(argc - optind);
-    if (!draft_is_sound(&draft) || !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
+    if (!draft_is_sound(&draft) || !redis_flags_finish(&plan->flags, &plan->redis_url) ||
+        !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
         return EXIT_USAGE;
     plan->meaning = meaning_of(&draft);
     return EXIT_DONE;

@@ -5,9 +5,8 @@
 
 #include "tallywheel.h"
 #include "options.h"
-#include "sentinel_login.h"
+#include "redis_flags.h"
 #include "text.h"
-#include "tls_flags.h"
 #include "tool.h"
 
 static const char help[] =
@@ -18,8 +17,8 @@ static const char help[] =
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path; rediss: TLS;\n"
     "                      redis+cluster://[user:password@]host:port[,host:port...];\n"
-    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db]\n" SENTINEL_LOGIN_HELP
-        TLS_FLAGS_HELP "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
+    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db]\n" REDIS_FLAGS_HELP
+    "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --redis-key TEXT    the family's template up to its stamp, if it is not the default: 'sale:%k'\n"
     "  --help\n"
     "\n"
@@ -29,13 +28,13 @@ static const char help[] =
 enum { OPTION_REDIS = 1, OPTION_PREFIX, OPTION_KEY, OPTION_HELP };
 static const struct option long_options[] = {
     {"redis", required_argument, NULL, OPTION_REDIS},   {"prefix", required_argument, NULL, OPTION_PREFIX},
-    {"redis-key", required_argument, NULL, OPTION_KEY}, TLS_FLAGS,
+    {"redis-key", required_argument, NULL, OPTION_KEY}, REDIS_FLAGS,
     {"help", no_argument, NULL, OPTION_HELP},           {NULL, 0, NULL, 0}};
 
 /* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family) {
     int option;
-    struct tls_flags tls = {0};
+    struct redis_flags flags = {0};
     opterr = 0;
     optind = 0;
     while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
@@ -46,12 +45,12 @@ static int read_options(int argc, char **argv, tw_options *options, tw_family_op
         case OPTION_PREFIX: options->redis_prefix = optarg; break;
         case OPTION_KEY: family->redis_key = optarg; break;
         default:
-            if (tls_flags_take(&tls, option, optarg)) break;
+            if (redis_flags_take(&flags, option, optarg)) break;
             return options_refuse(option, argv, long_options);
         }
     }
-    tls_flags_apply(&tls, options);
-    sentinel_login_apply(options);
+    redis_flags_apply(&flags, options);
+    if (!redis_flags_finish(&flags, &options->redis_url)) return EXIT_USAGE;
     if (options->redis_url != NULL && argc - optind == 2) return -1;
     tool_complain("--redis, a family and an instance are wanted; 'tallywheel reclaim --help' says more");
     return EXIT_USAGE;

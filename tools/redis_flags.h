@@ -1,0 +1,73 @@
+/* redis_flags.h -- the options of every command that goes to a Redis, beside --redis itself: passwords, and TLS.
+ * Always true: a password is taken out of a file, the environment, or the URL; in the last case it is hidden before the
+ * command does anything else, because everybody sees the arguments of a command. */
+#ifndef TOOL_REDIS_FLAGS_H
+#define TOOL_REDIS_FLAGS_H
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define REDIS_PASSWORD "TALLYWHEEL_REDIS_PASSWORD"
+#define SENTINEL_USER "TALLYWHEEL_SENTINEL_USER"
+#define SENTINEL_PASSWORD "TALLYWHEEL_SENTINEL_PASSWORD"
+
+enum {
+    OPTION_TLS_CA = 0x1000, /* above each command's own */
+    OPTION_TLS_CERT,
+    OPTION_TLS_KEY,
+    OPTION_TLS_SERVER_NAME,
+    OPTION_TLS_INSECURE,
+    OPTION_PASSWORD_FILE
+};
+
+/* In the table of getopt_long(). */
+#define REDIS_FLAGS \
+    {"redis-password-file", required_argument, NULL, OPTION_PASSWORD_FILE}, \
+        {"tls-ca", required_argument, NULL, OPTION_TLS_CA}, {"tls-cert", required_argument, NULL, OPTION_TLS_CERT}, \
+        {"tls-key", required_argument, NULL, OPTION_TLS_KEY}, \
+        {"tls-server-name", required_argument, NULL, OPTION_TLS_SERVER_NAME}, { \
+        "tls-insecure", no_argument, NULL, OPTION_TLS_INSECURE \
+    }
+
+/* In the help text, behind --redis. */
+#define REDIS_FLAGS_HELP \
+    "  --redis-password-file FILE  Redis's password is the first line of FILE; without it and without one in the URL\n" \
+    "                      it is " REDIS_PASSWORD " of the environment. The login of sentinels is\n" \
+    "                      " SENTINEL_USER " and " SENTINEL_PASSWORD "\n" \
+    "  --tls-ca FILE       for rediss://host: the authorities that are believed (default: the system's)\n" \
+    "  --tls-cert FILE     the certificate to show, where Redis asks for one, and\n" \
+    "  --tls-key FILE      its key\n" \
+    "  --tls-server-name NAME   the name that Redis's certificate must bear (default: the URL's host)\n" \
+    "  --tls-insecure      do not look at Redis's certificate: for trials only\n"
+
+struct redis_flags {
+    const char *password_file;
+    const char *ca_file, *cert_file, *key_file, *server_name;
+    uint32_t insecure;
+};
+
+/* Replaces each argument that is a URL of Redis with a password by a copy, and hides the password where others see it.
+ * Once, before the arguments are looked at. False: no memory. */
+bool redis_flags_hide(int argc, char **argv);
+
+/* False: it is none of them. */
+bool redis_flags_take(struct redis_flags *flags, int option, const char *given);
+bool redis_flags_any(const struct redis_flags *flags);
+/* Puts the password of the file, or of the environment, into the URL, which has none, in memory. `*url` may be NULL: no
+ * Redis. False after a complaint: the file cannot be read, or the URL has a password, too. */
+bool redis_flags_finish(const struct redis_flags *flags, const char **url);
+
+/* A callback of tw_options and tw_audit_options. */
+int redis_flags_sentinel_password(void *ctx, char *out, size_t size);
+
+/* `options`: a tw_options or a tw_audit_options. */
+#define redis_flags_apply(flags, options) \
+    ((options)->redis_tls_ca_file = (flags)->ca_file, (options)->redis_tls_cert_file = (flags)->cert_file, \
+     (options)->redis_tls_key_file = (flags)->key_file, (options)->redis_tls_server_name = (flags)->server_name, \
+     (options)->redis_tls_insecure = (flags)->insecure, (options)->sentinel_user = getenv(SENTINEL_USER), \
+     (options)->sentinel_password = getenv(SENTINEL_PASSWORD) != NULL ? redis_flags_sentinel_password : NULL)
+
+#endif
