@@ -1,5 +1,5 @@
 /* watch.h -- when the watch socket (watch_path) is opened and closed.
- * Always true: it is open from tw_open() until tw_close() begins, or not at all. A program never fails for want of it. */
+ * Always true: it is open from tw_open() until tw_close() begins, or not at all. No program fails for want of it. */
 #ifndef TWI_WATCH_H
 #define TWI_WATCH_H
 

@@ -13,8 +13,8 @@ void foreign_line(struct sink *sink, const void *text, size_t size);
 void foreign_shown(struct sink *sink, const void *text, size_t size);
 /* In a sentence that has backslashes of its own, which stay. */
 void foreign_message(struct sink *sink, const void *text, size_t size);
-/* A cell: as foreign_line(), quoted where that is needed (RFC 4180). What a spreadsheet would take for a formula gets an
- * apostrophe in front. */
+/* A cell: as foreign_line(), quoted where that is needed (RFC 4180). What a spreadsheet would take for a formula gets
+ * an apostrophe in front. */
 void foreign_csv(struct sink *sink, const void *text, size_t size);
 /* A string with its quotes; U+FFFD is in place of each byte that is no UTF-8. False: there was one. */
 bool foreign_json(struct sink *sink, const void *text, size_t size);

@@ -16,7 +16,8 @@ static const char *behind_scheme(const char *url) {
     return mark != NULL ? mark + 3 : NULL;
 }
 
-/* The @ behind a login. A slash within a password is refused later, and hidden all the same. NULL: there is no login. */
+/* The @ behind a login. A slash within a password is refused later, and hidden all the same. NULL: there is no
+ * login. */
 static const char *end_of_login(const char *url) {
     const char *from = behind_scheme(url);
     if (from == NULL) return NULL;

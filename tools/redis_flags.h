@@ -34,8 +34,8 @@ enum {
 
 /* In the help text, behind --redis. */
 #define REDIS_FLAGS_HELP \
-    "  --redis-password-file FILE  Redis's password is the first line of FILE; without it and without one in the URL\n" \
-    "                      it is " REDIS_PASSWORD " of the environment. The login of sentinels is\n" \
+    "  --redis-password-file FILE  its first line is Redis's password; without it, and without one in the URL,\n" \
+    "                      " REDIS_PASSWORD " of the environment is. The login of sentinels is\n" \
     "                      " SENTINEL_USER " and " SENTINEL_PASSWORD "\n" \
     "  --tls-ca FILE       for rediss://host: the authorities that are believed (default: the system's)\n" \
     "  --tls-cert FILE     the certificate to show, where Redis asks for one, and\n" \
