@@ -29,6 +29,7 @@ struct client {
     struct twi_watch_text answer;
     size_t sent;
     int64_t deadline_ms;
+    uint64_t number; /* of all that came: many come within a millisecond */
 };
 
 struct twi_watch {
@@ -37,6 +38,7 @@ struct twi_watch {
     pthread_t thread;
     int stop_fd; /* readable: the thread has to end */
     int64_t accept_again_ms;
+    uint64_t accepted;
     struct client clients[CLIENTS_MAX];
 };
 
@@ -102,7 +104,9 @@ static struct client *make_place(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &watch->clients[i];
         if (client->fd < 0) return client;
-        bool older = client->answers == oldest->answers ? client->deadline_ms < oldest->deadline_ms : oldest->answers;
+        bool older = client->deadline_ms != oldest->deadline_ms ? client->deadline_ms < oldest->deadline_ms
+                                                                : client->number < oldest->number;
+        if (client->answers != oldest->answers) older = oldest->answers;
         if (older) oldest = client;
     }
     client_end(oldest);
@@ -121,6 +125,7 @@ static void accept_all(struct twi_watch *watch) {
         }
         struct client *client = make_place(watch);
         client_begin(client, fd);
+        client->number = watch->accepted++;
         client_receive(client, watch->engine);
     }
 }

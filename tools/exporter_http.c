@@ -36,12 +36,14 @@ struct client {
     struct body *body; /* NULL: the answer has none */
     size_t sent;
     int64_t deadline_ms;
+    uint64_t number; /* of all that came: many come within a millisecond */
 };
 
 struct server {
     int listener, epoll;
     struct exporter *exporter;
     struct exporter_round *round; /* the engines are being asked; NULL: no client waits */
+    uint64_t accepted;
     struct client clients[CLIENTS_MAX];
 };
 
@@ -257,7 +259,9 @@ static struct client *place(struct server *server) {
         if (client->fd < 0) return client;
         unsigned worth = (unsigned)takes(client) + (client->state == WAITS);
         unsigned least = (unsigned)takes(oldest) + (oldest->state == WAITS);
-        if (worth < least || (worth == least && client->deadline_ms < oldest->deadline_ms)) oldest = client;
+        bool older = client->deadline_ms != oldest->deadline_ms ? client->deadline_ms < oldest->deadline_ms
+                                                                : client->number < oldest->number;
+        if (worth < least || (worth == least && older)) oldest = client;
     }
     end(oldest);
     return oldest;
@@ -273,6 +277,7 @@ static void accept_one(struct server *server) {
     struct epoll_event wanted = {.events = EPOLLIN, .data.ptr = client};
     client->fd = fd;
     client->used = client->sent = 0;
+    client->number = server->accepted++;
     go_to(client, READS);
     if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
 }

@@ -392,14 +392,16 @@ static void idle_clients_make_room(void **state) {
     (void)state;
     int idle[300];
     open_engine();
+    int64_t began_ms = test_mono_ms();
     for (size_t i = 0; i < 300; i++) {
         idle[i] = connect_to(path);
         assert_true(idle[i] >= 0);
         if (i % 3 == 1) (void)send(idle[i], "sta", 3, MSG_NOSIGNAL);
     }
     for (int i = 0; i < 10; i++) assert_ends(ask("status\n"), "\nend\n");
-    assert_int_equal(recv(idle[299], answer, 1, MSG_DONTWAIT), -1); /* the last ones keep their places */
-    assert_int_equal(errno, EAGAIN);
+    /* The last ones keep their places, if not more time has passed than each has. */
+    bool is_kept = recv(idle[299], answer, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    assert_true(is_kept || test_mono_ms() - began_ms > 4000);
     read_all(idle[0], answer, sizeof answer);
     assert_string_equal(answer, "");
     for (size_t i = 1; i < 300; i++) close(idle[i]);
