@@ -9,8 +9,7 @@
  *     if (views.acquire(user, 1, 100) == TW_OK) serve(user);
  *
  * tallywheel.h is the manual: each function here is one call there, with the same name, the same
- * arguments and the same answers. What is not here is called with get():
- * tw_reserve(family.get(), ...).
+ * arguments and the same answers. Every call of tallywheel.h is here; get() is the C handle.
  * Always true: nothing throws and nothing needs exceptions or RTTI: answers are tw_status, and only
  * TW_OK admits. Handles are moved, never copied. A handle that holds nothing answers
  * TW_ERR_CLOSED. A function that is handed over (visit, write) must not throw: it is called
@@ -36,6 +35,25 @@ inline std::string_view text(tw_key key) noexcept {
     return {static_cast<const char *>(key.data), key.size};
 }
 
+inline const char *status_name(tw_status status) noexcept {
+    return tw_status_name(status);
+}
+inline const char *status_text(tw_status status) noexcept {
+    return tw_status_text(status);
+}
+inline const char *version() noexcept {
+    return tw_version();
+}
+/** Why the last call of this thread failed. */
+inline const char *error_text() noexcept {
+    return tw_error_text();
+}
+
+/** Of a lock or a reservation: a C string. */
+struct token {
+    char text[TW_TOKEN_SIZE] = {};
+};
+
 /** Options with every field at its default. Set what you need. */
 struct options : tw_options {
     options() noexcept {
@@ -45,6 +63,12 @@ struct options : tw_options {
 struct family_options : tw_family_options {
     family_options() noexcept {
         tw_family_options_init_sized(this, sizeof(tw_family_options));
+    }
+};
+
+struct audit_options : tw_audit_options {
+    audit_options() noexcept {
+        tw_audit_options_init_sized(this, sizeof(tw_audit_options));
     }
 };
 
@@ -70,6 +94,9 @@ template <typename F> bool visit_count(void *ctx, const tw_count *count) noexcep
 }
 template <typename F> bool visit_number(void *ctx, tw_key key, int64_t number) noexcept {
     return (*static_cast<F *>(ctx))(text(key), number);
+}
+template <typename F> void take_finding(void *ctx, const tw_finding *finding) noexcept {
+    (*static_cast<F *>(ctx))(*finding);
 }
 template <typename F> bool write_text(void *ctx, const char *text, size_t size) noexcept {
     return (*static_cast<F *>(ctx))(std::string_view(text, size));
@@ -142,6 +169,30 @@ class engine {
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }
+    /** tw_fd(), and -1 of a handle that holds nothing. */
+    int fd() const noexcept {
+        return held ? tw_fd(held) : -1;
+    }
+    /** tw_timeout_ms(), and 0 of a handle that holds nothing. */
+    uint32_t timeout_ms() noexcept {
+        return held ? tw_timeout_ms(held) : 0;
+    }
+    void enter() noexcept {
+        if (held != nullptr) tw_enter(held);
+    }
+    void leave() noexcept {
+        if (held != nullptr) tw_leave(held);
+    }
+    /** The open family of that name; it belongs to who opened it. NULL: there is none. */
+    tw_family *find(const char *name) const noexcept {
+        return held ? tw_family_find(held, name) : nullptr;
+    }
+    tw_status reserve_confirm(const token &token) noexcept {
+        return held ? tw_reserve_confirm(held, token.text) : TW_ERR_CLOSED;
+    }
+    tw_status reserve_cancel(const token &token) noexcept {
+        return held ? tw_reserve_cancel(held, token.text) : TW_ERR_CLOSED;
+    }
     tw_status stats(tw_stats &stats) const noexcept {
         return held ? tw_stats_read(held, &stats) : TW_ERR_CLOSED;
     }
@@ -159,10 +210,21 @@ class engine {
         return held != nullptr;
     }
 
+    /** found(const tw_finding &) is called for each difference. */
+    template <typename F>
+    tw_status audit(const tw_audit_options &options, F &&found,
+                    tw_audit_report *report = nullptr) const noexcept {
+        using function = std::remove_reference_t<F>;
+        if (held == nullptr) return TW_ERR_CLOSED;
+        return tw_audit(held, &options, detail::take_finding<function>, detail::ctx_of(found),
+                        report);
+    }
+
     uint32_t close_timeout_ms = 1000; /* of the destructor */
 
   private:
     friend class family;
+    friend class limits;
     tw_engine *held = nullptr;
     detail::life *life = nullptr;
 };
@@ -211,6 +273,10 @@ class family {
         return status;
     }
 
+    tw_status set(const tw_family_options &options) noexcept {
+        return held ? tw_family_set(held, &options) : TW_ERR_CLOSED;
+    }
+
     /* ---- counting */
     tw_status add(std::string_view key, int64_t delta = 1, int64_t *view = nullptr) noexcept {
         return held ? tw_add(held, tallywheel::key(key), delta, view) : TW_ERR_CLOSED;
@@ -219,12 +285,36 @@ class family {
                      int64_t *view = nullptr) noexcept {
         return held ? tw_add_at(held, tallywheel::key(key), delta, unix_ms, view) : TW_ERR_CLOSED;
     }
+    tw_status add_many(const tw_key *keys, const int64_t *deltas, size_t count,
+                       int64_t *views = nullptr, tw_status *each = nullptr) noexcept {
+        return held ? tw_add_many(held, keys, deltas, count, views, each) : TW_ERR_CLOSED;
+    }
+    tw_status add_many_at(const tw_key *keys, const int64_t *deltas, size_t count,
+                          const int64_t *unix_ms, int64_t *views = nullptr,
+                          tw_status *each = nullptr) noexcept {
+        return held ? tw_add_many_at(held, keys, deltas, count, unix_ms, views, each)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status close_until(int64_t unix_ms) noexcept {
+        return held ? tw_close_until(held, unix_ms) : TW_ERR_CLOSED;
+    }
     tw_status reset(std::string_view key, int64_t *last = nullptr) noexcept {
         return held ? tw_reset(held, tallywheel::key(key), last) : TW_ERR_CLOSED;
     }
     tw_status distinct_add(std::string_view key, std::string_view element,
                            bool *changed = nullptr) noexcept {
         return held ? tw_distinct_add(held, tallywheel::key(key), tallywheel::key(element), changed)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status distinct_add_at(std::string_view key, std::string_view element, int64_t unix_ms,
+                              bool *changed = nullptr) noexcept {
+        return held ? tw_distinct_add_at(held, tallywheel::key(key), tallywheel::key(element),
+                                         unix_ms, changed)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status distinct_add_many(std::string_view key, const tw_key *elements, size_t count,
+                                size_t *changed = nullptr) noexcept {
+        return held ? tw_distinct_add_many(held, tallywheel::key(key), elements, count, changed)
                     : TW_ERR_CLOSED;
     }
 
@@ -240,6 +330,43 @@ class family {
     }
     tw_status distinct_get(std::string_view key, int64_t &estimate) const noexcept {
         return held ? tw_distinct_get(held, tallywheel::key(key), &estimate) : TW_ERR_CLOSED;
+    }
+    tw_status distinct_get_at(std::string_view key, int64_t unix_ms,
+                              int64_t &estimate) const noexcept {
+        return held ? tw_distinct_get_at(held, tallywheel::key(key), unix_ms, &estimate)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status fetch(const tw_key *keys, size_t count, uint32_t timeout_ms,
+                    int64_t *totals) const noexcept {
+        return held ? tw_fetch(held, keys, count, timeout_ms, totals) : TW_ERR_CLOSED;
+    }
+    tw_status fetch(std::string_view key, uint32_t timeout_ms, int64_t &total) const noexcept {
+        const tw_key one = tallywheel::key(key);
+        return fetch(&one, 1, timeout_ms, &total);
+    }
+    /** visit(std::string_view field, int64_t total): false ends it. */
+    template <typename F>
+    tw_status fetch_fields(std::string_view subject, uint32_t timeout_ms, F &&visit,
+                           int64_t unix_ms = TW_NOW) const noexcept {
+        using function = std::remove_reference_t<F>;
+        if (held == nullptr) return TW_ERR_CLOSED;
+        return tw_fetch_fields(held, tallywheel::key(subject), unix_ms, timeout_ms,
+                               detail::visit_number<function>, detail::ctx_of(visit));
+    }
+    /** visit(std::string_view member, int64_t total): false ends it. */
+    template <typename F>
+    tw_status fetch_top(size_t n, uint32_t timeout_ms, F &&visit,
+                        int64_t unix_ms = TW_NOW) const noexcept {
+        using function = std::remove_reference_t<F>;
+        if (held == nullptr) return TW_ERR_CLOSED;
+        return tw_fetch_top(held, unix_ms, n, timeout_ms, detail::visit_number<function>,
+                            detail::ctx_of(visit));
+    }
+    tw_status fetch_rank(std::string_view member, uint32_t timeout_ms, int64_t &rank,
+                         int64_t *total = nullptr, int64_t unix_ms = TW_NOW) const noexcept {
+        return held ? tw_fetch_rank(held, tallywheel::key(member), unix_ms, timeout_ms, &rank,
+                                    total)
+                    : TW_ERR_CLOSED;
     }
     /** visit(const tw_count &): false ends the walk. */
     template <typename F> tw_status each(F &&visit, int64_t unix_ms = TW_NOW) const noexcept {
@@ -283,9 +410,48 @@ class family {
     tw_status refund(std::string_view key, int64_t n, int64_t window_start_ms) noexcept {
         return held ? tw_refund(held, tallywheel::key(key), n, window_start_ms) : TW_ERR_CLOSED;
     }
+    tw_status lease_warm(std::string_view key, int64_t limit) noexcept {
+        return held ? tw_lease_warm(held, tallywheel::key(key), limit) : TW_ERR_CLOSED;
+    }
+    tw_status lease_reclaim(const char *instance, int64_t *units = nullptr) noexcept {
+        return held ? tw_lease_reclaim(held, instance, units) : TW_ERR_CLOSED;
+    }
     [[nodiscard]] tw_status once(std::string_view key, bool &first) noexcept {
         first = false;
         return held ? tw_once(held, tallywheel::key(key), &first) : TW_ERR_CLOSED;
+    }
+    tw_status once_cancel(std::string_view key) noexcept {
+        return held ? tw_once_cancel(held, tallywheel::key(key)) : TW_ERR_CLOSED;
+    }
+
+    /* ---- locks, reservations, holds: only == TW_OK gives them */
+    [[nodiscard]] tw_status lock(std::string_view key, uint32_t ttl_ms, token &token,
+                                 uint64_t *fence = nullptr) noexcept {
+        return held ? tw_lock(held, tallywheel::key(key), ttl_ms, token.text, fence)
+                    : TW_ERR_CLOSED;
+    }
+    [[nodiscard]] tw_status lock_extend(std::string_view key, const token &token,
+                                        uint32_t ttl_ms) noexcept {
+        return held ? tw_lock_extend(held, tallywheel::key(key), token.text, ttl_ms)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status lock_release(std::string_view key, const token &token) noexcept {
+        return held ? tw_lock_release(held, tallywheel::key(key), token.text) : TW_ERR_CLOSED;
+    }
+    /** It is confirmed and cancelled by the engine. */
+    [[nodiscard]] tw_status reserve(std::string_view key, int64_t n, int64_t limit,
+                                    uint32_t ttl_ms, std::string_view buyer, token &token,
+                                    tw_verdict *verdict = nullptr) noexcept {
+        return held ? tw_reserve(held, tallywheel::key(key), n, limit, ttl_ms,
+                                 tallywheel::key(buyer), token.text, verdict)
+                    : TW_ERR_CLOSED;
+    }
+    [[nodiscard]] tw_status hold(std::string_view key, int64_t limit,
+                                 tw_verdict *verdict = nullptr) noexcept {
+        return held ? tw_hold(held, tallywheel::key(key), limit, verdict) : TW_ERR_CLOSED;
+    }
+    tw_status hold_release(std::string_view key) noexcept {
+        return held ? tw_hold_release(held, tallywheel::key(key)) : TW_ERR_CLOSED;
     }
 
     tw_family *get() const noexcept {
@@ -299,6 +465,164 @@ class family {
     tw_family *held = nullptr;
     detail::life *life = nullptr;
 };
+
+/** tw_pin_open(): the way to one counter. It is used by one thread at a time, and closed before its
+ *  family. */
+class pin {
+  public:
+    pin() noexcept = default;
+    pin(pin &&other) noexcept : held(std::exchange(other.held, nullptr)) {
+    }
+    pin &operator=(pin &&other) noexcept {
+        if (this != &other) {
+            close();
+            held = std::exchange(other.held, nullptr);
+        }
+        return *this;
+    }
+    pin(const pin &) = delete;
+    pin &operator=(const pin &) = delete;
+    ~pin() {
+        close();
+    }
+
+    /** TW_ERR_MODE: this handle holds a pin already. */
+    [[nodiscard]] tw_status open(family &family, std::string_view key) noexcept {
+        if (held != nullptr) return TW_ERR_MODE;
+        if (!family) return TW_ERR_CLOSED;
+        tw_status status = tw_pin_open(family.get(), tallywheel::key(key), &held);
+        if (status != TW_OK) held = nullptr;
+        return status;
+    }
+    void close() noexcept {
+        if (held != nullptr) tw_pin_close(std::exchange(held, nullptr));
+    }
+    tw_status add(int64_t delta = 1, int64_t *view = nullptr) noexcept {
+        return held ? tw_pin_add(held, delta, view) : TW_ERR_CLOSED;
+    }
+
+    tw_pin *get() const noexcept {
+        return held;
+    }
+    explicit operator bool() const noexcept {
+        return held != nullptr;
+    }
+
+  private:
+    tw_pin *held = nullptr;
+};
+
+/** A family of a limits file, found by limits::family(). It is good until the limits are closed. */
+class limited {
+  public:
+    [[nodiscard]] tw_status acquire(std::string_view key, int64_t n = 1,
+                                    tw_verdict *verdict = nullptr) noexcept {
+        return held ? tw_limited_acquire(held, tallywheel::key(key), n, verdict) : TW_ERR_CLOSED;
+    }
+    tw_status find(std::string_view key, tw_family **found, int64_t *limit) const noexcept {
+        return held ? tw_limited_find(held, tallywheel::key(key), found, limit) : TW_ERR_CLOSED;
+    }
+
+    tw_limited *get() const noexcept {
+        return held;
+    }
+    explicit operator bool() const noexcept {
+        return held != nullptr;
+    }
+
+  private:
+    friend class limits;
+    tw_limited *held = nullptr;
+};
+
+/** A limits file. Its destructor is tw_limits_close(): destroy it before its engine is closed, and
+ *  never in one of its hooks. */
+class limits {
+  public:
+    limits() noexcept = default;
+    limits(limits &&other) noexcept
+        : held(std::exchange(other.held, nullptr)), life(std::exchange(other.life, nullptr)) {
+    }
+    limits &operator=(limits &&other) noexcept {
+        if (this != &other) {
+            (void)close();
+            held = std::exchange(other.held, nullptr);
+            life = std::exchange(other.life, nullptr);
+        }
+        return *this;
+    }
+    limits(const limits &) = delete;
+    limits &operator=(const limits &) = delete;
+    ~limits() {
+        (void)close();
+    }
+
+    /** TW_ERR_MODE: this handle holds limits already. */
+    [[nodiscard]] tw_status open(engine &engine, const char *path, char *error = nullptr,
+                                 size_t error_size = 0) noexcept {
+        if (held != nullptr) return TW_ERR_MODE;
+        if (!engine) return TW_ERR_CLOSED;
+        tw_status status = tw_limits_open(engine.get(), path, error, error_size, &held);
+        if (status == TW_OK)
+            life = detail::life::hold(engine.life);
+        else
+            held = nullptr;
+        return status;
+    }
+    /** After the engine was closed there is nothing left to close. */
+    tw_status close() noexcept {
+        if (held == nullptr) return TW_ERR_CLOSED;
+        tw_status status = TW_OK;
+        if (life->open.load(std::memory_order_acquire)) status = tw_limits_close(held);
+        if (status == TW_ERR_MODE) return status; /* from inside of a hook: nothing was done */
+        held = nullptr;
+        detail::life::let_go(std::exchange(life, nullptr));
+        return status;
+    }
+    tw_status reload(char *error = nullptr, size_t error_size = 0) noexcept {
+        return held ? tw_limits_reload(held, error, error_size) : TW_ERR_CLOSED;
+    }
+    [[nodiscard]] tw_status acquire(const char *family, std::string_view key, int64_t n = 1,
+                                    tw_verdict *verdict = nullptr) noexcept {
+        return held ? tw_limits_acquire(held, family, tallywheel::key(key), n, verdict)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status find(const char *family, std::string_view key, tw_family **found,
+                   int64_t *limit) const noexcept {
+        return held ? tw_limits_find(held, family, tallywheel::key(key), found, limit)
+                    : TW_ERR_CLOSED;
+    }
+    tw_status family(const char *name, limited &found) noexcept {
+        return held ? tw_limits_family(held, name, &found.held) : TW_ERR_CLOSED;
+    }
+
+    tw_limits *get() const noexcept {
+        return held;
+    }
+    explicit operator bool() const noexcept {
+        return held != nullptr;
+    }
+
+  private:
+    tw_limits *held = nullptr;
+    detail::life *life = nullptr;
+};
+
+/** All claims, or none. */
+[[nodiscard]] inline tw_status acquire_all(const tw_claim *claims, size_t count,
+                                           tw_verdict *verdict = nullptr) noexcept {
+    return tw_acquire_all(claims, count, verdict);
+}
+
+/** tw_audit() of a Redis without an engine; found(const tw_finding &) is called for each
+ *  difference. */
+template <typename F>
+tw_status audit(const tw_audit_options &options, F &&found,
+                tw_audit_report *report = nullptr) noexcept {
+    using function = std::remove_reference_t<F>;
+    return tw_audit(nullptr, &options, detail::take_finding<function>, detail::ctx_of(found),
+                    report);
+}
 
 } // namespace tallywheel
 

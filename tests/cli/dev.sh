@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..30
+echo 1..33
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server | git) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -143,6 +143,23 @@ mkdir -p "$2/bench/rivals" && printf "#!/bin/sh\necho the table: \"\$@\"\n" >"$2
 (root=$work/tree && run 0 bench rivals 9 1)
 [ "$(cat "$work/out")" = 'the table: 9 1' ] && grep -q ' bench/rivals/rivals$' "$work/ninja"
 ok $? 'bench rivals builds and runs the program of the table'
+
+# install: a build of its own, without tests; nothing is asked.
+stand_in ninja 'echo "$@" >"'"$work"'/ninja"'
+stand_in meson 'echo "$@" >>"'"$work"'/meson"; if [ $1 = setup ]; then mkdir -p "$2"; : >"$2/build.ninja"; fi'
+(root=$work/tree && run 0 install "$work/new/prefix") && [ ! -s "$work/out" ] && grep -q "installed under $work/new/prefix" "$work/err" &&
+    grep -q "^setup $work/tree/build/install .* -Dtests=disabled -Dprefix=$work/new/prefix" "$work/meson" &&
+    [ "$(cat "$work/ninja")" = "-C $work/tree/build/install" ] && grep -qx "install -C $work/tree/build/install --no-rebuild" "$work/meson"
+ok $? 'install builds without tests, and installs under the prefix'
+: >"$work/file" && (root=$work/tree && run 3 install /proc/1/nowhere) && grep -q 'may not write into /proc/1/nowhere' "$work/err"
+ok $? 'where it may not write it says so before it builds'
+
+# A package manager that is ended by a closed terminal: what kept services from starting is taken away again.
+sed -n "/^install_as_root='/,/^'/p" "$root/dev" | sed "1d; \$d; s|/usr/sbin/policy-rc.d|$work/policy|" >"$work/as_root"
+stand_in apt-get 'kill -HUP $PPID; sleep 1'
+PATH="$work/bin:$PATH" sh "$work/as_root" x >/dev/null 2>&1
+[ $? -eq 129 ] && [ ! -e "$work/policy" ]
+ok $? 'a hangup in the middle of an installation leaves no file behind'
 
 mkdir -p "$work/tree/bench" && printf '%s\n' 'echo "counted: $*"' >"$work/tree/bench/instructions.sh"
 (root=$work/tree && run 0 bench instructions 1000)

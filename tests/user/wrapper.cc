@@ -3,8 +3,10 @@
 #include <tallywheel.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
 
 #define CHECK(x) \
     do { \
@@ -117,6 +119,52 @@ static int closes() {
     return 0;
 }
 
+/* Calls beyond counting: each answers as its C call does, and a handle that holds nothing answers TW_ERR_CLOSED. */
+static int others() {
+    tallywheel::engine engine;
+    tallywheel::family views, stock;
+    tallywheel::pin pin;
+    CHECK(pin.add() == TW_ERR_CLOSED && pin.open(views, "k") == TW_ERR_CLOSED && engine.fd() == -1);
+    CHECK(engine.open() == TW_OK && views.open(engine, daily("views")) == TW_OK && engine.find("views") == views.get());
+    const tw_key keys[] = {tallywheel::key("a"), tallywheel::key("b")};
+    const int64_t deltas[] = {3, 4};
+    int64_t views_of[2] = {}, view = 0;
+    CHECK(views.add_many(keys, deltas, 2, views_of) == TW_OK && views_of[0] == 3 && views_of[1] == 4);
+    CHECK(pin.open(views, "a") == TW_OK && pin.add(2, &view) == TW_OK && view == 5 && pin.open(views, "b") == TW_ERR_MODE);
+    tallywheel::pin moved(std::move(pin));
+    CHECK(!pin && moved.add() == TW_OK && views.get("a", view) == TW_OK && view == 6);
+    moved.close();
+    engine.enter();
+    CHECK(views.add("a") == TW_OK);
+    engine.leave();
+
+    tallywheel::family_options endless;
+    endless.name = "stock";
+    endless.window = TW_WINDOW_FOREVER;
+    CHECK(stock.open(engine, endless) == TW_OK && stock.set(endless) == TW_OK);
+    tallywheel::token first, second;
+    CHECK(stock.reserve("phone", 2, 3, 60000, "ann", first) == TW_OK && first.text[0] != '\0');
+    CHECK(stock.reserve("phone", 2, 3, 60000, "bob", second) == TW_DENIED && engine.reserve_confirm(first) == TW_OK);
+    CHECK(stock.reserve("phone", 1, 3, 60000, "bob", second) == TW_OK && engine.reserve_cancel(second) == TW_OK);
+    const tw_claim claims[] = {{stock.get(), tw_str("phone"), 1, 3}, {views.get(), tw_str("a"), 1, 7}};
+    CHECK(tallywheel::acquire_all(claims, 2) == TW_DENIED);
+    CHECK(stock.hold("seat", 1) == TW_OK && stock.hold("seat", 1) == TW_DENIED && stock.hold_release("seat") == TW_OK);
+    CHECK(stock.lock("job", 1000, first) < 0); /* no Redis */
+    CHECK(std::string_view(tallywheel::status_name(TW_DENIED)) == "TW_DENIED" && tallywheel::version()[0] != '\0');
+
+    char path[] = "/tmp/wrapper-limits-XXXXXX", error[200];
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, "login * 2 1h\n", 13) == 13 && close(fd) == 0);
+    tallywheel::limits limits;
+    tallywheel::limited login;
+    int64_t limit = 0;
+    if (limits.open(engine, path, error, sizeof error) != TW_OK) return std::printf("%s\n", error), 1;
+    CHECK(limits.acquire("login", "ann") == TW_OK && limits.family("login", login) == TW_OK && login);
+    CHECK(login.acquire("ann") == TW_OK && login.acquire("ann") == TW_DENIED && limits.reload() == TW_OK);
+    CHECK(login.find("ann", nullptr, &limit) == TW_OK && limit == 2 && limits.close() == TW_OK && !limits);
+    return unlink(path);
+}
+
 int main() {
-    return counts() || moves() || closes();
+    return counts() || moves() || closes() || others();
 }

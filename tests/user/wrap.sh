@@ -1,0 +1,28 @@
+#!/bin/sh
+# wrap.sh ROOT -- packaging/tallywheel.wrap fetches this tree by git, and a project finds the library in it. Prints TAP.
+# Method: the tree's files, in a repository of their own, are what the .wrap's address names; nothing is compiled.
+set -u
+root=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if ! command -v git >/dev/null 2>&1; then
+    echo '1..0 # SKIP git is not installed'
+    exit 0
+fi
+echo 1..2
+
+mkdir -p "$work/origin" "$work/project/subprojects"
+(cd "$root" && tar -cf - --exclude=./build --exclude=./.git --exclude=./bench --exclude=./tests .) | tar -xf - -C "$work/origin" &&
+    git -C "$work/origin" init -q && git -C "$work/origin" add -A &&
+    git -C "$work/origin" -c user.name=a -c user.email=a@example.org commit -q -m tree || echo '# no repository could be made'
+sed "s|^url = .*|url = file://$work/origin|" "$root/packaging/tallywheel.wrap" >"$work/project/subprojects/tallywheel.wrap"
+printf '%s\n' "project('consumer', 'c')" \
+    "executable('program', 'program.c', dependencies: dependency('tallywheel', allow_fallback: true))" >"$work/project/meson.build"
+echo 'int main(void) { return 0; }' >"$work/project/program.c"
+if PKG_CONFIG_LIBDIR=/nowhere meson setup "$work/build" "$work/project" --prefer-static -Dtallywheel:redis=disabled >"$work/said" 2>&1; then
+    echo 'ok 1 - the .wrap fetches the tree, and the project has its dependency'
+else
+    sed 's/^/# /' "$work/said"
+    echo 'not ok 1 - the .wrap fetches the tree, and the project has its dependency'
+fi
+if [ -f "$work/project/subprojects/tallywheel/include/tallywheel.h" ]; then echo 'ok 2 - it is what git has'; else echo 'not ok 2 - it is what git has'; fi
