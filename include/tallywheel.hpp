@@ -364,9 +364,9 @@ class family {
     }
     tw_status fetch_rank(std::string_view member, uint32_t timeout_ms, int64_t &rank,
                          int64_t *total = nullptr, int64_t unix_ms = TW_NOW) const noexcept {
-        return held ? tw_fetch_rank(held, tallywheel::key(member), unix_ms, timeout_ms, &rank,
-                                    total)
-                    : TW_ERR_CLOSED;
+        return held
+                   ? tw_fetch_rank(held, tallywheel::key(member), unix_ms, timeout_ms, &rank, total)
+                   : TW_ERR_CLOSED;
     }
     /** visit(const tw_count &): false ends the walk. */
     template <typename F> tw_status each(F &&visit, int64_t unix_ms = TW_NOW) const noexcept {
@@ -439,8 +439,8 @@ class family {
         return held ? tw_lock_release(held, tallywheel::key(key), token.text) : TW_ERR_CLOSED;
     }
     /** It is confirmed and cancelled by the engine. */
-    [[nodiscard]] tw_status reserve(std::string_view key, int64_t n, int64_t limit,
-                                    uint32_t ttl_ms, std::string_view buyer, token &token,
+    [[nodiscard]] tw_status reserve(std::string_view key, int64_t n, int64_t limit, uint32_t ttl_ms,
+                                    std::string_view buyer, token &token,
                                     tw_verdict *verdict = nullptr) noexcept {
         return held ? tw_reserve(held, tallywheel::key(key), n, limit, ttl_ms,
                                  tallywheel::key(buyer), token.text, verdict)
