@@ -150,10 +150,13 @@ static void locate(struct twi_audit_connection *connection, int64_t deadline_ms)
 static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     int64_t left_ms;
     while (connection->status == TW_OK) {
-        int done = connection->target->transport->connect(connection->link, &connection->endpoint,
-                                                          connection->audit->mono_ms(), deadline_ms);
+        int64_t now_ms = connection->audit->mono_ms();
+        int done = connection->target->transport->connect(connection->link, &connection->endpoint, now_ms, deadline_ms);
         if (done != 0) return done > 0;
-        if (!time_is_up(connection, deadline_ms, &left_ms)) await(connection, false, left_ms);
+        /* The transport is asked once more when the time is over: it may know why. */
+        int64_t last_ms = now_ms < deadline_ms ? deadline_ms + STOP_MS : deadline_ms;
+        if (time_is_up(connection, last_ms, &left_ms)) break;
+        await(connection, false, left_ms < deadline_ms - now_ms + 1 ? left_ms : deadline_ms - now_ms + 1);
     }
     return true;
 }

@@ -15,6 +15,7 @@
 
 #include "exporter_http.h"
 #include "exporter_round.h"
+#include "file_new.h"
 #include "options.h"
 #include "say.h"
 #include "stop.h"
@@ -89,15 +90,11 @@ static int read_options(struct request *request, int argc, char **argv) {
 
 /* node_exporter may read at any time: the file is replaced as a whole. */
 static bool write_file(const char *path, const struct sink *page) {
-    char temporary[4096];
-    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary) {
-        tool_complain("%s: the name is too long", path);
-        return false;
+    struct file_new made;
+    if (file_new_begin(&made, path)) {
+        bool is_whole = file_new_write(&made, page->buffer, page->size) && fchmod(made.fd, 0644) == 0;
+        if (file_new_end(&made, is_whole)) return true;
     }
-    FILE *file = fopen(temporary, "w");
-    bool written = file != NULL && fwrite(page->buffer, 1, page->size, file) == page->size;
-    if (file != NULL) written = fchmod(fileno(file), 0644) == 0 && fclose(file) == 0 && written;
-    if (written && rename(temporary, path) == 0) return true;
     tool_complain("%s: %s", path, strerror(errno));
     return false;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "count_engine.h"
+#include "file_new.h"
 #include "page.h"
 #include "foreign.h"
 #include "print.h"
@@ -233,39 +234,39 @@ static void draw(struct picture *picture) {
 
 /* ---- the file ---- */
 
-/* Draws into what open() returned. Returns false with errno set. */
+/* Returns false with errno set. */
 static bool draw_into(struct picture *picture, int fd) {
-    bool good = fd >= 0 && sink_open(&picture->sink, fd);
+    bool good = sink_open(&picture->sink, fd);
     if (good) {
         draw(picture);
         good = sink_flush(&picture->sink);
         if (!good) errno = picture->sink.error;
         sink_close(&picture->sink);
     }
-    if (fd >= 0 && close(fd) != 0) good = false;
     return good;
 }
 
-/* Draws into FILE.part, which then takes the file's name: nobody sees half a picture. */
-static bool file_replace(struct picture *picture, const char *file) {
-    char *part;
-    if (asprintf(&part, "%s.part", file) < 0) return false;
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool good = draw_into(picture, fd) && rename(part, file) == 0;
-    int error = errno;
-    if (!good && fd >= 0) (void)unlink(part);
-    free(part);
-    errno = error;
-    return good;
+/* Draws into a file that then takes the name: nobody sees half a picture. */
+static bool replace(struct picture *picture, const char *file) {
+    struct file_new made;
+    if (!file_new_begin(&made, file)) return false;
+    return file_new_end(&made, draw_into(picture, made.fd));
 }
 
-/* A pipe, a device or a link, such as /dev/stderr, is not replaced but written to. */
+static bool write_to(struct picture *picture, const char *file) {
+    int fd = open(file, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return false;
+    bool good = draw_into(picture, fd);
+    return close(fd) == 0 && good;
+}
+
+/* A pipe or a device is written to, and what the system has in /dev (/dev/stderr is a link there). */
 static bool file_write(struct picture *picture) {
     const char *file = picture->plan->svg;
     struct stat status;
-    bool is_special = lstat(file, &status) == 0 && !S_ISREG(status.st_mode);
-    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
-    bool good = is_special ? draw_into(picture, open(file, flags, 0666)) : file_replace(picture, file);
+    bool is_special = lstat(file, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode);
+    if (strncmp(file, "/dev/", 5) == 0) is_special = true;
+    bool good = is_special ? write_to(picture, file) : replace(picture, file);
     if (!good) tool_complain("--svg %s: %s", file, strerror(errno));
     return good;
 }

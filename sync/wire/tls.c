@@ -206,6 +206,9 @@ static int tls_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t n
     if (link->state == DIALLING) done = begin(link, endpoint);
     if (done >= 0) link->state = SHAKING;
     if (done >= 0) done = shake(link);
+    /* A server without TLS waits for the rest of what it takes for a command. */
+    if (done == 0 && now_ms >= deadline_ms)
+        done = fail(link, "TLS", "no answer to the handshake in time; does this port speak TLS? (without: redis://)");
     twi_tls_leave();
     return done;
 }

@@ -310,6 +310,16 @@ struct twi_tls_counts twi_tls_counts(const struct twi_tls *tls) {
 
 /* ---- the context of now ------------------------------------------------------------------------------------------ */
 
+/* Under the lock. Whoever reads the key is this client to Redis. */
+static void warn_of_key(struct twi_tls *tls) {
+    struct stat status;
+    char mode[40];
+    const char *path = tls->options.key_file;
+    if (!path || stat(path, &status) != 0 || (status.st_mode & S_IROTH) == 0) return;
+    snprintf(mode, sizeof mode, "others may read it (mode %04o)", (unsigned)(status.st_mode & 07777));
+    tell(tls, true, "redis_tls_key_file: ", mode);
+}
+
 /* Under the lock. */
 static void read_anew(struct twi_tls *tls) {
     char error[TWI_TLS_ERROR_MAX];
@@ -322,6 +332,7 @@ static void read_anew(struct twi_tls *tls) {
     SSL_CTX_free(tls->context); /* connections that stand keep it */
     tls->context = context;
     tell(tls, false, "TLS: certificates have changed and were read anew", "");
+    warn_of_key(tls);
 }
 
 SSL_CTX *twi_tls_context(struct twi_tls *tls) {
@@ -376,6 +387,7 @@ struct twi_tls *twi_tls_create(const struct twi_tls_options *options, char *erro
     twi_tls_enter();
     (void)files_changed(tls);
     if (good) tls->context = context_make(tls, error, size);
+    if (tls->context) warn_of_key(tls);
     twi_tls_leave();
     if (tls->context) return tls;
     twi_tls_destroy(tls);

@@ -30,7 +30,7 @@ void twi_tls_peer_make(struct twi_tls_peer *peer, const struct twi_endpoint *end
 bool twi_tls_peer_expect(struct twi_tls_peer *peer, SSL *ssl) {
     if (SSL_set_app_data(ssl, peer) != 1) return false;
     if (peer->is_address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), peer->name) == 1;
-    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(ssl, peer->name) == 1 && SSL_set_tlsext_host_name(ssl, peer->name) == 1;
 }
 
@@ -95,6 +95,7 @@ int twi_tls_peer_note(int is_good, X509_STORE_CTX *store) {
     if (!certificate) return is_good;
     read_common_name(certificate, peer->subject, sizeof peer->subject);
     read_names(certificate, peer->names, sizeof peer->names);
+    peer->has_no_names = !peer->names[0];
     if (!peer->names[0]) memcpy(peer->names, peer->subject, sizeof peer->subject);
     read_time(X509_get0_notBefore(certificate), peer->since, sizeof peer->since);
     read_time(X509_get0_notAfter(certificate), peer->until, sizeof peer->until);
@@ -109,6 +110,12 @@ static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_
     switch (peer->error) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        if (peer->has_no_names) {
+            snprintf(out, size,
+                     "TLS: the certificate has its name (%s) as common name alone; a subjectAltName is asked for (of %s)",
+                     names, peer->name);
+            return;
+        }
         snprintf(out, size, "TLS: the certificate is for %s, not for %s (redis_tls_server_name names another)", names,
                  peer->name);
         return;

@@ -134,7 +134,8 @@ ok $? 'an engine that died is named; the others are served'
 kill -TERM "$exporter"
 wait "$exporter"
 [ $? -eq 143 ] && run 0 exporter --once --textfile "$work/page.prom" "$work/b.sock" && grep -q '^tallywheel_increments_total{socket="b.sock"} 0$' "$work/page.prom" &&
-    [ ! -e "$work/page.prom.new" ]
+    [ -z "$(find "$work" -name 'page.prom.*')" ] && printf 'mine\n' >"$work/target" && ln -sf target "$work/page.prom" &&
+    run 0 exporter --once --textfile "$work/page.prom" "$work/b.sock" && [ ! -L "$work/page.prom" ] && [ "$(cat "$work/target")" = mine ]
 ok $? 'a file for node_exporter, written as a whole; SIGTERM ends the server'
 run 1 exporter --once "$work/a.sock" && grep -qx 'tallywheel_exporter_up{socket="a.sock"} 0' "$work/out" && run 2 exporter && err_has 'name the engines' &&
     run 1 exporter --listen nowhere "$work/b.sock" && err_has 'HOST:PORT' && run 2 exporter --interval x "$work/b.sock" && err_has "not 'x'" && run 2 exporter --listen :1 --textfile x "$work/b.sock" &&

@@ -3,6 +3,7 @@
 #include "tests/support/support.h"
 
 #include <ftw.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <openssl/ec.h>
@@ -81,6 +82,7 @@ struct issued authority_issue(struct authority *authority, const char *name, con
     snprintf(issued.key_file, sizeof issued.key_file, "%s/%s.key", authority->folder, name);
     write_certificate(issued.cert_file, certificate);
     write_key(issued.key_file, key, wish->key_password);
+    (void)chmod(issued.key_file, 0600);
     X509_free(certificate);
     EVP_PKEY_free(key);
     return issued;

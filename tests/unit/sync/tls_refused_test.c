@@ -2,6 +2,8 @@
  * files. Each text is what a user reads in the log. */
 #include "tests/unit/sync/tls_rig.h"
 
+#include <sys/stat.h>
+
 /* ---- the server's certificate ------------------------------------------------------------------------------------ */
 
 /* The server shows such a certificate: why we refuse it. */
@@ -186,6 +188,58 @@ static void a_server_without_tls_is_told_from_one_with_it(void **state) {
     rig_unmake(&rig);
 }
 
+/* A plain Redis takes the first bytes for a part of a command, and waits for more. */
+static void a_server_that_waits_for_more_is_asked_whether_it_speaks_tls(void **state) {
+    (void)state;
+    struct tls_rig rig;
+    rig_make(&rig);
+    rig.is_plain = true;
+    int done = 0;
+    for (int steps = 0; done == 0 && steps < 100; steps++) {
+        done = rig_connect_step(&rig);
+        rig_server_step(&rig);
+    }
+    assert_int_equal(done, 0);
+    assert_int_equal(twi_tls_transport.connect(rig.link, &rig.endpoint, 2000, 2000), -1);
+    assert_non_null(strstr(rig_why(&rig), "no answer to the handshake in time; does this port speak TLS?"));
+    rig_unmake(&rig);
+}
+
+/* Goal: a name is verified by subjectAltName alone, as browsers do. */
+static void a_certificate_with_a_common_name_alone_is_refused(void **state) {
+    (void)state;
+    struct tls_rig rig;
+    rig_begin(&rig);
+    struct issued named = authority_issue(
+        &rig.authority, "named", &(struct certificate_wish){.common_name = "cache.example", .names = ""});
+    rig_server_context(&rig, &named);
+    rig_make_with(&rig, &(struct twi_tls_options){.ca_file = rig.authority.ca_file, .server_name = "cache.example"});
+    assert_int_equal(rig_connect(&rig), -1);
+    assert_string_equal(rig_why(&rig), "TLS: the certificate has its name (cache.example) as common name alone; a "
+                                       "subjectAltName is asked for (of cache.example)");
+    rig_unmake(&rig);
+}
+
+/* Goal: a key that others may read is used, and named. */
+static void a_key_that_others_may_read_is_named(void **state) {
+    (void)state;
+    struct tls_rig rig;
+    struct twi_tls_news news;
+    rig_begin(&rig);
+    struct issued client = authority_issue(&rig.authority, "client", &(struct certificate_wish){0});
+    struct twi_tls_options options = {
+        .ca_file = rig.authority.ca_file, .cert_file = client.cert_file, .key_file = client.key_file};
+    rig_make_with(&rig, &options);
+    assert_false(twi_tls_news(rig.tls, &news));
+    rig_unmake_ours(&rig);
+    assert_int_equal(chmod(client.key_file, 0644), 0);
+    rig_make_with(&rig, &options);
+    assert_true(twi_tls_news(rig.tls, &news));
+    assert_true(news.is_bad);
+    assert_string_equal(news.text, "redis_tls_key_file: others may read it (mode 0644)");
+    rig_unmake(&rig);
+}
+
 static void what_is_older_than_tls_1_2_is_refused(void **state) {
     (void)state;
     struct tls_rig rig;
@@ -252,6 +306,9 @@ int main(void) {
         cmocka_unit_test(a_server_that_wants_a_certificate_of_ours_says_so),
         cmocka_unit_test(a_client_certificate_of_a_stranger_is_refused_by_the_server),
         cmocka_unit_test(a_server_without_tls_is_told_from_one_with_it),
+        cmocka_unit_test(a_server_that_waits_for_more_is_asked_whether_it_speaks_tls),
+        cmocka_unit_test(a_certificate_with_a_common_name_alone_is_refused),
+        cmocka_unit_test(a_key_that_others_may_read_is_named),
         cmocka_unit_test(what_is_older_than_tls_1_2_is_refused),
         cmocka_unit_test(files_that_cannot_be_used_are_named_by_their_option),
     };
