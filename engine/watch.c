@@ -165,3 +165,12 @@ int64_t twi_watch_mono_ms(void) {
 int64_t twi_watch_now_ms(tw_engine *engine) {
     return twi_clock_read(&engine->clock);
 }
+
+int64_t twi_watch_last_error_age_ms(tw_engine *engine) {
+    twi_lock(&engine->report.lock);
+    bool is_there = engine->report.last_error[0] != '\0';
+    int64_t since_ms = engine->report.last_error_ms;
+    twi_unlock(&engine->report.lock);
+    int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
+    return !is_there ? -1 : age_ms > 0 ? age_ms : 0;
+}

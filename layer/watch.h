@@ -11,7 +11,7 @@
  * and \xHH stand for bytes below 32, 127 and the backslash; all others are as they are. A refusal is one line:
  * error<TAB>sentence.
  *   tallywheel VERSION            now_ms MS              process ID
- *   stat NAME VALUE               last_error TEXT
+ *   stat NAME VALUE               last_error TEXT [AGE_MS] (empty: none)
  *   family NAME KIND WINDOW WINDOW_MS START_MS END_MS LIMIT_MODE REDIS_SHAPE WINDOWS KEYS ADMITTED DENIED NEAR SHADOW
  *   top NAME KIND                 key VIEW LOCAL ERROR START_MS END_MS KEY
  * Always true: a request of more than TWI_WATCH_REQUEST_MAX bytes is refused; an answer never has more than

@@ -104,6 +104,8 @@ static void put_stats(tw_engine *engine, struct twi_watch_text *text) {
 #undef STAT
     put_text(text, "last_error\t");
     put_escaped(text, stats.last_error, strnlen(stats.last_error, sizeof stats.last_error));
+    int64_t age_ms = twi_watch_last_error_age_ms(engine);
+    if (age_ms >= 0) print(text, "\t%" PRId64, age_ms);
     put_text(text, "\n");
 }
 

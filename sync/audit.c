@@ -62,6 +62,13 @@ static void look_at_memory(const struct twi_audit *audit, struct twi_audit_serve
         snprintf(text, sizeof text, "Redis may evict counters before their time (maxmemory-policy %s)", policy);
         find_memory(audit, server->name, 0, 0, text);
     }
+    if (info_text(info, "rdb_last_bgsave_status", policy, sizeof policy) && strcmp(policy, "ok") != 0)
+        find_memory(
+            audit, server->name, 0, 0,
+            "the last snapshot failed: Redis refuses writes (MISCONF) unless stop-writes-on-bgsave-error is no");
+    if (info_text(info, "aof_last_write_status", policy, sizeof policy) && strcmp(policy, "ok") != 0)
+        find_memory(audit, server->name, 0, 0,
+                    "the append-only file cannot be written: Redis refuses writes (MISCONF)");
     if (evicted > 0) find_memory(audit, server->name, 0, evicted, "Redis has evicted keys");
     if (most > 0 && used > most / 10 * 9) find_memory(audit, server->name, most, used, "Redis is nearly full");
 }

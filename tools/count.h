@@ -21,10 +21,10 @@ struct plan {
     unsigned threads;
     bool follow;
     const char *redis_url, *redis_key;
-    const char *svg;   /* the file of the picture; NULL: none */
-    const char *batch; /* NULL: counts go to Redis as they are counted */
-    bool resume;       /* --batch: in steps that a later run goes on from */
-    uint64_t meaning;  /* a hash of the options that decide what is counted under which name */
+    const char *svg;          /* the file of the picture; NULL: none */
+    const char *batch;        /* NULL: counts go to Redis as they are counted */
+    bool resume;              /* --batch: in steps that a later run goes on from */
+    uint64_t meaning;         /* a hash of the options that decide what is counted under which name */
     struct redis_flags flags; /* beside --redis */
     char *const *files;
     size_t file_count;

@@ -35,9 +35,9 @@ static bool value_take(const char **at, const char *end, struct exporter_text *v
     const char *from = *at;
     if (!byte_take(at, end, '"')) return false;
     while (*at < end && **at != '"') {
-        if (**at == '\\') (*at)++;
-        if (*at == end || ((*at)[-1] == '\\' && strchr("\\\"n", **at) == NULL)) return false;
-        (*at)++;
+        bool is_escape = **at == '\\';
+        if (is_escape && (*at + 1 == end || strchr("\\\"n", (*at)[1]) == NULL)) return false;
+        *at += is_escape ? 2 : 1;
     }
     if (!byte_take(at, end, '"')) return false;
     *value = (struct exporter_text){from, (size_t)(*at - from)};

@@ -75,6 +75,7 @@ static bool switch_to(struct tail *tail, int fd, const struct tail_count *count)
         } else {
             next.at = known->at;
             next.lines = known->lines;
+            next.head_line = known->head_line;
             memcpy(next.head, known->head, next.head_size = known->head_size);
             memcpy(next.before, known->before, next.before_size = known->before_size);
         }

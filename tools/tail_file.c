@@ -124,14 +124,6 @@ static void skip_rest(struct tail_file *file) {
     drop(file, newline == NULL ? file->size : (size_t)(newline + 1 - file->text));
 }
 
-/* A program that does not append goes on at its old place in a file that was cut: a hole of zeros, of any length, comes
- * before its next line, and is no part of it. The buffer begins with a line. */
-static void skip_hole(struct tail_file *file) {
-    size_t zeros = 0;
-    while (zeros < file->size && file->text[zeros] == '\0') zeros++;
-    if (zeros > 0) drop(file, zeros);
-}
-
 /* The buffer is full and has no line end. */
 static void line_is_long(struct tail_file *file, const struct tail_count *count) {
     static const struct outcome too_long = {
@@ -151,7 +143,8 @@ static void line_is_long(struct tail_file *file, const struct tail_count *count)
 void tail_file_count(struct tail_file *file, const struct tail_count *count) {
     if (file->skipping) skip_rest(file);
     if (file->skipping) return;
-    skip_hole(file);
+    file->size -=
+        feed_hole(file->text, file->size); /* a program that does not append leaves one in a file that was cut */
     if (file->size == 0) return;
     const char *newline = memrchr(file->text, '\n', file->size);
     if (newline != NULL)

@@ -354,6 +354,10 @@ int show_main(int argc, char **argv) {
         tool_complain("name a family; 'tallywheel show --help' says more");
         return EXIT_USAGE;
     }
+    if (argc - optind == 1 && strchr(argv[optind], '/') != NULL) { /* no family has such a name */
+        tool_complain("name a family in front of the socket: tallywheel show FAMILY %s", argv[optind]);
+        return EXIT_USAGE;
+    }
     char family[65];
     (void)snprintf(family, sizeof family, "%s", argv[optind]);
     status = take_socket(&request, argc, argv, 1);

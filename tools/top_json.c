@@ -93,6 +93,7 @@ static void put_stats(struct sink *sink, const struct top_view *view) {
     double rate = 0;
     put_name(sink, "last_error", false);
     put_string(sink, view->now->last_error);
+    if (view->now->last_error_age_ms >= 0) put_member(sink, "last_error_age_ms", view->now->last_error_age_ms);
     bool known = top_rate(view, "increments", &rate);
     put_rate(sink, "increments_per_s", known, rate);
     put_name(sink, "stats", false);

@@ -193,34 +193,75 @@ static void draw_trouble(struct page *page, const struct top_view *view) {
     }
     if (any) page_end_line(page, PAGE_ALARM);
     if (view->now->last_error[0] == '\0') return;
-    page_put(page, "Last error  %s", view->now->last_error);
+    page_put(page, "Last error  ");
+    if (view->now->last_error_age_ms >= 0) {
+        put_span(page, view->now->last_error_age_ms);
+        page_put(page, " ago: ");
+    }
+    page_put(page, "%s", view->now->last_error);
     page_end_line(page, PAGE_PLAIN);
 }
 
 /* ---- families ---- */
 
-/* With names of this width a line of a family has 80 columns, or as many as there are. */
-static int name_width(const struct page *page) {
-    if (page->width == 0) return 32;
-    return page->width < 70 ? 8 : page->width > 102 ? 40 : (int)page->width - 62;
+/* The widths of the columns: numbers as wide as they are, names what is left of the page. */
+struct columns {
+    size_t name, counters, windows, admitted, denied;
+};
+
+static size_t wider(size_t width, int64_t number) {
+    size_t size = sink_grouped_size(number);
+    return size > width ? size : width;
 }
 
-static void draw_family(struct page *page, const struct top_view *view, const struct watched_family *family) {
+static struct columns columns_of(const struct page *page, const struct top_view *view) {
+    struct columns columns = {.name = 40, .counters = 8, .windows = 7, .admitted = 8, .denied = 6};
+    for (size_t i = 0; i < view->now->family_count; i++) {
+        const struct watched_family *family = &view->now->families[i];
+        columns.counters = wider(columns.counters, family->keys);
+        columns.windows = wider(columns.windows, family->windows);
+        columns.admitted = wider(columns.admitted, family->admitted);
+        columns.denied = wider(columns.denied, family->denied + family->shadow_denied);
+    }
+    /* "> NAME KIND(8) WINDOW(7) NUMBERS" and seven blanks, and room for a rate if there is some */
+    size_t taken = 2 + 8 + 7 + 6 + columns.counters + columns.windows + columns.admitted + columns.denied;
+    if (page->width == 0) columns.name = 32;
+    if (page->width != 0 && taken + columns.name > page->width)
+        columns.name = page->width > taken + 8 ? page->width - taken : 8;
+    return columns;
+}
+
+static void put_number(struct page *page, int64_t number, size_t width) {
+    page_put(page, " ");
+    sink_grouped(&page->line, number, width);
+}
+
+/* A name that is longer than its column is cut, so that the numbers are not. */
+static void put_name(struct page *page, const char *name, size_t width) {
+    size_t used, size = page_fitting(name, strlen(name), width, &used);
+    bool is_cut = page->width != 0 && size < strlen(name);
+    if (is_cut) size = page_fitting(name, strlen(name), width - 1, &used);
+    sink_bytes(&page->line, name, page->width != 0 ? size : strlen(name));
+    if (is_cut) sink_text(&page->line, "\xe2\x80\xa6");
+    used += is_cut;
+    if (used < width) sink_spaces(&page->line, width - used);
+}
+
+static void draw_family(struct page *page, const struct top_view *view, const struct watched_family *family,
+                        const struct columns *columns) {
     char window[32];
     double rate;
     bool selected = view->family != NULL && strcmp(view->family, family->name) == 0;
     const struct watched_family *before = view->before != NULL ? watched_family(view->before, family->name) : NULL;
     top_window_text(family, window);
-    page_put(page, "%s %-*s %-8s %7s", selected ? ">" : " ", name_width(page), family->name, family->kind, window);
-    page_put(page, " ");
-    sink_grouped(&page->line, family->keys, 12);
-    page_put(page, " ");
-    sink_grouped(&page->line, family->windows, 7);
+    page_put(page, selected ? "> " : "  ");
+    put_name(page, family->name, columns->name);
+    page_put(page, " %-8s %7s", family->kind, window);
+    put_number(page, family->keys, columns->counters);
+    put_number(page, family->windows, columns->windows);
     if (family->admitted != 0 || family->denied != 0 || family->shadow_denied != 0) {
-        page_put(page, " ");
-        sink_grouped(&page->line, family->admitted, 12);
-        page_put(page, " ");
-        sink_grouped(&page->line, family->denied + family->shadow_denied, 8);
+        put_number(page, family->admitted, columns->admitted);
+        put_number(page, family->denied + family->shadow_denied, columns->denied);
         if (before != NULL && rate_of(view, family->denied, before->denied, &rate)) page_put(page, "  %.0f/s", rate);
     }
     page_end_line(page, selected ? PAGE_REVERSED : PAGE_PLAIN);
@@ -228,14 +269,16 @@ static void draw_family(struct page *page, const struct top_view *view, const st
 
 static void draw_families(struct page *page, const struct top_view *view) {
     size_t count = view->now->family_count, first = 0, selected = 0, room = count;
+    struct columns columns = columns_of(page, view);
     if (page->height != 0 && room > page->height / 3) room = page->height / 3 > 0 ? page->height / 3 : 1;
     for (size_t i = 0; i < count; i++)
         if (view->family != NULL && strcmp(view->now->families[i].name, view->family) == 0) selected = i;
     if (selected >= room) first = selected - room + 1;
-    page_put(page, "  %-*s %-8s %7s %12s %7s %12s %8s", name_width(page), "Family", "kind", "window", "counters",
-             "windows", "admitted", "denied");
+    page_put(page, "  %-*s %-8s %7s %*s %*s %*s %*s", (int)columns.name, "Family", "kind", "window",
+             (int)columns.counters, "counters", (int)columns.windows, "windows", (int)columns.admitted, "admitted",
+             (int)columns.denied, "denied");
     page_end_line(page, PAGE_BOLD);
-    for (size_t i = first; i < first + room; i++) draw_family(page, view, &view->now->families[i]);
+    for (size_t i = first; i < first + room; i++) draw_family(page, view, &view->now->families[i], &columns);
     if (room >= count) return;
     page_put(page, "  (%zu of %zu families)", room, count);
     page_end_line(page, PAGE_PLAIN);

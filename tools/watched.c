@@ -146,11 +146,12 @@ static void *append(void *list, size_t count, size_t size) {
 }
 
 static bool take_stat(struct watched *look, char *const *words, size_t count) {
+    if (count < 3) return false;
     struct watched_stat *stats = append(look->stats, look->stat_count, sizeof *stats);
     if (stats == NULL) return false;
     look->stats = stats;
     stats[look->stat_count] = (struct watched_stat){.name = words[1]};
-    return count >= 3 && number(words[2], &stats[look->stat_count++].value);
+    return number(words[2], &stats[look->stat_count++].value);
 }
 
 static bool take_family(struct watched *look, char *const *words, size_t count) {
@@ -188,6 +189,7 @@ static bool take_line(struct watched *look, char *const *words, size_t count) {
     if (strcmp(words[0], "last_error") == 0 && count > 1) {
         (void)unescape(words[1]);
         look->last_error = words[1];
+        if (count > 2 && !number(words[2], &look->last_error_age_ms)) return false;
     }
     return true; /* of a later version */
 }
@@ -196,6 +198,7 @@ bool watched_read_status(struct watched *look, char *answer) {
     char *at = answer, *words[WORDS_MAX];
     look->version = NULL;
     look->last_error = "";
+    look->last_error_age_ms = -1;
     for (char *line; (line = next_line(&at)) != NULL;) {
         if (strcmp(line, "end") == 0) return look->version != NULL;
         if (!take_line(look, words, split(line, words))) return false;

@@ -29,6 +29,7 @@ struct watched_key {
 struct watched {
     char *status, *top;
     const char *version, *last_error;
+    int64_t last_error_age_ms; /* -1: not known, of an older engine */
     int64_t now_ms, process;
     struct watched_stat *stats;
     size_t stat_count;

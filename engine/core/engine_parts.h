@@ -43,8 +43,9 @@ struct twi_report {
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     int64_t logged_ms[TWI_REPORT_EVENTS]; /* monotonic, per event: the last log line; 0: none. Owned by the turn */
     uint32_t left_out[TWI_REPORT_EVENTS]; /* lines left out since */
-    pthread_mutex_t lock;                 /* protects last_error */
+    pthread_mutex_t lock;                 /* protects last_error and its moment */
     char last_error[TWI_REPORT_ERROR_MAX];
+    int64_t last_error_ms; /* of the monotonic clock */
 };
 
 /* Which families the turn examines (agenda.h). */

@@ -74,6 +74,7 @@ void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
 void twi_port_last_error(tw_engine *engine, const char *text) {
     twi_lock(&engine->report.lock);
     (void)snprintf(engine->report.last_error, sizeof engine->report.last_error, "%s", text);
+    engine->report.last_error_ms = twi_clock_mono_ms(&engine->clock);
     twi_unlock(&engine->report.lock);
 }
 

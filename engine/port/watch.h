@@ -42,5 +42,7 @@ void twi_watch_let_go(tw_engine *engine);
 uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
 int64_t twi_watch_mono_ms(void);                  /* the system's clock, for deadlines */
 int64_t twi_watch_now_ms(tw_engine *engine);
+/* How long ago tw_stats.last_error was noted; -1: there is none. */
+int64_t twi_watch_last_error_age_ms(tw_engine *engine);
 
 #endif

@@ -112,7 +112,7 @@ static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         if (peer->has_no_names) {
             snprintf(out, size,
-                     "TLS: the certificate has its name (%s) as common name alone; a subjectAltName is asked for (of %s)",
+                     "TLS: the certificate has its name (%s) as common name alone; asked for: %s as subjectAltName",
                      names, peer->name);
             return;
         }

@@ -22,7 +22,7 @@ struct twi_tls_peer {
     /* the first thing that was wrong */
     int error; /* X509_V_ERR_...; 0: nothing */
     char subject[64];
-    char names[160]; /* of the certificate */
+    char names[160];   /* of the certificate */
     bool has_no_names; /* no subjectAltName: `names` is the common name, which is never verified */
     char since[24], until[24];
 };

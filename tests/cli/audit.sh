@@ -6,7 +6,7 @@ tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 need_redis
-plan 9
+plan 10
 
 # Every name, and every value.
 contents() {
@@ -61,3 +61,18 @@ ok $? 'wrong usage is exit status 2, and says what is wrong'
 run 1 audit --redis "unix://$work/nobody.sock" && [ ! -s "$work/out" ] && [ -s "$work/err" ] &&
     run 1 audit --redis "$url" --totals "$work/missing" && err_has 'totals_path'
 ok $? 'a Redis or a file that is not there is exit status 1, and is named'
+
+# A Redis whose snapshot failed refuses writes: an audit, which only reads, says so.
+mkdir "$work/dump.rdb" # a snapshot cannot get this name
+ask CONFIG SET save '3600 1' >/dev/null
+ask BGSAVE >/dev/null 2>&1
+for _ in $(seq 1 50); do
+    ask INFO persistence | grep -q 'rdb_last_bgsave_status:err' && break
+    sleep 0.1
+done
+if ask INFO persistence | grep -q 'rdb_last_bgsave_status:err'; then
+    run 1 audit --redis "$url" && grep -q "^memory${tab}-${tab}-${tab}-${tab}the last snapshot failed: Redis refuses writes" "$work/out"
+    ok $? 'a Redis that refuses writes (MISCONF) is a finding'
+else
+    ok 0 'a Redis that refuses writes (MISCONF) is a finding # SKIP no snapshot fails here'
+fi

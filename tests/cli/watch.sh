@@ -6,7 +6,7 @@ tool=$1
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 15
+plan 16
 socket=$work/engine.sock
 
 # The engine reads commands from a pipe, and says "done" to each.
@@ -161,6 +161,8 @@ ok $? 'SIGINT ends a look at an engine that stands still'
 kill -CONT "$server"
 run 0 top --help && grep -q '^Usage: tallywheel top' "$work/out" && run 0 show --help && grep -q '^Usage: tallywheel show' "$work/out"
 ok $? '--help'
+(unset TALLYWHEEL_SOCKET && run 2 show "$socket" && err_has 'name a family in front of the socket')
+ok $? 'show: a socket without a family is named as what it is'
 exec 7>&-
 for _ in $(seq 1 200); do
     [ -e "$socket" ] || break

@@ -1,5 +1,5 @@
-/* url.c -- any text as a Redis URL: no crash; a refused one leaves nothing behind, and its error repeats nothing of it.
- * Of one that is taken each seed is a whole endpoint, and only sentinels come with the name of a master. */
+/* url.c -- any text as a Redis URL: no crash; a refused one leaves nothing behind, and its error repeats nothing of
+ * it. Of one that is taken each seed is a whole endpoint, and only sentinels come with the name of a master. */
 #include "sync/wire/url.h"
 
 #include <stdlib.h>

@@ -32,7 +32,7 @@ static void a_certificate_of_another_name_is_refused_by_both_names(void **state)
         "another)");
     /* Without names there is the common name; bytes that could confuse a terminal are not repeated. */
     assert_non_null(strstr(refused(&rig, &(struct certificate_wish){.common_name = "a\033[2Jb", .names = ""}),
-                           "for a?[2Jb, not for redis.example"));
+                           "has its name (a?[2Jb) as common name alone; asked for: redis.example"));
     assert_non_null(
         strstr(refused(&rig, &(struct certificate_wish){.names = "DNS:*.example,DNS:*example"}), "not for"));
     rig_unmake(&rig);
@@ -210,13 +210,13 @@ static void a_certificate_with_a_common_name_alone_is_refused(void **state) {
     (void)state;
     struct tls_rig rig;
     rig_begin(&rig);
-    struct issued named = authority_issue(
-        &rig.authority, "named", &(struct certificate_wish){.common_name = "cache.example", .names = ""});
+    struct issued named = authority_issue(&rig.authority, "named",
+                                          &(struct certificate_wish){.common_name = "cache.example", .names = ""});
     rig_server_context(&rig, &named);
     rig_make_with(&rig, &(struct twi_tls_options){.ca_file = rig.authority.ca_file, .server_name = "cache.example"});
     assert_int_equal(rig_connect(&rig), -1);
-    assert_string_equal(rig_why(&rig), "TLS: the certificate has its name (cache.example) as common name alone; a "
-                                       "subjectAltName is asked for (of cache.example)");
+    assert_non_null(
+        strstr(rig_why(&rig), "has its name (cache.example) as common name alone; asked for: cache.example"));
     rig_unmake(&rig);
 }
 

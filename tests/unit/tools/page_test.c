@@ -2,6 +2,7 @@
 #include "tests/support/support.h"
 
 #include "page.h"
+#include "top.h"
 #include "utf8.h"
 
 #include <locale.h>
@@ -87,11 +88,49 @@ static void no_bytes_break_a_line(void **state) {
     }
 }
 
+static struct watched_family family_of(const char *name, int64_t numbers) {
+    return (struct watched_family){.name = name,
+                                   .kind = "counter",
+                                   .window = "aligned",
+                                   .limit_mode = "soft",
+                                   .redis_shape = "string",
+                                   .window_ms = 3600000,
+                                   .end_ms = 3600000,
+                                   .windows = 3,
+                                   .keys = numbers,
+                                   .admitted = numbers,
+                                   .denied = numbers / 10};
+}
+
+/* Goal: on a terminal of 80 columns the numbers of each family are whole, however large they are; names are cut. The
+ * last error says how old it is. */
+static void no_number_of_top_is_cut(void **state) {
+    (void)state;
+    struct watched_family families[] = {family_of("logins", 12),
+                                        family_of("a-name-that-is-far-too-long-for-it", 1234567890)};
+    struct watched look = {
+        .version = "1", .last_error = "NOAUTH", .last_error_age_ms = 720000, .families = families, .family_count = 2};
+    struct top_view view = {&look, NULL, "logins", NULL};
+    bool denied = false, aged = false;
+    assert_true(page_begin(&page, 80, 24));
+    top_draw(&page, &view);
+    for (size_t i = 0; i < page.count; i++) {
+        const char *text = page.lines[i].text;
+        assert_true(page_columns(text, strlen(text)) <= 80);
+        denied = denied || strstr(text, "1,234,567,890 123,456,789") != NULL;
+        aged = aged || strstr(text, "Last error  12 min ago: NOAUTH") != NULL;
+    }
+    assert_true(denied);
+    assert_true(aged);
+    page_free(&page);
+}
+
 int main(void) {
     if (setlocale(LC_CTYPE, "C.UTF-8") == NULL) test_skip_program("the locale C.UTF-8 is not there");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_cut_by_columns),
         cmocka_unit_test(no_bytes_break_a_line),
+        cmocka_unit_test(no_number_of_top_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
