@@ -130,6 +130,8 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
+#define EXPONENT_MAX 400 /* beyond what a double has */
+
 /* The score of a counter is a whole number within 2^53. A later Redis writes some as 5e+15 or 4.6e+15. By hand: what
  * strtod() takes for a point, the host's locale decides. */
 static bool read_score(const struct twi_node *reply, int64_t *value) {
@@ -150,7 +152,9 @@ static bool read_score(const struct twi_node *reply, int64_t *value) {
     }
     if (*text == 'e') {
         char *end = NULL;
-        zeros += strtol(text + 1, &end, 10);
+        long exponent = strtol(text + 1, &end, 10);
+        if (exponent < -EXPONENT_MAX || exponent > EXPONENT_MAX) return false;
+        zeros += exponent;
         text = end;
     }
     for (; zeros > 0 && digits != 0 && digits <= TW_DELTA_MAX; zeros--) digits *= 10;
