@@ -1,6 +1,8 @@
-// arena.cpp -- models of free_map.c and arena.c: lines that are free, the hint to them, a segment that is carved, and who is refused.
+// arena.cpp -- models of free_map.c, arena.c and part.c: lines that are free, the hint to them, a segment that is carved, who
+// is refused, and a part that is set aside while others count.
 // Left out: which of several runs is taken, untouched segments, sizes, what is gathered before a large piece is looked
 // for; where a search begins, and how many segments have which hint; the reserve, one word of bits by the same labels.
+// Of parts: several in a list, and when one is empty: only the turn gives pieces of a family that is closed.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/memory/free_map.c:run_around b961367682ba
 //   engine/memory/free_map.c:change_hint aba96854f66b
@@ -15,6 +17,12 @@
 //   engine/memory/arena.c:search 5f77c6c316b1
 //   engine/memory/arena.c:keep_for_next d824bbec04ff
 //   engine/memory/arena.c:twi_arena_give 2c414c96e1ee
+//   engine/memory/part.c:own f973cefcf620
+//   engine/memory/part.c:begin c2c57cc2997d
+//   engine/memory/part.c:make 336cc1b55e45
+//   engine/memory/part.c:give 3df956de6e27
+//   engine/memory/part.c:twi_parts_extend a56bf3ac365d
+//   engine/memory/part.c:twi_parts_take 82f29fee43d0
 #include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.
@@ -266,6 +274,93 @@ struct refusing : rl::test_suite<refusing, 3>, carving {
     }
 };
 
+// One segment of the whole, of two lines.
+struct parting {
+    enum { LINES = 2, ALL = 3 };
+    rl::atomic<unsigned> bits;  // of the whole: free lines
+    rl::atomic<unsigned> owner; // of the segment: 1: the part
+    rl::var<int> lines[LINES];
+
+    void begin(unsigned whole, unsigned part) {
+        twi_store_relaxed(&bits, whole);
+        twi_store_relaxed(&owner, part);
+        for (int i = 0; i < LINES; i++) VAR(lines[i]) = 0;
+    }
+    static int take_of(rl::atomic<unsigned> *word, unsigned line) {
+        unsigned found = twi_load_relaxed(word), mask = 1u << line;
+        while ((found & mask) != 0)
+            if (twi_cas_weak_acqrel(word, &found, found & ~mask, A1)) return (int)line;
+        return -1;
+    }
+    // Its taker writes to it, zeroes it and gives it back; to whom, `owner` says.
+    void use_and_give(rl::atomic<unsigned> *word, int line, unsigned expected) {
+        RL_ASSERT(VAR(lines[line]) == 0);
+        VAR(lines[line]) = 1;
+        RL_ASSERT(twi_load_relaxed(&owner) == expected); // else it comes back to the wrong arena
+        VAR(lines[line]) = 0;
+        (void)twi_or_acqrel(word, 1u << line, A2);
+    }
+};
+
+// Lines come back to the whole, zeroed; one thread sets the segment aside, the two others take of the family's newest part.
+struct set_aside : rl::test_suite<set_aside, 3>, parting {
+    rl::atomic<unsigned> parts; // the family's newest part; 0: none
+    rl::atomic<unsigned> own_bits;
+    rl::var<int> segments; // of the part
+
+    void before() {
+        begin(1, 0);
+        VAR(lines[1]) = 1; // the last one in the hand of its taker
+        VAR(segments) = 0;
+        twi_store_relaxed(&parts, 0u);
+        twi_store_relaxed(&own_bits, 0u);
+    }
+    void extend() {
+        unsigned all = ALL;
+        if (!twi_cas_acqrel(&bits, &all, 0u, A1)) return;
+        VAR(segments) = 1;
+        twi_store_relaxed(&own_bits, (unsigned)ALL);
+        twi_store_relaxed(&owner, 1u);
+        twi_store_release(&parts, 1u, A8);
+    }
+    void take_and_give(unsigned index) {
+        if (twi_load_acquire(&parts, A9) == 0) return;
+        RL_ASSERT(VAR(segments) == 1);
+        int line = take_of(&own_bits, index % LINES);
+        if (line >= 0) use_and_give(&own_bits, line, 1);
+    }
+    void thread(unsigned index) {
+        if (index == 1) {
+            VAR(lines[1]) = 0;
+            (void)twi_or_acqrel(&bits, 2u, A2);
+        }
+        if (index == 0)
+            for (int i = 0; i < 3; i++) extend();
+        else
+            for (unsigned i = 0; i < 2; i++) take_and_give(index + i);
+    }
+};
+
+// The part is given back: whoever takes its lines of the whole then gives them back to the whole.
+struct given_back : rl::test_suite<given_back, 3>, parting {
+    void before() {
+        begin(0, 1);
+        for (int i = 0; i < LINES; i++) VAR(lines[i]) = 1;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            twi_store_relaxed(&owner, 0u);
+            for (int i = 0; i < LINES; i++) VAR(lines[i]) = 0;
+            (void)twi_or_acqrel(&bits, (unsigned)ALL, A2);
+            return;
+        }
+        for (unsigned i = 0; i < 2; i++) {
+            int line = take_of(&bits, (index + i) % LINES);
+            if (line >= 0) use_and_give(&bits, line, 0);
+        }
+    }
+};
+
 int main() {
     const model_mutant run[] = {
         {A1, STEP, NULL},
@@ -293,5 +388,9 @@ int main() {
         {A7, ACQUIRE, NULL}, {A7, STEP, NULL},    {A6, ACQUIRE, "who shows that it is busy learns nothing by that"},
     };
     wrong += MODEL_RUN(refusing, "nobody is refused", 60000, refuse);
+    const model_mutant aside[] = {{A8, RELEASE, NULL}, {A9, ACQUIRE, NULL}, {A1, ACQUIRE, NULL}, {A2, RELEASE, NULL}};
+    wrong += MODEL_RUN(set_aside, "a part set aside while others take", 40000, aside);
+    const model_mutant returned[] = {{A1, ACQUIRE, NULL}, {A2, RELEASE, NULL}};
+    wrong += MODEL_RUN(given_back, "a part given back", 40000, returned);
     return wrong != 0;
 }

@@ -27,7 +27,7 @@ enum model_label {
     NONE,
 // clang-format off
 #define MODEL_LABELS(X) \
-    X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) \
+    X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) X(A8) X(A9) \
     X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
