@@ -186,6 +186,7 @@ struct twi_family_turn {
     int64_t close_mono_ms; /* monotonic: when closing began */
     int64_t look_mono_ms;  /* monotonic: when it is examined again although nothing is due */
     uint64_t keys_last;    /* number of keys of the last closed window: the forecast */
+    int64_t bytes_last;    /* of the last closed window that had keys, before it was packed */
     int64_t opened_ms;     /* engine time; in a forked child the parent's */
     struct twi_family_prepared prepared;
     struct twi_family_history history;
@@ -210,6 +211,7 @@ struct tw_family {
     struct twi_quota quota;
     _Atomic uint64_t map;           /* line of the map of windows (0: none yet) | number of unlinkings << 32 */
     _Atomic uint32_t arrivals;      /* generations that the turn has not yet seen */
+    _Atomic bool is_laying;         /* a thread opens a window and lays its index: a hint */
     _Atomic int64_t eviction_epoch; /* idle eviction: the current epoch; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;

@@ -93,13 +93,22 @@ static void refuse(tw_engine *engine, struct twi_generation *generation, enum tw
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
 }
 
-/* In a share, packing must not take what the keys of the open window will need, if as many come as in this one. */
+static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
+    const struct twi_generation *generation = twi_window_find(family, start_ms);
+    return generation != NULL ? twi_load_relaxed(&generation->bytes) : 0;
+}
+
+/* In a share, packing must not take what the keys of the open window will need, and from its middle on those of the
+ * next one (rollover.c), if as many come as in this one. */
 static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
     if (twi_load_relaxed(&generation->quota->bytes_max) == 0) return 0;
-    struct twi_span span = twi_calendar_span(&generation->family->rule, engine->turn.now_ms);
-    struct twi_generation *open = twi_window_find(generation->family, span.start_ms);
-    int64_t lacks = twi_load_relaxed(&generation->bytes) - (open != NULL ? twi_load_relaxed(&open->bytes) : 0);
-    return lacks > 0 ? lacks : 0;
+    struct twi_span span = twi_calendar_span(&family->rule, engine->turn.now_ms);
+    int64_t bytes = twi_load_relaxed(&generation->bytes), lacks = bytes - bytes_at(family, span.start_ms);
+    if (lacks < 0) lacks = 0;
+    if (engine->turn.now_ms - span.start_ms < (span.end_ms - span.start_ms) / 2) return lacks;
+    int64_t more = bytes - bytes_at(family, span.end_ms);
+    return more > 0 ? lacks + more : lacks;
 }
 
 /* Returns true when packing of this generation has ended, with or without success. */

@@ -186,6 +186,7 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
                twi_load_relaxed(&generation->keys));
     generation->turn.sealed_mono_ms = generation->turn.hurried_mono_ms = rollover->engine->turn.mono_ms;
     rollover->family->turn.keys_last = twi_load_relaxed(&generation->keys);
+    if (rollover->family->turn.keys_last != 0) rollover->family->turn.bytes_last = twi_load_relaxed(&generation->bytes);
     if (rollover->engine->turn.now_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
@@ -477,30 +478,50 @@ static bool has_share(const struct tw_family *family) {
     return twi_load_relaxed(&family->quota.bytes_max) != 0;
 }
 
-/* In a share, history gives way to counters. From the middle of a window on there is to be room for a next one of the
- * same size, whose keys may all come in its first moment: no turn can make room then. Else the oldest window in history
- * goes before its time, one in each turn. False: memory of dropped windows is on its way back. */
-static bool make_room_for_next(struct rollover *rollover, struct twi_span span) {
+/* What the windows of a family have, and what the open one and the next will still take if both become as large as the
+ * largest of those and the last one. */
+struct room {
+    int64_t lives, needs;
+    struct twi_generation *oldest; /* in history; NULL: none */
+};
+
+static struct room room_of(struct rollover *rollover, struct twi_span span) {
     struct tw_family *family = rollover->family;
-    const struct twi_generation *now = twi_window_find(family, span.start_ms);
-    if (now == NULL || !has_share(family)) return true;
-    due(rollover, twi_time_add(rollover->engine->turn.now_ms, (span.end_ms - span.start_ms) / ROOM_LOOKS));
-    struct twi_quota_use use = twi_quota_use(&rollover->engine->arena, &family->quota);
-    int64_t next = twi_load_relaxed(&now->bytes), lives = 0;
-    struct twi_generation *oldest = NULL;
+    int64_t size = family->turn.bytes_last, now = 0, next = 0;
+    struct room room = {0, 0, NULL};
     for (uint32_t line = family->turn.generations; line != 0;) {
         struct twi_generation *each = twi_generation_at(&rollover->engine->arena, line);
+        int64_t bytes = twi_load_relaxed(&each->bytes);
         line = each->turn.next_all;
-        lives += twi_load_relaxed(&each->bytes);
-        if (oldest == NULL && twi_load_relaxed(&each->phase) == TWI_HISTORY) oldest = each;
+        if (each->start_ms == span.start_ms) now = bytes;
+        if (each->start_ms == span.end_ms) next = bytes;
+        if (bytes > size) size = bytes;
+        room.lives += bytes;
+        if (room.oldest == NULL && twi_load_relaxed(&each->phase) == TWI_HISTORY) room.oldest = each;
     }
-    if (oldest != NULL && lives + next > use.most) {
-        oldest->turn.history.gives_way = true;
+    room.needs = 2 * size - now - next;
+    return room;
+}
+
+/* In a share, history gives way to counters. From the middle of a window on there is to be room for all that may still
+ * come in it and for a next one: the keys of both may come around the moment when one ends and the other begins, and no
+ * turn can make room then. Else the oldest window in history goes before its time, one in each turn. False: memory of
+ * dropped windows is on its way back. */
+static bool make_room_for_next(struct rollover *rollover, struct twi_span span) {
+    struct tw_family *family = rollover->family;
+    if (!has_share(family)) return true;
+    struct room room = room_of(rollover, span);
+    /* While keys come, they are looked at again; a window that opens is looked at anyway. */
+    if (twi_window_find(family, span.start_ms) != NULL)
+        due(rollover, twi_time_add(rollover->engine->turn.now_ms, (span.end_ms - span.start_ms) / ROOM_LOOKS));
+    struct twi_quota_use use = twi_quota_use(&rollover->engine->arena, &family->quota);
+    if (room.oldest != NULL && room.lives + room.needs > use.most) {
+        room.oldest->turn.history.gives_way = true;
         look(rollover, 0);
         rollover->due_ms = INT64_MIN; /* every window is looked at again */
         return false;
     }
-    if (lives + next > use.most || use.used + next <= use.most) return true;
+    if (room.lives + room.needs > use.most || use.used + room.needs <= use.most) return true;
     look(rollover, 0);
     return false;
 }

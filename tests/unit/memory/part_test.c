@@ -2,6 +2,7 @@
  * it was closed and opened again, in a forked child. Fake clock, turns by hand. */
 #include "tests/unit/rig.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,6 +104,92 @@ static void a_share_holds_every_user_in_every_window_of_a_flood(void **state) {
         }
         assert_true(test_stat_of(rig.engine, memory_bytes_high) <= (int64_t)(8 * MIB));
         stop(NULL);
+    }
+}
+
+struct asker {
+    pthread_t thread;
+    _Atomic int *waiting; /* threads that have not begun yet */
+    tw_family *family;
+    int first, step;
+    int64_t admitted, by_full;
+};
+
+static void *ask_for_some(void *argument) {
+    struct asker *asker = argument;
+    int64_t view; /* the engine knows this thread from now on */
+    (void)tw_get(asker->family, tw_str("nobody"), &view);
+    (void)twi_sub_acqrel(asker->waiting, 1);
+    while (twi_load_acquire(asker->waiting) > 0) continue;
+    for (int time = 0; time <= LIMIT; time++) {
+        for (int user = asker->first; user < USERS; user += asker->step) {
+            tw_verdict verdict;
+            char key[64];
+            snprintf(key, sizeof key, "user of a longer name %08d", user);
+            if (tw_acquire(asker->family, tw_str(key), 1, LIMIT, &verdict) != TW_OK) continue;
+            asker->admitted++;
+            asker->by_full += verdict.decided_by == TW_BY_FULL;
+        }
+    }
+    return NULL;
+}
+
+/* As assert_everybody_is_held(), by so many threads that begin at once. */
+static void assert_threads_hold_everybody(tw_family *family, int threads) {
+    struct asker askers[4];
+    _Atomic int waiting = threads;
+    int64_t admitted = 0, by_full = 0;
+    for (int i = 0; i < threads; i++) {
+        askers[i] = (struct asker){.waiting = &waiting, .family = family, .first = i, .step = threads};
+        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask_for_some, &askers[i]), 0);
+    }
+    for (int i = 0; i < threads; i++) {
+        pthread_join(askers[i].thread, NULL);
+        admitted += askers[i].admitted;
+        by_full += askers[i].by_full;
+    }
+    assert_i64_equal(by_full, 0);
+    assert_i64_equal(admitted, (int64_t)USERS * LIMIT);
+}
+
+/* Goal: the same where the users of a window come just before its end, and all of them again just after it: neither of
+ * the two windows has been prepared then. Method: windows of a second; a turn between the two moments, or none; with
+ * keys_expected and without; one thread, and four that begin at once; in the first windows, and after a window without
+ * users that comes after a full one. */
+static void a_share_holds_every_user_on_both_sides_of_a_boundary(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 8; kind++) {
+        int threads = (kind & 4) != 0 ? 4 : 1;
+        start(2 * MIB);
+        tw_family_options options = with_share("login", MIB);
+        options.window_ms = TW_SECOND;
+        if ((kind & 2) != 0) options.keys_expected = USERS;
+        tw_family *login = rig_family_of(&rig, &options), *pages = rig_family(&rig, "pages", TW_WINDOW_FOREVER, 0);
+        pass_ms(TW_SECOND - 5);
+        for (int round = 0; round < 2; round++) {
+            flood(pages);
+            assert_threads_hold_everybody(login, threads);
+            fake_clock_advance_ms(&rig.clock, 5);
+            if ((kind & 1) != 0) rig_turn(&rig);
+            assert_threads_hold_everybody(login, threads);
+            pass_ms((round + 2) * TW_SECOND - 5);
+        }
+        stop(NULL);
+    }
+}
+
+/* Goal: a thread that is stopped while it lays the index of a window makes nobody wait for long. */
+static void nobody_waits_for_a_thread_that_lays_an_index(void **state) {
+    (void)state;
+    start(2 * MIB);
+    tw_family_options options = with_share("login", MIB);
+    options.keys_expected = USERS;
+    tw_family *login = rig_family_of(&rig, &options);
+    for (int window = 0; window < 3; window++) {
+        fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+        twi_store_relaxed(&login->is_laying, true);
+        assert_everybody_is_held(login, "user %d", 1000);
+        pass_ms(TW_SECOND);
     }
 }
 
@@ -227,6 +314,8 @@ static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_share_holds_every_user_in_every_window_of_a_flood, stop),
+        cmocka_unit_test_teardown(a_share_holds_every_user_on_both_sides_of_a_boundary, stop),
+        cmocka_unit_test_teardown(nobody_waits_for_a_thread_that_lays_an_index, stop),
         cmocka_unit_test_teardown(a_share_that_does_not_fit_is_refused_by_name, stop),
         cmocka_unit_test_teardown(a_share_changes_while_its_family_is_open, stop),
         cmocka_unit_test_teardown(a_family_that_is_opened_again_takes_its_share_over, stop),
