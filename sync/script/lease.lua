@@ -84,6 +84,9 @@ local total, spent_all, floor, collapsed = number(had[1]), number(had[2]), numbe
 local passed = number(had[8])
 local conn, granted, returned, spent, risk = string.match(had[9] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
+if string.find(had[9] or '', '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then -- 17 digits: somebody else wrote that field
+  had[9], conn, granted, returned, spent, risk = false, 0, 0, 0, 0, 0
+end
 if serial < conn then return {'STALE', now} end
 if serial > conn and spent > number(ARGV[7]) then return {'TWIN', now} end
 local limits = math.max(limit, number(had[4]))
