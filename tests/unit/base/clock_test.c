@@ -455,15 +455,17 @@ static void a_clock_that_is_abandoned_is_read(void **state) {
 }
 
 /* Goal: a thread that waits for a lock is away.
- * Method: another thread holds the lock for 50 ms; the keeper of a clock wants it. */
+ * Method: another thread holds the lock until the clock of the one that wants it says so. */
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
-static void *watch_the_waiting(void *ctx) {
-    struct twi_clock *clock = ctx;
-    int64_t end_ms = test_mono_ms() + 2000;
-    while (!callers_read(clock) && test_mono_ms() < end_ms) test_sleep_ms(1);
+static _Atomic bool is_held;
+static void *hold_until_waited_for(void *ctx) {
+    const struct twi_clock *clock = ctx;
+    twi_lock(&held);
+    atomic_store(&is_held, true);
+    for (int64_t end_ms = test_mono_ms() + 5000; !callers_read(clock) && test_mono_ms() < end_ms;) test_sleep_ms(1);
     bool was_away = callers_read(clock);
     twi_unlock(&held);
-    return was_away ? clock : NULL;
+    return was_away ? ctx : NULL;
 }
 static void a_keeper_that_waits_for_a_lock_is_away(void **state) {
     (void)state;
@@ -472,8 +474,8 @@ static void a_keeper_that_waits_for_a_lock_is_away(void **state) {
     void *was_away;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
-    twi_lock(&held); /* a plain mutex: the other thread may give it back */
-    pthread_create(&thread, NULL, watch_the_waiting, &clock);
+    pthread_create(&thread, NULL, hold_until_waited_for, &clock);
+    while (!atomic_load(&is_held)) test_sleep_ms(1);
     twi_lock(&held);
     assert_false(callers_read(&clock));
     twi_unlock(&held);
