@@ -35,18 +35,20 @@ struct twi_limit_lines {
 struct twi_family_close_state {
     struct twi_close_election *elections;
     struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (closing_keys.h) */
-    bool in_flight;                   /* a message of no window is on its way */
-    bool known;                       /* Redis knows that this engine takes part */
-    bool came;                        /* its JOIN was answered: Redis has reported which windows were closed before */
-    bool left;
+    bool in_flight : 1;               /* a message of no window is on its way */
+    bool known : 1;                   /* Redis knows that this engine takes part */
+    bool announces : 1;               /* windows are to be announced (closing_windows.h): a heartbeat is due at once */
+    bool left : 1;
+    bool kept_in_flight : 1;
+    uint32_t every_ms;                /* how often Redis wants the heartbeat; 0: not known */
     int64_t at_ms;                    /* monotonic, as all here: the next heartbeat */
     int64_t last_reply_ms;            /* the last reply; 0: none yet */
     int64_t since_ms;                 /* since when replies have come without a pause */
-    int64_t every_ms;                 /* how often Redis wants the heartbeat; 0: not known */
     int64_t kept[TWI_CLOSED_KEPT];    /* starts of the windows closed last, in case Redis loses them */
     uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones must be re-sent */
-    bool kept_in_flight;
-    int64_t kept_at_ms; /* they are not re-sent before this time */
+    int64_t kept_at_ms;               /* they are not re-sent before this time */
+    int64_t held_ms;                  /* since when counts wait for an announcement (closing_windows.h); 0: none do */
+    int64_t word_ms;                  /* engine time at which the last heartbeat was sent that Redis has answered */
 };
 
 /* A family in a pairing heap. The heap is its earliest member; a member is no later than its children. */
@@ -295,7 +297,7 @@ TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
 TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
     bool is_sealed = twi_load_relaxed(&generation->phase) >= TWI_SEALED;
     bool has_keys = is_sealed ? generation->has_cells : twi_load_relaxed(&generation->keys) != 0;
-    return has_keys || generation->turn.is_adopted ||
+    return has_keys || generation->turn.closing.is_adopted ||
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 

@@ -25,7 +25,9 @@ enum {
     TWI_ITEM_ASKED = 32,  /* DISTINCT: the key is read here, so Redis's registers are to be merged back */
     TWI_ITEM_SEALED = 64, /* DISTINCT: the window is over; Redis's estimate is wanted */
     TWI_ITEM_HASH = 128,  /* a field of a hash: its name is twi_port_render(), its field twi_port_inner() */
-    TWI_ITEM_ZSET = 256   /* a member of a sorted set, in the same way. Neither: a string */
+    TWI_ITEM_ZSET = 256,  /* a member of a sorted set, in the same way. Neither: a string */
+    /* One engine closes its window for all, and Redis may lack the name of its key: twi_port_window_names() */
+    TWI_ITEM_NAMED = 512
 };
 
 /* One counter's share of a batch. Plain data: may be copied freely; its values do not change until it is settled. */
@@ -76,6 +78,18 @@ void twi_port_title(const struct twi_item *item, char *out, size_t room);
  * one key slot. */
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out);
 #define TWI_OWN_NAME_MAX (TWI_REDIS_KEY_MAX + 24)
+/* Of an item with TWI_ITEM_NAMED: the keys in Redis for the names of its window, for the family's list of windows and
+ * for the window's state; with several stores only the first one (engine/turn/closing_windows.h). All items of one
+ * store and one generation have the same. */
+#define TWI_WINDOW_NAMES_KEYS 3u
+struct twi_window_names {
+    uint32_t key_count;
+    size_t sizes[TWI_WINDOW_NAMES_KEYS];
+    char keys[TWI_WINDOW_NAMES_KEYS][TWI_OWN_NAME_MAX];
+    int64_t start_ms, due_ms; /* of the window; when engines that have not counted in it may look after it */
+    bool recorded;            /* Redis has acknowledged names of this window to this engine */
+};
+void twi_port_window_names(const struct twi_item *item, struct twi_window_names *names);
 /* The user's key, and the window, for reports. */
 tw_key twi_port_key(const struct twi_item *item);
 int64_t twi_port_start_ms(const struct twi_item *item);

@@ -118,7 +118,6 @@ int64_t twi_port_lease_due(tw_engine *engine, uint32_t index);
 struct twi_close_election;
 enum twi_closing_verb {
     TWI_CLOSING_SEND_HEARTBEAT,
-    TWI_CLOSING_SEND_JOIN, /* the first message */
     TWI_CLOSING_SEND_LEAVE,
     TWI_CLOSING_SEND_LIST,
     TWI_CLOSING_SEND_CLAIM,
@@ -135,6 +134,13 @@ enum twi_closing_verb {
 #define TWI_CLOSING_ENDS_MAX 16u
 #define TWI_CLOSING_NAMES_MAX 128u
 #define TWI_CLOSING_NAMES_BYTES_MAX 8192u
+#define TWI_CLOSING_LISTED_MAX 8u
+struct twi_closing_announcement {
+    uint32_t count;
+    struct {
+        int64_t start_ms, due_ms, expiry_ms; /* of a window; when one that has not counted in it may look after it */
+    } at[TWI_CLOSING_LISTED_MAX];
+};
 /* One message. Sending it again is harmless. */
 struct twi_closing_message {
     enum twi_closing_verb verb;
@@ -149,8 +155,14 @@ struct twi_closing_message {
     bool through;  /* LIST, CLAIM: an earlier message said that the engine does not hold the window up */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
+    int64_t word_ms;       /* HEARTBEAT: the engine's time, as the message says what it holds up */
     bool by_tag;           /* names lie by tag (engine/turn/closing_tags.h): LIST and READ are about the index */
     uint32_t group, round; /* ADD, FETCH, DROP: of the set */
+    bool recorded;         /* LIST, ADD: this engine has recorded names of the window (twi_port_window_names()) */
+    /* PARTIAL: when others may look after the window. HEARTBEAT: a window that others might have looked after before
+     * this time is forgotten. */
+    int64_t look_ms;
+    struct twi_closing_announcement announced; /* HEARTBEAT, by tag: windows in which this engine will count */
     uint32_t name_count;
     tw_key names[TWI_CLOSING_NAMES_MAX]; /* LIST, ADD: valid during the turn's work on it */
 };
@@ -170,6 +182,7 @@ struct twi_closing_answer {
     enum twi_closing_kind kind;
     bool is_repeat;   /* YOU: the window was reported before */
     const char *scan; /* READ, FETCH: "0": all names were read */
+    bool reads_all;   /* by tag; YOU: an engine has died, and may have recorded names in groups that the index lacks */
     uint32_t round;   /* by tag; LIST, CLAIM, LAST, DONE: of the sets to which names are added now */
     int64_t every_ms; /* the interval of the heartbeat; 0: not in the reply */
 };
@@ -178,13 +191,14 @@ struct twi_closing_answer {
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message);
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer);
-/* Called before the answer to a JOIN: a window that was reported before its time, by its start. */
-void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
+/* Called before the answer to a HEARTBEAT: a window that has counts and is not closed, by its start. */
+void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
 /* Called before the answer to a READ or a FETCH: one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
-/* The keys in Redis, at most three: of the family's engines, of the window, and of its names (by tag: of the index).
- * Of ADD, FETCH and DROP: of the set. All lie in one key slot. Each has room for TWI_OWN_NAME_MAX bytes. Returns how
- * many there are. */
+#define TWI_CLOSING_KEYS 4
+/* The keys in Redis: of the family's engines, of the window, of its names (by tag: of the index), and of the family's
+ * windows that are not closed. Of ADD, FETCH and DROP: of the set. All lie in one key slot. Each has room for
+ * TWI_OWN_NAME_MAX bytes. Returns how many there are. */
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
 /* By tag: a store that this engine met was empty a while ago. Other engines may owe it counts that it had, and may not
  * know that yet. No window is closed before this time (monotonic). */

@@ -146,6 +146,14 @@ struct twi_generation_history {
     bool gives_way : 1; /* it leaves history before its time: the family's share is needed (rollover.c) */
 };
 
+/* For one engine that closes it for all (closing_windows.h). */
+struct twi_generation_closing {
+    bool is_adopted : 1;     /* counted elsewhere: this engine looks after it, whether counts come here or not */
+    bool names_recorded : 1; /* Redis has names of its keys */
+    bool is_listed : 1;      /* its family's list of windows in Redis has it, by an announcement of this engine */
+    bool is_held : 1;        /* its counts wait for that announcement */
+};
+
 /* What the turn knows of a generation: apart from what callers write, and derivable from that by a walk. It is to go
  * out of the arena, into memory that is private to the turn. */
 struct twi_generation_turn {
@@ -161,9 +169,7 @@ struct twi_generation_turn {
     bool hook_done;
     _Atomic bool
         wants_totals; /* sealed, and its totals are requested all the same, because its hook shows them (closing.h) */
-    bool
-        /* counted elsewhere and announced early: this engine closes it, whether counts come or not (closing.h) */
-        is_adopted;
+    struct twi_generation_closing closing;
     bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     bool hidden;           /* unlinked for a grace period, and not `current` since */

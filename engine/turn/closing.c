@@ -5,9 +5,9 @@
 #include "engine/turn/closing.h"
 
 #include "engine/turn/closing_tags.h"
+#include "engine/turn/closing_windows.h"
 #include "engine/count/dirty.h"
 #include "engine/core/window_map.h"
-#include "engine/base/lock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,23 +15,20 @@
 
 /* Redis may ask for a longer interval; the script takes a pause of 2.5 intervals for an outage */
 #define HEARTBEAT_MS 1000
+#define EVERY_MAX_MS TW_HOUR
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
-#define PASSED_MS 5000 /* how long the other engines have the first choice */
+#define PASSED_MS 5000  /* how long the other engines have the first choice */
+#define ADOPTED_MS 3000 /* how soon an engine asks again for a window in which it has counted nothing */
+#define FORGET_MS \
+    (10 * TW_MINUTE) /* a window that could have been closed, and whose keys died, so long ago is forgotten */
 #define FLOOR_ALL (INT64_C(1) << 52)
 
 static bool is_ending(const struct tw_family *family) {
     return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
 }
 /* ---- the life of an election ---- */
-
-static bool has_hook(struct tw_family *family) {
-    twi_lock(&family->engine->roster.lock);
-    bool has = family->options.on_window_closed != NULL;
-    twi_unlock(&family->engine->roster.lock);
-    return has;
-}
 
 static void enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms) {
     election->state = state;
@@ -50,7 +47,7 @@ static struct twi_close_election *make_election(tw_engine *engine, struct twi_ge
     election->generation = generation;
     twi_closing_keys_begin(&election->foreign, generation);
     election->start_ms = generation->start_ms;
-    election->lists_only = !has_hook(family);
+    election->lists_only = !twi_closing_has_hook(family);
     election->partial = engine->turn.now_ms < twi_family_takes_until(family, generation->end_ms);
     /* An engine that leaves before the window's time, or has no hook, cannot know whether others will need the
      * names. */
@@ -102,6 +99,7 @@ static void begin_again(struct twi_close_election *election) {
 }
 
 void twi_closing_restart(struct twi_generation *generation) {
+    generation->turn.closing.names_recorded = false;
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election == NULL || election->state == TWI_ELECTION_DONE || election->state == TWI_ELECTION_PARTIAL ||
         election->state == TWI_ELECTION_UNSENT ||
@@ -172,13 +170,27 @@ void twi_closing_free(struct tw_family *family) {
 
 /* ---- keys that only others counted ---- */
 
+/* The hook gets what is known, flagged. */
+static void lack_names(struct twi_close_election *election, const char *why) {
+    if (!election->is_short)
+        twi_port_log(election->generation->family->engine, TW_LOG_ERROR, TW_EVENT_CLOSED,
+                     "the figures of a window of family \"%s\" may lack keys: %s",
+                     election->generation->family->options.name, why);
+    election->is_short = true;
+}
+
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name) {
     struct twi_close_election *election = message->election;
-    bool indexed = election != NULL && election->tags != NULL;
-    if (election == NULL || election->state != (indexed ? TWI_ELECTION_FETCH : TWI_ELECTION_READ) || name.size == 0 ||
-        name.size > TW_KEY_SIZE_MAX) {
-        if (indexed && election->state == TWI_ELECTION_READ)
-            twi_closing_tags_note(election->tags, election->generation->family, name);
+    if (election == NULL || name.size > TW_KEY_SIZE_MAX) return;
+    if (election->tags != NULL && election->state == TWI_ELECTION_READ) {
+        twi_closing_tags_note(election->tags, election->generation->family, name);
+        return;
+    }
+    if (election->state != (election->tags != NULL ? TWI_ELECTION_FETCH : TWI_ELECTION_READ)) return;
+    election->has_names = true;
+    if (election->tags != NULL) twi_closing_tags_found(election->tags);
+    if (name.size == 0) {
+        lack_names(election, "names of keys that were counted there were lost in Redis");
         return;
     }
     if (twi_closing_keys_add(engine, &election->foreign, name) || election->is_short) return;
@@ -186,20 +198,6 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_MEMORY,
                  "no memory for all keys that other engines counted in a window of family \"%s\"",
                  election->generation->family->options.name);
-}
-
-/* No other engine is left to close the window at its end, so this one adopts it. */
-void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
-    struct tw_family *family = message->family;
-    struct twi_thread *self = twi_thread_here();
-    if (self == NULL || !twi_calendar_holds(start_ms) || is_ending(family) || !has_hook(family)) return;
-    struct twi_span span = twi_calendar_span(&family->rule, start_ms);
-    if (span.start_ms != start_ms) return; /* the family's windows were different when it was sent */
-    twi_section_enter(self);
-    struct twi_generation *generation = twi_window_open(family, span, 0);
-    if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->turn.is_adopted = true;
-    twi_section_leave(self);
-    (void)engine; /* its turn */
 }
 
 /* ---- the steps of a window ---- */
@@ -390,6 +388,7 @@ static void fill_heartbeat(struct tw_family *family, struct twi_closing_message 
     message->known = family->turn.closing.known;
     message->life_ms = engine->remote.tuning.closing_life_ms;
     message->sent_ms = engine->turn.mono_ms;
+    message->word_ms = engine->turn.now_ms;
 }
 
 struct page {
@@ -500,6 +499,10 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     message->expiry_ms = generation->expiry_ms;
     message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
     message->through = election->through;
+    /* By tag, each round has sets of its own; batches record in those of the first one. */
+    message->recorded =
+        generation->turn.closing.names_recorded && (election->tags == NULL || election->tags->round == 0);
+    message->look_ms = twi_closing_due_ms(generation);
     memcpy(message->scan, election->scan, sizeof message->scan);
     fill_heartbeat(generation->family, message);
     election->in_flight = true;
@@ -531,16 +534,23 @@ static bool all_is_over(const struct tw_family *family) {
     return true;
 }
 
+static int64_t forget_ms(const struct tw_family *family) {
+    int64_t retention_ms = twi_load_relaxed(&family->policy.retention_ms);
+    return twi_time_add(family->engine->turn.now_ms,
+                        -twi_time_add(retention_ms != 0 ? retention_ms : 30 * TW_DAY, FORGET_MS));
+}
+
 static bool send_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     struct twi_family_close_state *closing = &family->turn.closing;
     bool leaves = is_ending(family) && closing->known && all_is_over(family);
     if (closing->in_flight || closing->left) return false;
     if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
-    bool comes = !closing->came && !is_ending(family);
-    message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : comes ? TWI_CLOSING_SEND_JOIN : TWI_CLOSING_SEND_HEARTBEAT;
+    message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : TWI_CLOSING_SEND_HEARTBEAT;
     message->by_tag = twi_closing_tags_are_used(family);
     message->election = NULL;
     message->start_ms = message->end_ms = message->expiry_ms = 0;
+    message->look_ms = forget_ms(family);
+    twi_closing_announce(family, message);
     fill_heartbeat(family, message);
     closing->in_flight = true;
     return true;
@@ -568,7 +578,7 @@ static bool is_of_names(enum twi_closing_verb verb) {
 }
 
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
-    const char *const what[] = {"closers", "closed", message->by_tag ? "groups" : "names"};
+    const char *const what[] = {"closers", "closed", message->by_tag ? "groups" : "names", "windows"};
     const struct twi_key_template *template = &message->family->template;
     char name[TWI_REDIS_KEY_MAX], set[16] = "names";
     if (is_of_names(message->verb)) {
@@ -577,11 +587,12 @@ size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*k
         sizes[0] = twi_key_template_own(template, set, name, size, keys[0]);
         return 1;
     }
-    for (int i = 0; i < 3; i++) {
-        size_t size = twi_key_template_render(template, tw_bytes("", 0), i == 0 ? 0 : message->start_ms, name);
+    for (int i = 0; i < TWI_CLOSING_KEYS; i++) {
+        bool is_family = i == 0 || i == 3;
+        size_t size = twi_key_template_render(template, tw_bytes("", 0), is_family ? 0 : message->start_ms, name);
         sizes[i] = twi_key_template_own(template, what[i], name, size, keys[i]);
     }
-    return 3;
+    return TWI_CLOSING_KEYS;
 }
 
 void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
@@ -612,6 +623,13 @@ static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
     return heartbeat_ms(family) > HEARTBEAT_MS && ms < heartbeat_ms(family) / 2 ? heartbeat_ms(family) / 2 : ms;
 }
 
+/* What Redis was told of the window, it may not know any more. */
+static void forget_listed(void *ctx, struct twi_generation *generation) {
+    (void)ctx;
+    generation->turn.closing.names_recorded = generation->turn.closing.is_listed = generation->turn.closing.is_held =
+        false;
+}
+
 static void take_reply_time(struct tw_family *family, const struct twi_closing_answer *answer) {
     struct twi_family_close_state *closing = &family->turn.closing;
     int64_t now_ms = family->engine->turn.mono_ms;
@@ -619,15 +637,18 @@ static void take_reply_time(struct tw_family *family, const struct twi_closing_a
         closing->since_ms = now_ms;
     closing->last_reply_ms = now_ms != 0 ? now_ms : 1;
     closing->known = true;
-    if (answer->every_ms > 0) closing->every_ms = answer->every_ms;
+    if (answer->every_ms > 0)
+        closing->every_ms = (uint32_t)(answer->every_ms < EVERY_MAX_MS ? answer->every_ms : EVERY_MAX_MS);
     if (answer->kind != TWI_CLOSING_REPLY_NEW) return;
     closing->kept_repeat = closing->kept_count < TWI_CLOSED_KEPT ? closing->kept_count : TWI_CLOSED_KEPT;
     closing->at_ms = now_ms;
     for (struct twi_close_election *election = closing->elections; election != NULL; election = election->next)
         twi_closing_restart(election->generation);
+    twi_window_visit(family, forget_listed, NULL);
 }
 
-static void take_family_answer(struct tw_family *family, const struct twi_closing_message *message, bool answered) {
+static void take_family_answer(struct tw_family *family, const struct twi_closing_message *message,
+                               enum twi_closing_kind kind, bool answered) {
     struct twi_family_close_state *closing = &family->turn.closing;
     int64_t now_ms = family->engine->turn.mono_ms;
     if (message->verb == TWI_CLOSING_SEND_DONE) {
@@ -637,8 +658,11 @@ static void take_family_answer(struct tw_family *family, const struct twi_closin
         return;
     }
     closing->in_flight = false;
-    closing->came = closing->came || (answered && message->verb == TWI_CLOSING_SEND_JOIN);
-    closing->at_ms = now_ms + (answered ? heartbeat_ms(family) : AGAIN_MS);
+    closing->at_ms = now_ms + (!answered ? AGAIN_MS : closing->announces ? 0 : heartbeat_ms(family));
+    if (message->verb == TWI_CLOSING_SEND_HEARTBEAT && kind == TWI_CLOSING_REPLY_OK) {
+        closing->word_ms = message->word_ms;
+        twi_closing_announced(family, message);
+    }
     if (message->verb == TWI_CLOSING_SEND_LEAVE && answered) {
         closing->left = true;
         closing->known = false;
@@ -674,6 +698,13 @@ static void begin_list(struct twi_close_election *election, int64_t now_ms) {
     enter(election, TWI_ELECTION_LIST, now_ms);
 }
 
+/* How soon to ask again for a window that others hold up, or have claimed. */
+static int64_t pause_ms(const struct twi_close_election *election, enum twi_closing_kind kind) {
+    const struct twi_generation *generation = election->generation;
+    if (generation->turn.closing.is_adopted && !generation->has_cells) return ADOPTED_MS;
+    return kind == TWI_CLOSING_REPLY_OTHER ? OTHER_MS : AGAIN_MS;
+}
+
 static void take_claim_answer(struct twi_close_election *election, const struct twi_closing_message *message,
                               enum twi_closing_kind kind, int64_t now_ms) {
     election->left_to_others = kind == TWI_CLOSING_REPLY_OTHER;
@@ -683,7 +714,7 @@ static void take_claim_answer(struct twi_close_election *election, const struct 
         begin_list(election, now_ms);
     else
         enter(election, TWI_ELECTION_CLAIM,
-              now_ms + in_a_crowd(election->generation->family, kind == TWI_CLOSING_REPLY_OTHER ? OTHER_MS : AGAIN_MS));
+              now_ms + in_a_crowd(election->generation->family, pause_ms(election, kind)));
 }
 
 static void take_last_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
@@ -696,6 +727,8 @@ static void take_last_answer(struct twi_close_election *election, enum twi_closi
 }
 
 static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
+    if (election->generation->turn.closing.is_adopted && !election->generation->has_cells && !election->has_names)
+        lack_names(election, "it has counts, and Redis has no name of a key");
     election->totals_ms = now_ms;
     enter(election, TWI_ELECTION_TOTALS, now_ms);
 }
@@ -722,7 +755,7 @@ static void take_read_answer(struct twi_close_election *election, const struct t
         begin_totals(election, now_ms);
     } else {
         if (fetches) twi_closing_tags_done(election->tags);
-        if (!fetches) twi_closing_tags_do_found(election->tags);
+        if (!fetches) twi_closing_tags_do_found(election->tags, election->generation->family);
         fetch_next(election, now_ms);
     }
 }
@@ -756,7 +789,8 @@ static void take_done_answer(struct twi_close_election *election, const struct t
     generation->turn.hook_done = !late;
     if (!late) keep(generation->family, election->start_ms);
     if (election->tags != NULL && answer->round > election->tags->round) {
-        twi_closing_tags_do_found(election->tags);
+        election->tags->reads_all = false;
+        twi_closing_tags_do_found(election->tags, generation->family);
         drop_next(election, now_ms);
     } else if (late) {
         enter(election, TWI_ELECTION_CLAIM, now_ms);
@@ -828,6 +862,22 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
     }
 }
 
+/* Redis refuses the one set of names, perhaps because another client has written a value under its name. After the
+ * closing wait the election goes on without it. */
+static void take_names_refusal(struct twi_close_election *election, const struct twi_closing_message *message,
+                               int64_t now_ms) {
+    bool lists = election->state == TWI_ELECTION_LIST, reads = election->state == TWI_ELECTION_READ;
+    if (election->tags != NULL || !has_sent(election, message) || !(lists || reads)) return;
+    if (election->failing_ms == 0) election->failing_ms = now_ms != 0 ? now_ms : 1;
+    if (now_ms - election->failing_ms < election->generation->family->engine->remote.tuning.closing_wait_ms) return;
+    election->failing_ms = 0;
+    lack_names(election, "Redis refuses the set of their names");
+    if (reads)
+        begin_totals(election, now_ms);
+    else
+        end_list(election);
+}
+
 static void take_closer_answer(struct twi_close_election *election, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer, int64_t now_ms) {
     if (!has_sent(election, message) || answer->kind == TWI_CLOSING_REPLY_NEW) return;
@@ -843,9 +893,11 @@ static void take_closer_answer(struct twi_close_election *election, const struct
         end_by_others(election);
         return;
     }
+    if (message->verb == TWI_CLOSING_SEND_LIST || message->verb == TWI_CLOSING_SEND_READ) election->failing_ms = 0;
     if (answer->kind == TWI_CLOSING_REPLY_YOU && message->verb != TWI_CLOSING_SEND_READ) {
         election->is_repeat = answer->is_repeat;
         if (election->tags != NULL) election->tags->round = answer->round;
+        if (election->tags != NULL) election->tags->reads_all = election->tags->reads_all || answer->reads_all;
     }
     switch (message->verb) {
     case TWI_CLOSING_SEND_CLAIM: take_claim_answer(election, message, answer->kind, now_ms); break;
@@ -871,7 +923,7 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
     }
     if (answered && !of_names) take_reply_time(message->family, answer);
     if (message->election == NULL) {
-        take_family_answer(message->family, message, answered);
+        take_family_answer(message->family, message, answer->kind, answered);
     } else if (election != NULL && answered) {
         take_closer_answer(election, message, answer, now_ms);
     } else if (election != NULL) {
@@ -879,6 +931,7 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         if (message->verb == TWI_CLOSING_SEND_LIST && election->state == TWI_ELECTION_LIST)
             election->cursor = election->page;
         if (of_names && has_sent(election, message)) take_set_failure(engine, election);
+        if (answer->kind == TWI_CLOSING_REPLY_REFUSED) take_names_refusal(election, message, now_ms);
     }
     if (answer->kind == TWI_CLOSING_REPLY_REFUSED && !of_names)
         message->family->turn.closing.at_ms = now_ms + REFUSED_MS;

@@ -58,7 +58,9 @@ struct twi_close_election {
     bool is_repeat;      /* the window was reported before */
     bool left_to_others; /* the last answer: another engine has claimed it */
     bool is_noted;       /* the note that no hook will report late counts was written */
-    bool is_short;       /* the hook will not get everything: no memory for others' keys, or missing totals */
+    bool has_names;      /* Redis had names of keys */
+    bool is_short;       /* the hook will not get everything: no memory for others' keys, missing names or totals */
+    int64_t failing_ms;  /* since when the set of names has refused messages; 0: it has not */
     struct twi_cursor cursor, page;  /* the current walk; where the page in flight began */
     char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
     int64_t at_ms;                   /* when to send next; monotonic, as all times here */

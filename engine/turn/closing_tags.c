@@ -60,9 +60,14 @@ void twi_closing_tags_note(struct twi_closing_tags *tags, const struct tw_family
     if (group < family->template.tag_count) put(&tags->found, group);
 }
 
-void twi_closing_tags_do_found(struct twi_closing_tags *tags) {
+void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_family *family) {
     tags->left = tags->found;
+    for (uint32_t group = 0; tags->reads_all && group < family->template.tag_count; group++) put(&tags->left, group);
     tags->failing_ms = 0;
+}
+
+void twi_closing_tags_found(struct twi_closing_tags *tags) {
+    put(&tags->found, tags->group);
 }
 
 void twi_closing_tags_do_own(struct twi_closing_tags *tags) {

@@ -37,7 +37,8 @@ struct twi_closing_tags {
     int64_t renew_ms;                /* when the claim must be renewed while names are read */
     bool renews;                     /* the message under way renews it */
     int64_t pause_ms;                /* PASS: a store was empty a while ago; 0: the hook returned false */
-    bool relists;                    /* DROP: what it added lies in the sets of a round that is over */
+    bool reads_all; /* an engine has died, and may have recorded names in groups that the index lacks */
+    bool relists;   /* DROP: what it added lies in the sets of a round that is over */
     /* The pages, while names are added: for each group the lines of the records that are not sent yet. */
     uint16_t *counts;
     uint32_t *lines;
@@ -69,8 +70,10 @@ void twi_closing_tags_confirmed(struct twi_closing_tags *tags);
 
 /* One member of the index. */
 void twi_closing_tags_note(struct twi_closing_tags *tags, const struct tw_family *family, tw_key member);
-/* The groups that were found, or those that were added to, are the next to do. */
-void twi_closing_tags_do_found(struct twi_closing_tags *tags);
+/* The groups that were found (all groups if `reads_all`), or those that were added to, are the next to do. */
+void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_family *family);
+/* The group under way has names. */
+void twi_closing_tags_found(struct twi_closing_tags *tags);
 void twi_closing_tags_do_own(struct twi_closing_tags *tags);
 /* The next group to do becomes tags->group. False: none is left. */
 bool twi_closing_tags_next(struct twi_closing_tags *tags);

@@ -7,6 +7,7 @@
  * delta that waits counts there, too. So no window is dropped while it still owes. */
 #include "engine/turn/collect.h"
 
+#include "engine/turn/closing_windows.h"
 #include "engine/turn/delayed.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/gauge.h"
@@ -77,6 +78,14 @@ static bool make_distinct(tw_engine *engine, struct twi_generation *generation, 
     return true;
 }
 
+/* True if Redis may lack the name of this key of a window that one engine closes for all. Of counts that are only
+ * restored, the closer of a window that is still to be closed needs the names. */
+static bool needs_name(struct twi_generation *generation, struct twi_cell *cell, const struct twi_item *item) {
+    if (item->delta == 0 || cell == &generation->overflow) return false;
+    const struct twi_cold *cold = twi_generation_cold(generation, cell, twi_load_relaxed(&cell->meta));
+    return item->units != 0 ? !generation->turn.hook_done : twi_load_relaxed(&cold->acked) == 0;
+}
+
 /* Makes one counter's item. Returns false if there is nothing to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
@@ -112,6 +121,8 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
         item->flags |= TWI_ITEM_FROM_FIRST;
     }
     if (twi_load_relaxed(&cold->total_state) == 0) item->flags |= TWI_ITEM_FIRST;
+    if (twi_unlikely(generation->family->kind.closes_once) && needs_name(generation, cell, item))
+        item->flags |= TWI_ITEM_NAMED;
     item->flags |= (meta & TWI_META_OVERFLOW) != 0 ? TWI_ITEM_OVERFLOW : generation->family->kind.item_flags;
     if (part) {
         item->flags |= TWI_ITEM_GAUGE;
@@ -176,12 +187,18 @@ static bool is_exhausted(struct twi_generation *generation) {
            twi_load_relaxed(&generation->marks.chunks) == 0 && twi_load_relaxed(&generation->marks.overflow) == 0;
 }
 
-/* One pass over the pending generations: either the closed ones or the open ones. */
-static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room) {
+/* One pass over the pending generations: either the closed ones or the open ones. *is_whole becomes false if one has to
+ * wait. */
+static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room, bool *is_whole) {
     size_t count = 0;
     for (uint32_t *link = &engine->collector.pending; *link != 0 && count < room;) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         if ((twi_load_relaxed(&generation->phase) >= TWI_CLOSED) != closed) {
+            link = &generation->turn.next_pending;
+            continue;
+        }
+        if (!twi_closing_may_collect(engine, generation)) {
+            *is_whole = false;
             link = &generation->turn.next_pending;
             continue;
         }
@@ -228,13 +245,14 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     twi_dirty_take_marked(engine);
     sort_pending(engine);
     /* Reserves a quarter for open windows: limits are decided on their totals. */
-    size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
-    count += collect_pass(engine, false, items + count, count_max - count);
-    count += collect_pass(engine, true, items + count, count_max - count);
+    bool is_whole = true;
+    size_t count = collect_pass(engine, true, items, count_max - count_max / 4, &is_whole);
+    count += collect_pass(engine, false, items + count, count_max - count, &is_whole);
+    count += collect_pass(engine, true, items + count, count_max - count, &is_whole);
     if (count == count_max) return count; /* there may be more */
     engine->collector.hurried = false;
     engine->collector.whole_at_ms = engine->turn.mono_ms;
-    if (engine->collector.running) {
+    if (engine->collector.running && is_whole) {
         engine->collector.running = false;
         twi_store_release(&engine->collector.done, true);
     }
@@ -256,6 +274,7 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
         /* A sealed window sends all that it owes anyway, and its table may be gone (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
+        if (!twi_closing_may_collect(engine, generation)) continue; /* it is marked, and goes with the others */
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         count += make_item(engine, generation, cell, &items[count]);
     }

@@ -16,6 +16,7 @@
 #include "engine/core/agenda.h"
 #include "engine/core/host.h"
 #include "engine/turn/closing.h"
+#include "engine/turn/closing_windows.h"
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
@@ -193,7 +194,10 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
 
 /* For families whose windows one engine closes for all. Returns true if nothing is left to do here for that. */
 static bool close_by_one(struct rollover *rollover, struct twi_generation *generation) {
-    if (!twi_generation_has_counted(generation)) return generation->turn.hook_done = true;
+    if (!twi_generation_has_counted(generation)) {
+        generation->turn.hook_done = generation->turn.hook_done || !twi_closing_awaits_word(generation);
+        return generation->turn.hook_done;
+    }
     enum twi_closing next =
         twi_closing_step(rollover->engine, generation, twi_generation_is_drained(generation), &rollover->work);
     if (next == TWI_CLOSING_OVER) return true;

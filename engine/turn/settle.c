@@ -48,6 +48,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
+    if ((item->flags & TWI_ITEM_NAMED) != 0) item->generation->turn.closing.names_recorded = true;
     if ((item->flags & TWI_ITEM_GAUGE) == 0) /* gauge contributions are re-sent, not restored */
         twi_restore_note_told(item);
     if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {

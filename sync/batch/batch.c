@@ -1,6 +1,6 @@
 /* batch.c -- freezes items into the bytes that sync/script/batch.lua reads. That file describes the format.
- * Always true: keys, args and items stand in the same order. `arg_count` and `key_count` count the arguments and
- * keys that were encoded. */
+ * Always true: keys, args and items stand in the same order. `arg_count`, `key_count` and `name_keys` count the
+ * arguments and keys that were encoded. */
 #include "sync/batch/batch.h"
 
 #include <inttypes.h>
@@ -46,12 +46,21 @@ static int compare(const struct twi_item *a, const struct twi_item *b, bool look
     return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
 }
 
+/* Items of one group stand by their windows, so that names of one window are recorded together. */
+static int order(const void *a, const void *b, bool look_always) {
+    const struct twi_item *one = a, *other = b;
+    int order = compare(one, other, look_always);
+    if (order != 0 || !((one->flags | other->flags) & TWI_ITEM_NAMED)) return order;
+    uintptr_t here = (uintptr_t)one->generation, there = (uintptr_t)other->generation;
+    return here < there ? -1 : here > there;
+}
+
 static int compare_merge_plain(const void *a, const void *b) {
-    return compare(a, b, false);
+    return order(a, b, false);
 }
 
 static int compare_look(const void *a, const void *b) {
-    return compare(a, b, true);
+    return order(a, b, true);
 }
 
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always) {
@@ -120,6 +129,7 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
         if (shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
         /* 128 bytes beside the names: the lengths before them, delta and expiry with their lengths, and at worst a
          * group header for each item. */
+        if (items[taken].flags & TWI_ITEM_NAMED) inner += twi_port_key(&items[taken]).size + 32;
         size_t names = batch->keys.size + size + inner, bytes = names + (taken + 1) * 128;
         if (taken > 0 && (bytes > TWI_BATCH_BYTES_MAX || names + (taken + 1) * ITEM_BYTES > how->bytes_max)) break;
         twi_wire_put(&batch->keys, name, size);
@@ -138,6 +148,49 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
     }
 }
 
+/* ---- names that the closer of a window needs --------------------------------------------------------------------- */
+
+/* Behind items[0], how many of the next items record a name of the same window. */
+static size_t names_size(const struct twi_item *items, size_t count, bool *is_new) {
+    size_t size = 0;
+    for (size_t i = 0; i < count && items[i].generation == items[0].generation; i++) {
+        if (!(items[i].flags & TWI_ITEM_NAMED)) continue;
+        *is_new = *is_new || items[i].delta != items[i].units;
+        size++;
+    }
+    return size;
+}
+
+static void put_group_of_names(struct twi_batch *batch, const struct twi_item *items, size_t count, size_t size,
+                               bool is_new) {
+    struct twi_window_names names;
+    twi_port_window_names(items, &names);
+    for (uint32_t i = 0; i < names.key_count; i++) twi_wire_put(&batch->keys, names.keys[i], names.sizes[i]);
+    batch->name_keys += names.key_count;
+    put_group(batch, '\0', names.key_count == 1 ? 'N' : 'n', items->expiry_ms, size);
+    put_arg_i64(batch, names.start_ms);
+    put_arg_i64(batch, names.due_ms);
+    put_arg_i64(batch, names.recorded);
+    put_arg_i64(batch, is_new);
+    for (size_t i = 0; i < count && items[i].generation == items[0].generation; i++) {
+        if (!(items[i].flags & TWI_ITEM_NAMED)) continue;
+        tw_key key = twi_port_key(&items[i]);
+        twi_wire_put(&batch->args, key.data, key.size);
+        batch->arg_count++;
+    }
+}
+
+/* Behind all items: the names of those keys in which this engine counts for the first time, window by window. */
+static void put_names(struct twi_batch *batch, const struct twi_item *items, size_t count) {
+    for (size_t at = 0; at < count;) {
+        bool is_new = false;
+        size_t size = items[at].flags & TWI_ITEM_NAMED ? names_size(items + at, count - at, &is_new) : 0;
+        if (size != 0) put_group_of_names(batch, items + at, count - at, size, is_new);
+        const struct twi_generation *generation = items[at].generation;
+        for (at++; size != 0 && at < count && items[at].generation == generation;) at++;
+    }
+}
+
 struct twi_batch *twi_batch_empty(int64_t now_ms) {
     struct twi_batch *batch = calloc(1, sizeof *batch);
     if (batch) batch->frozen_ms = now_ms;
@@ -150,6 +203,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
+    put_names(batch, items, fits);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
         twi_batch_free(batch);
@@ -265,8 +319,9 @@ void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *
     char nonce[20];
     snprintf(nonce, sizeof nonce, "%016" PRIx64, batch->nonce);
     static const struct twi_script_source script = {twi_script_batch, twi_script_batch_sha1};
-    twi_wire_begin_script(out, &script, envelope->eval, 1 + 2 + batch->key_count + 8 + batch->arg_count);
-    twi_wire_put_u64(out, 2 + batch->key_count);
+    twi_wire_begin_script(out, &script, envelope->eval,
+                          1 + 2 + batch->key_count + batch->name_keys + 8 + batch->arg_count);
+    twi_wire_put_u64(out, 2 + batch->key_count + batch->name_keys);
     twi_wire_put(out, envelope->ledger_name, envelope->ledger_size);
     twi_wire_put(out, envelope->marker_name, envelope->marker_name_size);
     twi_bytes_add(out, batch->keys.data, batch->keys.size);

@@ -24,11 +24,12 @@ struct twi_batch {
     uint64_t nonce;
     struct twi_item *items; /* in the order of the wire; NULL once all are settled */
     uint32_t item_count;
-    uint32_t key_count, arg_count;
-    struct twi_bytes keys, args;  /* encoded */
-    uint64_t plus, minus;         /* units that it adds and takes away */
-    uint64_t struck;              /* of these units, those that Redis has refused */
-    uint64_t plus_sum, minus_sum; /* running sums of the instance, this batch included */
+    uint32_t key_count, arg_count; /* the keys of the items */
+    uint32_t name_keys;            /* keys behind those: of names that it records (put_names() in batch.c) */
+    struct twi_bytes keys, args;   /* encoded */
+    uint64_t plus, minus;          /* units that it adds and takes away */
+    uint64_t struck;               /* of these units, those that Redis has refused */
+    uint64_t plus_sum, minus_sum;  /* running sums of the instance, this batch included */
     bool strayed;         /* sent again while the outcome of an earlier copy was unknown: two stores may have it */
     bool was_short;       /* Redis cut a run of its script short; its units are counted as uncertain */
     bool is_step;         /* no items: it stands for numbers whose batches are lost */

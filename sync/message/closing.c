@@ -18,17 +18,16 @@
 #include "window_names.lua.h"
 #include "window_names.lua.sha1.h"
 
-#define ARGUMENTS_MAX (3 + 12 + TWI_CLOSING_NAMES_MAX) /* keys, arguments, names */
+#define ARGUMENTS_MAX (TWI_CLOSING_KEYS + 13 + TWI_CLOSING_NAMES_MAX) /* keys, arguments, names */
 
 static const struct twi_script_source election_script = {twi_script_close_election, twi_script_close_election_sha1};
 static const struct twi_script_source names_script = {twi_script_window_names, twi_script_window_names_sha1};
 
 static const char *const verbs[] = {
-    [TWI_CLOSING_SEND_HEARTBEAT] = "word", [TWI_CLOSING_SEND_JOIN] = "come", [TWI_CLOSING_SEND_LEAVE] = "leave",
-    [TWI_CLOSING_SEND_LIST] = "list",      [TWI_CLOSING_SEND_CLAIM] = "ask", [TWI_CLOSING_SEND_LAST] = "last",
-    [TWI_CLOSING_SEND_READ] = "read",      [TWI_CLOSING_SEND_PASS] = "pass", [TWI_CLOSING_SEND_PARTIAL] = "part",
-    [TWI_CLOSING_SEND_DONE] = "done",      [TWI_CLOSING_SEND_ADD] = "add",   [TWI_CLOSING_SEND_FETCH] = "read",
-    [TWI_CLOSING_SEND_DROP] = "drop",
+    [TWI_CLOSING_SEND_HEARTBEAT] = "word", [TWI_CLOSING_SEND_LEAVE] = "leave",  [TWI_CLOSING_SEND_LIST] = "list",
+    [TWI_CLOSING_SEND_CLAIM] = "ask",      [TWI_CLOSING_SEND_LAST] = "last",    [TWI_CLOSING_SEND_READ] = "read",
+    [TWI_CLOSING_SEND_PASS] = "pass",      [TWI_CLOSING_SEND_PARTIAL] = "part", [TWI_CLOSING_SEND_DONE] = "done",
+    [TWI_CLOSING_SEND_ADD] = "add",        [TWI_CLOSING_SEND_FETCH] = "read",   [TWI_CLOSING_SEND_DROP] = "drop",
 };
 
 /* It goes to a set of names, not to the election. */
@@ -167,13 +166,16 @@ static bool take(struct twi_sync *sync, struct twi_connection *connection, void 
     if (result.kind != TWI_CLOSING_REPLY_REFUSED) closing->is_logged = false;
     result.scan = reads ? nodes[4].text : "";
     if (!reads && count > 4) read_figure(&slot->message, &nodes[4], &result);
+    int64_t died = 0;
+    result.reads_all =
+        result.kind == TWI_CLOSING_REPLY_YOU && !reads && count > 5 && twi_node_i64(&nodes[5], &died) && died;
     for (size_t i = 5; reads && i < count; i++)
         if (nodes[i].type == TWI_NODE_STRING)
             twi_port_closing_name(sync->engine, &slot->message, tw_bytes(nodes[i].text, nodes[i].size));
-    for (size_t i = 4; slot->message.verb == TWI_CLOSING_SEND_JOIN && result.kind == TWI_CLOSING_REPLY_OK && i < count;
-         i++)
+    bool beats = slot->message.verb == TWI_CLOSING_SEND_HEARTBEAT && result.kind == TWI_CLOSING_REPLY_OK;
+    for (size_t i = 5; beats && i < count; i++)
         if (nodes[i].type == TWI_NODE_STRING)
-            twi_port_closing_partial(sync->engine, &slot->message, strtoll(nodes[i].text, NULL, 10));
+            twi_port_closing_window(sync->engine, &slot->message, strtoll(nodes[i].text, NULL, 10));
     answer(sync, slot, &result);
     return true;
 }
@@ -184,7 +186,7 @@ static bool take(struct twi_sync *sync, struct twi_connection *connection, void 
 struct words {
     struct twi_message_argument at[ARGUMENTS_MAX];
     size_t count, used;
-    char text[512];
+    char text[1024];
 };
 
 static void put(struct words *words, const void *data, size_t size) {
@@ -210,6 +212,15 @@ static void put_ends(struct words *words, const struct twi_closing_message *mess
     put(words, at, size);
 }
 
+static void put_listed(struct words *words, const struct twi_closing_message *message, int64_t offset_ms) {
+    put_i64(words, message->look_ms + offset_ms);
+    for (uint32_t i = 0; i < message->announced.count; i++) {
+        put_i64(words, message->announced.at[i].start_ms);
+        put_i64(words, message->announced.at[i].due_ms + offset_ms);
+        put_i64(words, message->announced.at[i].expiry_ms + offset_ms);
+    }
+}
+
 static void put_message(struct twi_sync *sync, struct words *words, const struct twi_closing_message *message,
                         const struct twi_store *store, int64_t now_ms) {
     bool holds_all = doubts(sync, now_ms);
@@ -221,26 +232,35 @@ static void put_message(struct twi_sync *sync, struct words *words, const struct
     put_i64(words, message->life_ms);
     put_i64(words, holds_all ? -1 : message->floor_ms);
     put_ends(words, message, holds_all);
+    int64_t offset_ms = store->connection->clock.offset_ms;
     put_i64(words, message->end_ms);
-    put_i64(words, message->expiry_ms + store->connection->clock.offset_ms);
+    put_i64(words, message->expiry_ms + offset_ms);
     bool reads = message->verb == TWI_CLOSING_SEND_READ, asks = message->verb == TWI_CLOSING_SEND_CLAIM;
     if (reads) put_text(words, message->scan);
     if (reads || asks) put_text(words, message->flag ? "1" : "0");
     if (asks || message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->through ? "1" : "0");
+    if (message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->recorded ? "1" : "0");
     if (message->verb == TWI_CLOSING_SEND_PARTIAL || message->verb == TWI_CLOSING_SEND_DONE)
         put_i64(words, message->start_ms);
+    if (message->verb == TWI_CLOSING_SEND_PARTIAL) put_i64(words, message->look_ms + offset_ms);
+    if (message->verb == TWI_CLOSING_SEND_HEARTBEAT) put_listed(words, message, offset_ms);
+}
+
+static bool has_marker(const struct twi_closing_message *message) {
+    return message->verb == TWI_CLOSING_SEND_FETCH || message->verb == TWI_CLOSING_SEND_ADD;
 }
 
 /* To a set of names. */
 static void put_names_message(struct words *words, const struct twi_closing_message *message,
                               const struct twi_store *store) {
-    if (message->verb == TWI_CLOSING_SEND_FETCH) put(words, store->marker_name, store->marker_name_size);
+    if (has_marker(message)) put(words, store->marker_name, store->marker_name_size);
     put_text(words, "1");
     put_text(words, verbs[message->verb]);
     if (message->verb == TWI_CLOSING_SEND_FETCH) put_text(words, message->scan);
     if (message->verb != TWI_CLOSING_SEND_ADD) return;
     put_i64(words, message->expiry_ms + store->connection->clock.offset_ms);
     put_i64(words, 4 * message->life_ms);
+    put_text(words, message->recorded && store->ledger.marker_known ? store->ledger.marker : "");
 }
 
 static struct twi_store *store_of(struct twi_sync *sync, const char *key, size_t size) {
@@ -249,8 +269,8 @@ static struct twi_store *store_of(struct twi_sync *sync, const char *key, size_t
 
 static bool send_message(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
     const struct twi_closing_message *message = &slot->message;
-    char keys[3][TWI_OWN_NAME_MAX];
-    size_t sizes[3], key_count = twi_port_closing_keys(message, keys, sizes);
+    char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
+    size_t sizes[TWI_CLOSING_KEYS], key_count = twi_port_closing_keys(message, keys, sizes);
     struct words words = {.count = 0};
     struct twi_store *store = store_of(sync, keys[0], sizes[0]);
     if (!store || !twi_message_may_send(sync, store, TWI_SENDER_CLOSING)) return false;
@@ -264,7 +284,7 @@ static bool send_message(struct twi_sync *sync, struct twi_closing_sent *slot, i
                                      .store = store,
                                      .script = is_of_names(message) ? &names_script : &election_script,
                                      .arguments = words.at,
-                                     .key_count = message->verb == TWI_CLOSING_SEND_FETCH ? 2 : key_count,
+                                     .key_count = key_count + has_marker(message),
                                      .argument_count = words.count,
                                      .done = take,
                                      .ctx = slot};

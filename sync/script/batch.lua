@@ -18,6 +18,12 @@
 --             e     delta: a key without expiry
 --             w, W  delta: a key that expires at the group's expiry (W: check that it has one, whatever INCRBY replies)
 --             f, F  delta, end: the key expires at the end of its life (F: reply the end, whatever INCRBY replies)
+--             n, N  no items, but names that the closer of a window needs (close_election.lua): of keys in which this
+--                   engine counts for the first time in that window. Behind the count: the window's start; from when
+--                   on an engine that has not counted in it may look after it; 1 if this engine has recorded names of
+--                   the window before; 1 if any of these counts is new to all stores; then the names. In KEYS: the set
+--                   of names, and with n the family's list of windows and the window's state (N: keys lie in several
+--                   stores, and these two elsewhere). Such groups come last
 --          Before r, e, w or W there may be the shape: h, a field of a hash, or z, a member of a sorted set. Then the
 --          name of that field or member is the item's last argument. A name may stand in KEYS more than once
 -- Replies  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
@@ -320,10 +326,44 @@ local function apply_inside(shape, kind, expiry, count)
   end
 end
 
+-- ---- names for the closer of a window ----
+
+-- Counts come into a window that is being closed, or is closed, and no engine has said that they would: it is closed
+-- again.
+local function mark_late(state)
+  local said, life = told(state), pcall('PTTL', state)
+  local kind, who, marks = string.match(said or '', '^([cd]) (%x+ ?%d*) ?(a?)$')
+  if kind and type(life) == 'number' and life > 0 then
+    pcall('SET', state, kind .. ' ' .. who .. ' ' .. marks .. '+', 'PX', life)
+  end
+  return string.sub(said or '', 1, 1) == 'd'
+end
+
+-- An engine that has recorded names before finds its set again. If the set is gone, others' names are gone with it; an
+-- empty name says so to the closer.
+local function record_names(kind, expiry, count)
+  local start, due, knows, is_new = args[at], tonumber(args[at + 1]), args[at + 2] == '1', args[at + 3] == '1'
+  local set, windows, state = keys[key + 1], keys[key + 2], keys[key + 3]
+  local first = at + 4
+  at, key = first + count, key + (kind == 'n' and 3 or 1)
+  if dup or tonumber(expiry) <= now then return end
+  local was_there = pcall('EXISTS', set) == 1
+  if type(pcall('SADD', set, unpack(args, first, at - 1))) ~= 'number' then return end
+  local is_closed = kind == 'n' and is_new and mark_late(state)
+  if was_there then return end
+  heal(set, expiry)
+  if knows and not is_closed then pcall('SADD', set, '') end
+  if kind == 'N' or pcall('ZADD', windows, string.format('%.0f', math.max(due, now)), start) ~= 1 then return end
+  local life = pcall('PTTL', windows)
+  if type(life) == 'number' and now + life < tonumber(expiry) then pcall('PEXPIREAT', windows, expiry) end
+end
+
 while args[at] do
   local kind, expiry, count = args[at], args[at + 1], tonumber(args[at + 2])
   at = at + 3
-  if #kind == 2 then
+  if kind == 'n' or kind == 'N' then
+    record_names(kind, expiry, count)
+  elseif #kind == 2 then
     apply_inside(string.sub(kind, 1, 1), string.sub(kind, 2), expiry, count)
   elseif kind == 'r' or kind == 'R' then
     for _ = 1, count do

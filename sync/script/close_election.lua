@@ -5,34 +5,37 @@
 --          the number of its last message, and the windows that it holds up: all that end after `floor`, and those in
 --          the list. h: when the last message of any engine came. f: nobody is elected before this time. p: for how
 --          long (ms) no engine was heard at all; lifetimes do not run in that time. u:0 .. u:6, "end i:INSTANCE": an
---          engine that held a window up when last seen. k: how far this hash is tidied. o:START: a window that the last
---          engine reported before its time, and when its keys expire. m: there are such windows
+--          engine that held a window up when last seen. k: how far this hash is tidied. Version 2: x, y:
+--          engines died without a word, the last of them at y, and of windows that end after x they may have recorded
+--          names in groups that no index has
 -- KEYS[2]  the window (a string). "c INSTANCE until": claimed; "p 0": no longer claimed; "d INSTANCE": closed; "t
 --          INSTANCE": reported before its time. Marks follow: " a", it was reported before; " +", an engine that holds
 --          it up came after it was claimed or closed; " #N", the round: how often it was closed (version 2)
 -- KEYS[3]  the names of its keys (a set), until it is closed. In version 2 the names lie elsewhere (window_names.lua),
 --          and this is the index: the groups of keys that have names
+-- KEYS[4]  the windows that have counts and are not closed (a sorted set): the start, by when (ms) an engine that has
+--          not counted there may look after it. In version 1 the batch that records the first name makes the entry
 -- ARGV     1 version: 1, or 2 where keys lie in several stores; 2 verb, 3 instance, 4 number, rising with each message,
 --          5 "1": it has been here before, 6 the lifetime (ms) of a heartbeat and of a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when
 --          its keys expire, 11.. by verb
---            word   a heartbeat; it needs no window
---            come   the first message of an engine: the reply has the windows that the last engine reported before
---                   their time
+--            word   a heartbeat; it needs no window. 11 until when entries of KEYS[4] are removed; 12.. in version 2
+--                   windows in which this engine will count: for each START, when others may look after it, when
+--                   their keys expire
 --            leave  the engine holds nothing up any more, and leaves
---            list   11 "1": the engine is through: it has held the window up and no longer does; 12.. names. In
---                   version 2 perhaps none: then names will be added
+--            list   11 "1": the engine is through: it has held the window up and no longer does; 12 "1": it has
+--                   recorded names of this window; 13.. names. In version 2 perhaps none: then names will be added
 --            ask    11 "1": its names are listed, 12 "1": it is through. Claims the window, and renews the claim
 --            last   is any other engine there?
 --            read   11 cursor, 12 "1": only for the engine that has claimed it
 --            pass   gives the claim up: its hook refuses the window, another engine's hook may take it
---            part   the window was reported before its time; 11 its start
+--            part   the window was reported before its time; 11 its start; 12 when others may look after it
 --            done   the window was certainly closed; 11 its start
 -- Replies  {status, ms of TIME, how many others live (roughly, if they are many); read: the next cursor, names ...;
---          word: the interval (ms) of the heartbeat; version 2, list, ask, last and done: the round}
+--          word: the interval (ms) of the heartbeat, START ... of the first windows in KEYS[4]; version 2, list, ask, last
+--          and done: the round; ask, last: 1 if all groups have to be read, 0 if those of the index suffice}
 --          OK; WAIT: others hold it up; LIST: send the names first; OTHER: another engine has claimed it; YOU: this
 --          engine has; AGAIN: this engine has, and the window was reported before; DONE: it is closed already; LATE: it
 --          is closed, without counts that came too late
---          come: START ... follow
 --          NEW  the engine was here before and is not known any more: its list counts from its next message on. Nothing
 --               else was done
 --          OLD  a message from before its last one; CLASH another version. Nothing was done
@@ -47,6 +50,7 @@
 local GAP_MS = 2500                      -- each engine sends one heartbeat a second; many engines send as many in sum
 local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- the interval: this long, or this many ms for each engine
 local FEW = 64                           -- up to this many engines, the others are counted exactly
+local DEATH_MS = 86400000                -- for a day after a death the names of all groups are read
 local FRESH_MS = 1500                    -- first use: live engines have come by then
 
 local by_tag = ARGV[1] == '2'
@@ -60,7 +64,7 @@ local function member_of(value)
   local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
   return till and #till <= 14 and #number_sent <= 14 and {tonumber(till), number_sent, floor, ends} or nil
 end
-local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'm')
+local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k')
 local function count_of(value)           -- nil: this script never wrote it
   return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
 end
@@ -92,6 +96,11 @@ local function member_alive(value)
   local member = member_of(value)
   return member and member[1] > clock and member or nil
 end
+local function note_death(floor)         -- of an engine that has not said that it leaves
+  local x = tonumber(redis.call('HMGET', KEYS[1], 'x')[1] or '')
+  if by_tag then redis.call('HSET', KEYS[1], 'x', x and x < floor and text(x) or text(floor), 'y', text(now)) end
+end
+if not last_call and redis.pcall('EXISTS', KEYS[4]) == 1 then note_death(-1) end -- all have died
 local members = setmetatable({}, {__index = function(_, field) return member_alive(redis.call('HMGET', KEYS[1], field)[1]) end})
 local function look_at(fields, see)      -- true once `see` has returned true
   for i = 1, #fields, 2 do
@@ -104,21 +113,28 @@ if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then
   local page = redis.pcall('HSCAN', KEYS[1], count_of(values[5]) and values[5] or '0', 'COUNT', '64')
   if not page.err then
     look_at(page[2], function(field, value)
-      if not member_alive(value) then redis.pcall('HDEL', KEYS[1], field) end
+      if member_alive(value) then return end
+      local dead = member_of(value)
+      if dead then note_death(tonumber(dead[3])) end
+      redis.pcall('HDEL', KEYS[1], field)
     end)
     redis.call('HSET', KEYS[1], 'k', page[1])
   end
 end
 if forgotten then return {'NEW', now, size} end
-if verb == 'word' then return {'OK', now, size, every} end
-if verb == 'come' then
-  local out, over, all = {'OK', now, size}, {}, values[6] and redis.call('HGETALL', KEYS[1]) or {}
-  for i = 1, #all, 2 do
-    local start = string.match(all[i], '^o:(%-?%d+)$')
-    if start and (count_of(all[i + 1]) or 0) > now then out[#out + 1] = start elseif start then over[#over + 1] = all[i] end
-  end
-  if #out == 3 then over[#over + 1] = 'm' end
-  if #over ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(over)) end
+
+-- The window has counts: engines that have none there learn of it, should those die that have.
+local function list_window(start, due, expires)
+  redis.pcall('ZADD', KEYS[4], text(math.max(tonumber(due), now)), start)
+  local life, most = redis.pcall('PTTL', KEYS[4]), math.max(tonumber(expires) - now, 4 * ttl)
+  if type(life) == 'number' and life < most then redis.pcall('PEXPIRE', KEYS[4], text(most)) end
+end
+
+if verb == 'word' then
+  for i = 12, #ARGV, 3 do list_window(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', ARGV[11])
+  local out, listed = {'OK', now, size, every}, redis.pcall('ZRANGEBYSCORE', KEYS[4], '-inf', 'inf', 'LIMIT', '0', '64')
+  for i = 1, #listed do out[4 + i] = listed[i] end
   return out
 end
 
@@ -141,7 +157,12 @@ end
 local function mark(is_repeat, more)
   return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
 end
-local function answer(status) return {status, now, others, by_tag and round or nil} end
+local function answer(status, all) return {status, now, others, by_tag and round or nil, all} end
+local function died()                    -- 1: an engine that has counted in the window may have died
+  local seen = redis.call('HMGET', KEYS[1], 'x', 'y')
+  local x, y = tonumber(seen[1] or ''), count_of(seen[2])
+  return by_tag and x and y and tonumber(ARGV[9]) > x and now - y < DEATH_MS and 1 or 0
+end
 local function drained_by_others()
   local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
   local function holds(_, value)
@@ -152,6 +173,8 @@ local function drained_by_others()
   local seen = string.match(redis.call('HMGET', KEYS[1], slot)[1] or '', '^' .. ARGV[9] .. ' (%S+)$')
   if seen and seen ~= me and holds(seen, redis.call('HMGET', KEYS[1], seen)[1]) then return false end
   local function note(field, value)
+    local dead = not member_alive(value) and member_of(value)
+    if dead then note_death(tonumber(dead[3])) end
     if not holds(field, value) then return false end
     redis.call('HSET', KEYS[1], slot, ARGV[9] .. ' ' .. field)
     return true
@@ -182,14 +205,13 @@ if verb == 'done' then
   if kind ~= 'd' and by_tag and not late then round = round + 1 end
   if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
   if not late then redis.pcall('UNLINK', KEYS[3]) end
-  redis.pcall('HDEL', KEYS[1], 'o:' .. ARGV[11])
+  if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
   return answer(late and 'LATE' or 'DONE')
 end
 if verb == 'part' then
   if kind ~= 'd' and kind ~= 'c' then
     put('t ' .. ARGV[3])
-    redis.pcall('HSET', KEYS[1], 'o:' .. ARGV[11], ARGV[10], 'm', '1')
-    redis.pcall('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
+    list_window(ARGV[11], ARGV[12], ARGV[10])
   end
   return {'OK', now, others}
 end
@@ -200,15 +222,19 @@ if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
 end
 if kind == 'd' and not late then return {'DONE', now, others} end
 if verb == 'list' then
-  if ARGV[12] then
-    redis.call('SADD', KEYS[3], unpack(ARGV, 12))
+  if ARGV[13] then
+    -- its names are gone, and others' names with them: an empty name says so to the closer
+    if ARGV[12] == '1' and not by_tag and kind ~= 'd' and not late and redis.call('EXISTS', KEYS[3]) == 0 then
+      redis.call('SADD', KEYS[3], '')
+    end
+    redis.call('SADD', KEYS[3], unpack(ARGV, 13))
     redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
   end
   return answer(kind == 'd' and 'LATE' or 'OK')
 end
 if verb == 'last' then
   if others ~= 0 and kind ~= 'd' then return {'OTHER', now, others} end
-  return answer(again and 'AGAIN' or 'YOU')
+  return answer(again and 'AGAIN' or 'YOU', died())
 end
 if verb == 'read' then
   if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
@@ -227,4 +253,4 @@ if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then 
 if is_anothers() then return {'OTHER', now, others} end
 if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
 put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
-return answer(again and 'AGAIN' or 'YOU')
+return answer(again and 'AGAIN' or 'YOU', died())

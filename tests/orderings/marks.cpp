@@ -10,10 +10,10 @@
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct a64f8e1ff4b5
-//   engine/turn/collect.c:make_item 49e2fad61d34
+//   engine/turn/collect.c:make_item dd2c61438796
 //   engine/turn/collect.c:collect_chunk 75e792e94467
 //   engine/turn/collect.c:next_chunk 8c2c5a4a29f9
-//   engine/turn/collect.c:collect_pass 2aa1dbb5ce90
+//   engine/turn/collect.c:collect_pass be52a2d5d61c
 //   engine/turn/collect.c:is_exhausted 50834d255471
 //   engine/turn/collect.c:pend_if_marked bcfd97dcade1
 //   engine/turn/collect.c:begin_full_collection b6cced05ebf1

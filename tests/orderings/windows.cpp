@@ -19,7 +19,7 @@
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
 //   engine/count/lookup.c:twi_place_make 31ff40c6fecc
-//   engine/turn/closing.c:fill_heartbeat c7985c449f59
+//   engine/turn/closing.c:fill_heartbeat 1a5ae441dfb5
 //   engine/turn/rollover.c:is_its_turn 4c87ce579e37
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take 60a0cb9c3ad8

@@ -46,6 +46,8 @@ static const struct row {
     {"`tw:closers:` + the family's template with an empty key and a stamp of 0", "tw:closers:hits:", "hash",
      TW_SECOND + DAY_AND_MORE},
     {"`tw:closed:` + the same with the window's stamp", "tw:closed:hits:", "string", TW_SECOND + DAY_AND_MORE},
+    {"`tw:windows:` + the family's template with an empty key and a stamp of 0", "tw:windows:hits:", "zset",
+     TW_SECOND + DAY_AND_MORE},
     {"`tw:names:` + the same", "tw:names:hits:", "set", TW_SECOND + DAY_AND_MORE},
     {"`tw:lease:` + a counter's name", "tw:lease:tv:", "hash", TW_HOUR + DAY_AND_MORE},
     {"`tw:leases`", "tw:leases", "hash", 0},

@@ -108,9 +108,9 @@ static void an_engine_that_knows_the_others_gets_only_changes(void **state) {
 static struct answer closes(struct redis_server *server, int i, int64_t number, const char *verb, const char *floor) {
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)number);
-    return split(redis_server_ask(server, "EVAL", twi_script_close_election, "3", "tw:closers:f:0", "tw:closed:f:1000",
-                                  "tw:names:f:1000", "1", verb, name(i), text, "1", "30000", floor, ",", "2000", "0",
-                                  "1", NULL));
+    return split(redis_server_ask(server, "EVAL", twi_script_close_election, "4", "tw:closers:f:0", "tw:closed:f:1000",
+                                  "tw:names:f:1000", "tw:windows:f:0", "1", verb, name(i), text, "1", "30000", floor,
+                                  ",", "2000", "0", "1", NULL));
 }
 
 static void fill_closers(struct redis_server *server, const char *count, const char *floor) {

@@ -23,7 +23,7 @@
 #include "totals.lua.h"
 #include "window_names.lua.h"
 
-#define WORDS_MAX 32
+#define WORDS_MAX 40
 #define FAR_MS "99999999999999"
 
 /* In front of each script: refuses as such a node does, if it is to; what is left of a key's life is one number,
@@ -80,14 +80,19 @@ struct row {
 #define LEASES "2 tw:leases:{m} tw:leases:wanted:{m} 2 " ME
 #define LEASE "3 tw:leases:{m} tw:leases:wanted:{m} tw:lease:{m}x 2 e " ME " 1 "
 #define CLOSERS "HSET tw:closers:{m}f h 1799999999500 f 0 p 0 i:abc " FAR_MS "|1|0|,;"
-#define WINDOW "SET tw:closed:{m}w p|0;SADD tw:names:{m}w name"
-#define CLAIMED "SET tw:closed:{m}w c|abc|" FAR_MS ";SADD tw:names:{m}w name"
+#define LISTED "ZADD tw:windows:{m}f 1 1799980000000;"
+#define WINDOW LISTED "SET tw:closed:{m}w p|0;SADD tw:names:{m}w name"
+#define CLAIMED LISTED "SET tw:closed:{m}w c|abc|" FAR_MS ";SADD tw:names:{m}w name"
 #define CLOSING_IN(version, verb) \
-    "3 tw:closers:{m}f tw:closed:{m}w tw:names:{m}w " version " " verb " abc 5 1 30000 0 , 1799999000000 1800099000000 "
+    "4 tw:closers:{m}f tw:closed:{m}w tw:names:{m}w tw:windows:{m}f " version " " verb \
+    " abc 5 1 30000 0 , 1799999000000 1800099000000 "
 #define CLOSING(verb) CLOSING_IN("1", verb)
 #define CLOSING_BY_TAG(verb) CLOSING_IN("2", verb)
 #define LEDGER "HSET tw:ledger:{m}" ME " v 1 n 1 p 1 m 0 1 1|aa|+;HSET tw:marker:{m} m mark r 1 " ME " 1799999990000;"
 #define BATCH(number) "4 tw:ledger:{m}" ME " tw:marker:{m} {m}a {m}b 1 " number " aa 1000 3 0 mark "
+
+#define BATCH_OF_NAMES \
+    "7 tw:ledger:{m}" ME " tw:marker:{m} {m}a {m}b tw:names:{m}w tw:windows:{m}f tw:closed:{m}w 1 2 1 aa 1000 3 0 mark "
 
 static const struct row rows[] = {
     {"a stock whose last reservation is over", twi_script_reserve, OURS_OVER, SWEEP},
@@ -168,22 +173,24 @@ static const struct row rows[] = {
     {"the last engine leaves", twi_script_leases, EPOCH WANTED, LEASES " e abc e new 0 1 2 150"},
     {"an engine lives, all others are dead", twi_script_registry, "ZADD tw:live:{m} 1 you 2 they",
      "1 tw:live:{m} 1 me 5000"},
-    {"a closer lives", twi_script_close_election, CLOSERS WINDOW, CLOSING("word")},
-    {"a closer comes", twi_script_close_election, CLOSERS "HSET tw:closers:{m}f o:5 1 m 1;" WINDOW, CLOSING("come")},
+    {"a closer lives", twi_script_close_election, CLOSERS WINDOW, CLOSING("word") "0"},
+    {"a closer announces a window", twi_script_close_election, CLOSERS WINDOW,
+     CLOSING_BY_TAG("word") "0 1799990000000 1800000000000 1800099000000"},
     {"the only closer leaves", twi_script_close_election, "HSET tw:closers:{m}f i:abc " FAR_MS "|1|0|,;" WINDOW,
      CLOSING("leave")},
-    {"names are listed", twi_script_close_election, CLOSERS WINDOW, CLOSING("list") "1 name other"},
+    {"names are listed", twi_script_close_election, CLOSERS WINDOW, CLOSING("list") "1 1 name other"},
     {"a window is claimed", twi_script_close_election, CLOSERS WINDOW, CLOSING("ask") "1 1"},
     {"it is given up", twi_script_close_election, CLOSERS CLAIMED, CLOSING("pass")},
     {"its names are read", twi_script_close_election, CLOSERS CLAIMED, CLOSING("read") "0 1"},
-    {"it is reported before its time", twi_script_close_election, CLOSERS WINDOW, CLOSING("part") "1799990000000"},
+    {"it is reported before its time", twi_script_close_election, CLOSERS WINDOW,
+     CLOSING("part") "1799990000000 1800000000000"},
     {"it is closed", twi_script_close_election, CLOSERS CLAIMED, CLOSING("done") "1799990000000"},
-    {"it was closed before", twi_script_close_election, CLOSERS "SET tw:closed:{m}w d|def;SADD tw:names:{m}w name",
-     CLOSING("done") "1799990000000"},
-    {"names are announced", twi_script_close_election, CLOSERS WINDOW, CLOSING_BY_TAG("list") "0"},
+    {"it was closed before", twi_script_close_election,
+     CLOSERS LISTED "SET tw:closed:{m}w d|def;SADD tw:names:{m}w name", CLOSING("done") "1799990000000"},
+    {"names are announced", twi_script_close_election, CLOSERS WINDOW, CLOSING_BY_TAG("list") "0 0"},
     {"a round is over", twi_script_close_election, CLOSERS CLAIMED, CLOSING_BY_TAG("done") "1799990000000"},
-    {"names are added to a set", twi_script_window_names, "SADD tw:names:{m}w name",
-     "1 tw:names:{m}w 1 add 1800099000000 120000 name other"},
+    {"names are added to a set", twi_script_window_names, "SADD tw:names:{m}w name;HSET tw:marker:{m} m mark r 7",
+     "2 tw:names:{m}w tw:marker:{m} 1 add 1800099000000 120000 mark name other"},
     {"a set of names is read", twi_script_window_names, "SADD tw:names:{m}w name;HSET tw:marker:{m} m mark r 7",
      "2 tw:names:{m}w tw:marker:{m} 1 read 0"},
     {"a set of names is removed", twi_script_window_names, "SADD tw:names:{m}w name", "1 tw:names:{m}w 1 drop"},
@@ -191,6 +198,9 @@ static const struct row rows[] = {
      BATCH("2 1") "w 1800000100000 2 2 3"},
     {"a batch of keys with ends of their own", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1",
      BATCH("2 1") "F 0 2 1 1800000100000 1 5"},
+    {"a batch that brings names", twi_script_batch,
+     LEDGER LISTED "SADD tw:names:{m}w name;SET tw:closed:{m}w d|abc;SET {m}a 1;SET {m}b 1",
+     BATCH_OF_NAMES "w 1800000100000 2 2 3 n 1800000100000 2 1799990000000 1800000000000 1 1 name other"},
     {"a batch that is over", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("2 1") "W 1 1 2 R 0 1"},
     {"a batch that is known", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("1 0") "W 1800000100000 2 2 3"},
     {"a batch that comes too early", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("3 2") "e 0 2 2 3"},
@@ -224,7 +234,8 @@ static const char *ask_words(struct redis_server *server, const char *first, con
     const char **w = words;
     return redis_server_ask(server, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12],
                             w[13], w[14], w[15], w[16], w[17], w[18], w[19], w[20], w[21], w[22], w[23], w[24], w[25],
-                            w[26], w[27], w[28], w[29], w[30], w[31], NULL);
+                            w[26], w[27], w[28], w[29], w[30], w[31], w[32], w[33], w[34], w[35], w[36], w[37], w[38],
+                            w[39], NULL);
 }
 
 static void prepare(struct redis_server *server, const char *commands) {

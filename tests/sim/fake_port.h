@@ -430,7 +430,12 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
     (void)engine, (void)message, (void)answer;
 }
 
-void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
+void twi_port_window_names(const struct twi_item *item, struct twi_window_names *names) {
+    (void)item;
+    *names = (struct twi_window_names){.key_count = 0};
+}
+
+void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
     (void)engine, (void)message, (void)start_ms;
 }
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name) {
