@@ -8,6 +8,7 @@
 
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/report.h"
 #include "engine/turn/turn.h"
 
 #include <stdlib.h>
@@ -49,8 +50,12 @@ static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
     }
 }
 
-static tw_status refuse_late(void) {
-    return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
+/* What Redis said last tells whether waiting helps. */
+static tw_status refuse_late(tw_engine *engine) {
+    char error[TWI_REPORT_ERROR_MAX];
+    twi_report_error_text(&engine->report, error);
+    return twi_refuse_with(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued%s%s",
+                           error[0] != '\0' ? "; the last error: " : "", error);
 }
 
 /* Whether anything was given up of which no flush has spoken: while none waited, too. */
@@ -65,7 +70,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || engine->remote.sync == NULL) return status;
     enum twi_ticket state = await_ticket(engine, deadline_ms);
-    if (state == TWI_TICKET_OPEN) return refuse_late();
+    if (state == TWI_TICKET_OPEN) return refuse_late(engine);
     bool has_lost = has_given_up(engine);
     return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
 }
@@ -112,7 +117,7 @@ static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
     for (size_t i = 0; i < fetch->count && status == TW_OK; i++)
         if (!fetch->fresh[i]) status = request_total(fetch->family, fetch->keys[i]);
     if (status != TW_OK) return status;
-    if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN) return refuse_late();
+    if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN) return refuse_late(fetch->family->engine);
     for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
     return TW_OK;
 }

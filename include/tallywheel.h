@@ -1148,20 +1148,20 @@ TW_API tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t win
  *    general errors */
 TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
 
-/** Frees what an engine that died was granted of this family's limits and had not reported as
- *  spent, in all windows. `tallywheel reclaim` does the same. A WAITING CALL, redis_timeout_ms for
- *  each page of leases. In a cluster it searches all masters, as an audit does, and frees each
- *  lease where its slot is. What cannot be looked at, or freed, stops nothing else; the error comes
- *  last, and tw_error_text() says how much it is. If a store that knows the engine does not say
- *  when it heard of it, nothing is freed. Ask again then: nothing is freed twice.
- *    instance  the dead engine's 32 digits in Redis (docs/SYNC.md)
- *    units     becomes how many were freed
- *  Nothing does so by itself before a window ends: an engine that was only paused, and goes on,
- *  would sell those units a second time. Be sure that it is gone.
+/** Frees what an engine that died was granted of this family's limits, less what it had reported
+ *  as spent and what the counters have beyond all reports. It may have sold units of these and not
+ *  have sent that: a limit may then be passed, by *units at most. A WAITING CALL, redis_timeout_ms
+ *  for each page of leases. In a cluster it searches all masters, as an audit does. What cannot be
+ *  seen, or freed, stops nothing else; tw_error_text() then says how much it is. If a store that
+ *  knows the engine does not say when it heard of it, nothing is freed. Nothing is freed twice.
+ *    instance  the engine's 32 digits in Redis; with a '?' before them the call changes nothing
+ *    units     becomes how many were freed; with a '?', how many would be
+ *  `tallywheel reclaim --force` does the same. An engine that was only paused, and goes on, sells
+ *  those units a second time. Be sure that it is gone.
  *  Answers:
  *    TW_OK
  *    TW_DENIED             Redis had a heartbeat of that engine within the last 5 s
- *    TW_ERR_UNKNOWN_TOKEN  not an instance
+ *    TW_ERR_UNKNOWN_TOKEN  not an instance; with one Redis also: it has no lease of this family
  *    TW_ERR_MODE           the family is not TW_LIMIT_HARD; see A WAITING CALL
  *    TW_ERR_REDIS          no Redis, refused, away; a cluster: not all was seen, or freed
  *    TW_ERR_TIMEOUT        some may have been freed: ask again

@@ -1,5 +1,6 @@
 /* lease_reclaim.c -- tw_lease_reclaim(): frees by hand what a dead engine was granted of hard limits. No clock may do
- * this: an engine that was only paused would spend the same units again (trap L3).
+ * this: an engine that was only paused would spend the same units again (trap L3). Any unit that an engine had in hand
+ * may have been sold in its last moments, so freeing one ends P4: the caller says that it wants that.
  * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
 #include "engine/ask/lease_reclaim_cluster.h"
 #include "engine/ask/redis_call.h"
@@ -20,7 +21,10 @@ struct reclaim {
     const char *instance, *pattern;
     char epoch[TWI_REDIS_CALL_NAME_MAX];
     char cursor[80];
-    int64_t freed;
+    bool only_looks;
+    int64_t freed, fields; /* units; leases in which the engine has a field */
+    char known[200];       /* instances that have leases of the family */
+    uint64_t leases;       /* of the family */
 };
 
 static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, const char *what) {
@@ -37,19 +41,42 @@ static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call,
     return redis_call->request.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
+/* Whose leases these are, for an error. */
+static tw_status ask_who(struct reclaim *reclaim, const tw_key *leases, size_t count) {
+    struct twi_redis_call redis_call;
+    tw_key names[1 + LEASES_MAX];
+    begin(reclaim, &redis_call, "who");
+    names[0] = redis_call.keys[0];
+    memcpy(names + 1, leases, count * sizeof *leases);
+    redis_call.request.keys = names;
+    redis_call.request.key_count += count;
+    redis_call.request.wants_long = true;
+    tw_status status = run(reclaim, &redis_call, 2);
+    if (status == TW_OK && redis_call.request.long_size != 0)
+        (void)snprintf(reclaim->known, sizeof reclaim->known, "%.*s", (int)redis_call.request.long_size,
+                       redis_call.request.long_text);
+    free(redis_call.request.long_text);
+    return status;
+}
+
 /* Frees some leases of a page by one request that names each. */
 static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
     struct twi_redis_call redis_call;
     tw_key names[1 + LEASES_MAX];
-    begin(reclaim, &redis_call, "free");
+    begin(reclaim, &redis_call, reclaim->only_looks ? "look" : "free");
     names[0] = redis_call.keys[0];
     redis_call.request.keys = names;
     while (*at < size && redis_call.request.key_count <= LEASES_MAX)
         if (!twi_redis_call_next_text(page, size, at, &names[redis_call.request.key_count++]))
             return twi_redis_call_refuse(reclaim->engine, TWI_REQUEST_DONE);
-    tw_status status = run(reclaim, &redis_call, 2);
-    if (status == TW_OK) reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
-    return status;
+    twi_redis_call_number(&redis_call, (int64_t)strlen(twi_port_prefix(reclaim->engine)));
+    tw_status status = run(reclaim, &redis_call, 3);
+    if (status != TW_OK) return status;
+    reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
+    reclaim->fields += twi_redis_call_number_at(&redis_call, 2);
+    reclaim->leases += redis_call.request.key_count - 1;
+    if (reclaim->fields != 0 || reclaim->known[0] != '\0') return TW_OK;
+    return ask_who(reclaim, names + 1, redis_call.request.key_count - 1);
 }
 
 static tw_status free_page(struct reclaim *reclaim) {
@@ -70,19 +97,26 @@ tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *uni
     twi_check(family != NULL);
     if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
+    bool only_looks = instance != NULL && instance[0] == '?';
+    if (only_looks) instance++;
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
     int64_t ignored;
     if (family->engine->remote.shorts != NULL)
-        return twi_lease_reclaim_cluster(family, instance, units != NULL ? units : &ignored);
+        return twi_lease_reclaim_cluster(family, instance, only_looks, units != NULL ? units : &ignored);
     char pattern[TWI_KEY_TEMPLATE_GLOB_MAX];
     twi_key_template_glob(&family->template, "tw:lease:", pattern);
-    struct reclaim reclaim = {.engine = family->engine, .instance = instance, .pattern = pattern, .cursor = "0"};
+    struct reclaim reclaim = {
+        .engine = family->engine, .instance = instance, .pattern = pattern, .cursor = "0", .only_looks = only_looks};
     (void)snprintf(reclaim.epoch, sizeof reclaim.epoch, "%stw:leases", twi_port_prefix(family->engine));
     do {
         status = free_page(&reclaim);
     } while (status == TW_OK && strcmp(reclaim.cursor, "0") != 0);
     if (units != NULL) *units = reclaim.freed;
-    return status;
+    if (status != TW_OK || reclaim.fields != 0) return status;
+    return twi_refuse_with(TW_ERR_UNKNOWN_TOKEN,
+                           reclaim.leases == 0 ? "family: Redis has no lease of family \"%s\"%s"
+                                               : "instance: it has no lease of family \"%s\"; these have: %s",
+                           family->options.name, reclaim.known);
 }

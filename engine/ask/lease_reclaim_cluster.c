@@ -17,10 +17,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct reclaim {
     tw_engine *engine;
     const char *instance;
+    bool only_looks;
+    const struct twi_key_template *template;
     int64_t freed;
     bool is_over;            /* the engine is alive, or the caller's is being closed */
     uint32_t unsaid;         /* epochs that know the engine, and do not say when they heard of it */
@@ -36,16 +39,40 @@ static void note(struct reclaim *reclaim, tw_status status) {
     (void)snprintf(reclaim->why, sizeof reclaim->why, "%s", tw_error_text());
 }
 
+/* The name of the lease's counter: without "tw:lease:", and without the tag of its slot if the name has none itself
+ * (twi_key_template_own()). */
+static size_t counter_of(const struct reclaim *reclaim, tw_key lease, char *out) {
+    size_t prefix = reclaim->template->prefix_size, size = lease.size - (sizeof "tw:lease:" - 1);
+    char again[TWI_REDIS_CALL_NAME_MAX + 32];
+    memcpy(out, lease.data, prefix);
+    memcpy(out + prefix, (const char *)lease.data + lease.size - (size - prefix), size - prefix);
+    const char *end = out[prefix] == '{' ? memchr(out + prefix, '}', size - prefix) : NULL;
+    if (end == NULL) return size;
+    size_t tag = (size_t)(end + 1 - (out + prefix));
+    char bare[TWI_REDIS_CALL_NAME_MAX];
+    memcpy(bare, out, prefix);
+    memcpy(bare + prefix, end + 1, size - prefix - tag);
+    size_t whole = twi_key_template_own(reclaim->template, "lease", bare, size - tag, again);
+    if (whole != lease.size || memcmp(again, lease.data, whole) != 0) return size;
+    memcpy(out, bare, size - tag);
+    return size - tag;
+}
+
 /* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: Redis did not do it. */
 static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     struct twi_redis_call call;
     twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
     call.keys[call.request.key_count++] = epoch;
-    if (lease != NULL) call.keys[call.request.key_count++] = *lease;
-    twi_redis_call_text(&call, "free");
+    char counter[TWI_REDIS_CALL_NAME_MAX];
+    if (lease != NULL) {
+        call.keys[call.request.key_count++] = *lease;
+        call.keys[call.request.key_count++] = tw_bytes(counter, counter_of(reclaim, *lease, counter));
+    }
+    twi_redis_call_text(&call, reclaim->only_looks ? "look" : "free");
     twi_redis_call_text(&call, reclaim->instance);
+    twi_redis_call_text(&call, lease != NULL ? "" : "0");
     enum twi_request_outcome outcome = twi_redis_call_run(&call, reclaim->engine);
-    bool is_done = outcome == TWI_REQUEST_DONE && call.request.value_count == 2;
+    bool is_done = outcome == TWI_REQUEST_DONE && call.request.value_count == 3;
     if (is_done) reclaim->freed += twi_redis_call_number_at(&call, 1);
     if (is_done) return true;
     bool is_alive = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE");
@@ -132,8 +159,12 @@ static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
                            (unsigned long long)reclaim->unfree, (unsigned long long)reclaim->leases, reclaim->why);
 }
 
-tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, int64_t *units) {
-    struct reclaim reclaim = {.engine = family->engine, .instance = instance, .status = TW_OK};
+tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, bool only_looks, int64_t *units) {
+    struct reclaim reclaim = {.engine = family->engine,
+                              .instance = instance,
+                              .only_looks = only_looks,
+                              .template = &family->template,
+                              .status = TW_OK};
     tw_status status = search(family, &reclaim);
     *units = reclaim.freed;
     if (reclaim.is_over) return reclaim.status;

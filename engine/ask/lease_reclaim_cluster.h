@@ -5,6 +5,6 @@
 #include "engine/core/family.h"
 
 /* The caller may wait. `units`: how many were freed, in any case. */
-tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, int64_t *units);
+tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, bool only_looks, int64_t *units);
 
 #endif

@@ -6,6 +6,10 @@ const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
     return &engine->remote.tuning;
 }
 
+bool twi_port_is_closing(const tw_engine *engine) {
+    return engine->turn.closing;
+}
+
 int64_t twi_port_wall_ms(tw_engine *engine) {
     return twi_clock_read(&engine->clock); /* not the turn's time: a hook may have run for long since */
 }

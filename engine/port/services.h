@@ -68,5 +68,6 @@ void twi_port_random(tw_engine *engine, void *out, size_t size);
 /* The identity of this engine in Redis, apart from its ledger: 32 random hex digits. It stays the same for the engine's
  * life, whatever happens to its ledger. */
 const char *twi_port_engine_id(tw_engine *engine);
+bool twi_port_is_closing(const tw_engine *engine); /* tw_close() was called */
 
 #endif

@@ -28,9 +28,19 @@ static bool was_logged(struct twi_outage_log *outage, const char *line) {
     return false;
 }
 
-static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool first_word) {
+/* True: the sentence is Redis's own. Others repeat arguments, as Redis does in quotes for a command that it does not
+ * know. */
+static bool is_without_secret(const struct twi_login *login, const char *text) {
+    if (login->ask || strpbrk(text, "'`\"")) return false;
+    bool has_password = login->password && login->password[0];
+    return !has_password || !strstr(text, login->password);
+}
+
+static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool of_login) {
     char text[120], line[260];
-    twi_refusal_text(error, first_word, text, sizeof text);
+    twi_refusal_text(error, false, text, sizeof text);
+    if (of_login && !is_without_secret(&connection->target.login, text))
+        twi_refusal_text(error, true, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
     if (!was_logged(&connection->outage, line))
         twi_port_log(connection->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s",

@@ -18,8 +18,8 @@ struct twi_sync;
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size);
 /* Redis refuses `what`: writes a log line and the last error. */
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* The same for a login. Only the first word of AUTH's reply reaches the log, because servers quote what they did not
- * understand. */
+/* The same for a login. Servers repeat what they did not understand: only the first word of such a reply reaches the
+ * log. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
 /* A key that is only read cannot be read: one log line an outage, and nothing waits. */
 void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error);

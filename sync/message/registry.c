@@ -51,10 +51,12 @@ static bool reported(struct twi_sync *sync, struct twi_connection *connection, v
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_registry *registry = &sync->senders.registry;
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
-    if (registry->awaiting || now_ms < registry->at_ms) return;
+    /* An engine that closes takes no part in any limit: it leaves, so that the others get its share at once. */
+    bool leaves = twi_port_is_closing(sync->engine);
+    if (registry->awaiting || registry->has_left || (!leaves && now_ms < registry->at_ms)) return;
     const char *id = twi_port_engine_id(sync->engine);
     size_t name_size = (size_t)snprintf(name, sizeof name, "%stw:live", twi_port_prefix(sync->engine));
-    size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_REGISTRY_MS);
+    size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", leaves ? 0 : TWI_REGISTRY_MS);
     const struct twi_message_argument words[] = {{name, name_size}, {"1", 1}, {id, strlen(id)}, {ttl, ttl_size}};
     const struct twi_message side = {.sender = TWI_SENDER_REGISTRY,
                                      .script = &script,
@@ -65,6 +67,7 @@ void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
                                      .ctx = NULL};
     if (!twi_message_send(sync, &side, now_ms)) return;
     registry->awaiting = true;
+    registry->has_left = leaves;
     int64_t pause_ms = registry->pause_ms != 0 ? registry->pause_ms : TWI_REGISTRY_EVERY_MS;
     registry->at_ms = now_ms + pause_ms;
     registry->pause_ms = 2 * pause_ms < TWI_REGISTRY_EVERY_MS ? 2 * pause_ms : TWI_REGISTRY_EVERY_MS;

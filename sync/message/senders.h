@@ -79,6 +79,7 @@ struct twi_registry {
     int64_t pause_ms;          /* from that heartbeat to the one after it */
     uint32_t reported, before; /* the number of live engines: as last reported; before this connection */
     int64_t before_until_ms;   /* until then no smaller number than `before` is believed */
+    bool has_left;             /* the engine closes, and has said so */
     bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
 };
 

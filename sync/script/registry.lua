@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the registry (a sorted set): instances by the time (ms) at which they count as dead; it expires a minute
 --          after the last heartbeat, or later
--- ARGV     1 version, 2 instance, 3 how long (ms) this heartbeat is valid at least
+-- ARGV     1 version, 2 instance, 3 how long (ms) this heartbeat is valid at least; 0: the engine leaves
 -- Replies  {OK, ms of TIME, how many live, the interval (ms) of the heartbeat}; CLASH another version, nothing was done
 --
 -- Always true: repeating a heartbeat changes only times. What would live for more than two lifetimes was written while
@@ -18,8 +18,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * redis.call('ZCARD', KEYS[1])))
 local ttl = math.max(tonumber(ARGV[3]), MISSED * every)
+if ARGV[3] == '0' then ttl = 0 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[2])
 redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
 redis.pcall('ZREMRANGEBYSCORE', KEYS[1], string.format('%.0f', now + 2 * ttl), '+inf')
 redis.pcall('PEXPIRE', KEYS[1], math.max(FORGET_MS, 2 * ttl))
-return {'OK', now, redis.call('ZCARD', KEYS[1]), every}
+return {'OK', now, math.max(1, redis.call('ZCARD', KEYS[1])), every}

@@ -8,7 +8,7 @@ tool=$1
 need_redis
 dead=00112233445566778899aabbccddeeff
 other=ffeeddccbbaa99887766554433221100
-plan 13
+plan 16
 
 usage() { # MESSAGE ARGS...
     message=$1
@@ -48,21 +48,33 @@ lease tw:lease:sale:radio "$dead" 7 2 5
 lease tw:lease:sales:tv "$dead" 40 0 10
 lease tw:lease:sale:car "$other" 40 0 10
 printf '30\n' >"$work/wanted"
-run 0 reclaim --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" && err_is_empty
-ok $? 'what was granted and not spent is freed, and said'
+run 1 reclaim --redis "$url" sale "$dead" && [ "$(cat "$work/out")" = 0 ] && err_has 'passed by up to 30 units' &&
+    [ "$(field tw:lease:sale:tv "$dead")" = '1 40 0 10 0' ] && [ "$(ask HGET tw:lease:sale:tv t)" = 40 ]
+ok $? 'without --force nothing is freed, and what may be is said'
+run 0 reclaim --force --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" && err_has 'passed by up to 30 units'
+ok $? 'what was granted and not spent is freed by force, and said'
 [ "$(field tw:lease:sale:tv "$dead")" = '1 40 30 10 0' ] && [ "$(ask HGET tw:lease:sale:tv t)" = 10 ] &&
     [ "$(field tw:lease:sale:radio "$dead")" = '1 7 2 5 0' ]
 ok $? 'what was spent stays spent'
 [ "$(field tw:lease:sales:tv "$dead")" = '1 40 0 10 0' ] && [ "$(field tw:lease:sale:car "$other")" = '1 40 0 10 0' ]
 ok $? 'other families and other processes keep what they have'
 printf '0\n' >"$work/wanted"
-run 0 reclaim --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" &&
-    run 0 reclaim --redis "$url" nothing "$dead" && same "$work/out" "$work/wanted"
-ok $? 'a second time there is nothing to free, nor in a family without leases'
+run 0 reclaim --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" && err_is_empty &&
+    run 0 reclaim --force --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" && err_is_empty
+ok $? 'a second time there is nothing to free'
+usage 'no lease of family "nothing"' --redis "$url" nothing "$dead" &&
+    usage "these have: $dead" --redis "$url" --force sales "$other"
+ok $? 'a family, and an instance, without leases is an error that names those that have some'
+set_up OK ask SET sale:tv 35
+lease tw:lease:sale:tv "$dead" 40 0 10 0
+printf '5\n' >"$work/wanted"
+run 0 reclaim --force --redis "$url" sale "$dead" && same "$work/out" "$work/wanted"
+ok $? 'what the counter has beyond all reports stays sold'
+set_up 1 ask DEL sale:tv
 
 lease app:tw:lease:stock:tv "$dead" 40 0 38
 printf '2\n' >"$work/wanted"
-run 0 reclaim --redis "$url" --prefix app: --redis-key 'stock:%k' sale "$dead" && same "$work/out" "$work/wanted"
+run 0 reclaim --force --redis "$url" --prefix app: --redis-key 'stock:%k' sale "$dead" && same "$work/out" "$work/wanted"
 ok $? 'a prefix and a template of its own lead to its leases'
 
 lease tw:lease:sale:tv "$other" 40 0 10 1

@@ -406,6 +406,46 @@ static void without_the_replicas_nothing_is_sold(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: operators' mistakes are cheap: whatever is asked without force, nothing is freed, and no more is sold than the
+ * limit less what the dead one holds. By force no more is freed than is said before, and what the counter has beyond
+ * all reports stays sold. */
+static void without_force_no_mistake_frees_a_unit(void **state) {
+    (void)state;
+    static const char dead[] = "00112233445566778899aabbccddeeff";
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = hard_family(engine, "sale");
+    tw_verdict verdict;
+    redis_server_ask(&server, "HSET", "tw:lease:sale:tv", dead, "1 40 0 10 0", "t", "40", "s", "10", "e", "x", "l",
+                     "100", NULL);
+    redis_server_ask(&server, "INCRBY", "sale:tv", "17", NULL); /* 7 of them were never reported */
+    for (int i = 0; i < 1000; i++) {
+        char asked[40];
+        int64_t units = -1;
+        snprintf(asked, sizeof asked, "?%s", dead);
+        if (i % 2 != 0) asked[1 + test_prng_next(&prng) % 32] = "0123456789abcdefgxX? *"[test_prng_next(&prng) % 22];
+        tw_status status = tw_lease_reclaim(family, asked, &units);
+        assert_true(status == TW_OK ? units == 23 : status == TW_ERR_UNKNOWN_TOKEN);
+    }
+    assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL), "40");
+    assert_i64_equal(sell(family, KEY, 1, 100, 2500, &verdict), 60);
+    int64_t said = -1, freed = -1;
+    assert_true(tw_flush(engine, 5000) == TW_OK);
+    test_sleep_ms(1500); /* it reports what it has spent once a second */
+    assert_status(tw_lease_reclaim(family, "?00112233445566778899aabbccddeeff", &said), TW_OK);
+    assert_status(tw_lease_reclaim(family, dead, &freed), TW_OK);
+    assert_i64_equal(said, 23);
+    assert_i64_equal(freed, said);
+    assert_status(tw_lease_reclaim(family, "ffffffffffffffffffffffffffffffff", &freed), TW_ERR_UNKNOWN_TOKEN);
+    assert_non_null(strstr(tw_error_text(), dead));
+    assert_status(tw_lease_reclaim(hard_family(engine, "none"), dead, &freed), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_close(engine, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 /* Goal: the units of a dead engine are reported as stranded and not sold; after tw_lease_reclaim() they are. Units
  * refunded at one engine are sold by another, even if that one had a "final" denial. */
 static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **state) {
@@ -560,6 +600,7 @@ int main(void) {
         cmocka_unit_test(clock_steps_sell_nothing_twice),
         cmocka_unit_test(without_the_replicas_nothing_is_sold),
         cmocka_unit_test(nobody_waits_for_what_is_sold_out),
+        cmocka_unit_test(without_force_no_mistake_frees_a_unit),
         cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
         cmocka_unit_test(a_closed_family_gives_its_units_back),
         cmocka_unit_test(a_family_closed_without_redis_delays_no_close),

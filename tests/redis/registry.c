@@ -37,6 +37,7 @@ static void engines_learn_how_many_they_are(void **state) {
     assert_string_equal(redis_server_ask(&server, "ZCARD", "tw:live", NULL), "3");
     assert_true(atoll(redis_server_ask(&server, "PTTL", "tw:live", NULL)) > 30000);
     assert_status(tw_close(a, 5000), TW_OK);
+    assert_true(learns_of(b, 2, 4000)); /* long before its heartbeat is too old: it has left */
     assert_status(tw_close(b, 5000), TW_OK);
     assert_status(tw_close(c, 5000), TW_OK);
     redis_server_destroy(&server);

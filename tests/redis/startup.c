@@ -93,6 +93,7 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
     for (int outage = 1; outage <= 2; outage++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         for (int i = 0; i < 5; i++) assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
+        assert_non_null(strstr(tw_error_text(), "the login: WRONGPASS invalid username-password pair"));
         assert_true(atomic_load(&lines.count) > 0);
         assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* nothing is sent: the next try is far */
         redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">pw", NULL);

@@ -533,6 +533,11 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
     for (size_t i = 0; i < size; i++) ((uint8_t *)out)[i] = (uint8_t)test_prng_next(&engine->prng);
 }
 
+bool twi_port_is_closing(const tw_engine *engine) {
+    (void)engine;
+    return false;
+}
+
 const char *twi_port_engine_id(tw_engine *engine) {
     uint64_t random[2];
     if (engine->id[0] != '\0') return engine->id;
