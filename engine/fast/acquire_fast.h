@@ -69,7 +69,9 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
  * exact clock, so the denial is not decided here (acquire.c). */
 __attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
     int64_t now_ms = twi_clock_read(&engine->clock);
-    return twi_unlikely(generation->end_ms - now_ms <= engine->clock.near_ms) ? -1 : now_ms;
+    /* endless windows end at INT64_MAX, and a clock may be before 1970 */
+    bool is_near = twi_time_add(now_ms, engine->clock.near_ms) >= generation->end_ms;
+    return twi_unlikely(is_near) ? -1 : now_ms;
 }
 
 /* A soft limit with Redis whose call may have brought more than its count (share.h). */

@@ -67,6 +67,21 @@ static void the_registry_is_written_less_often_by_many_engines(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: an engine that closes leaves the registry at once, and all others stay in it. */
+static void an_engine_that_leaves_removes_nobody_else(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int i = 0; i < 3; i++) (void)lives(&server, i);
+    struct answer left =
+        split(redis_server_ask(&server, "EVAL", twi_script_registry, "1", "tw:live", "1", name(1), "0", NULL));
+    assert_string_equal(left.line[2], "2");
+    assert_string_equal(redis_server_ask(&server, "ZSCORE", "tw:live", name(1), NULL), "");
+    assert_true(atoll(redis_server_ask(&server, "ZSCORE", "tw:live", name(0), NULL)) > 0);
+    assert_string_equal(lives(&server, 0).line[2], "2");
+    redis_server_destroy(&server);
+}
+
 /* ---- the epoch ---- */
 
 static struct answer takes_part(struct redis_server *server, int i, const char *epoch, const char *changes) {
@@ -176,6 +191,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_registry_is_written_less_often_by_many_engines),
+        cmocka_unit_test(an_engine_that_leaves_removes_nobody_else),
         cmocka_unit_test(an_engine_that_knows_the_others_gets_only_changes),
         cmocka_unit_test(one_engine_among_many_holds_a_window_up),
         cmocka_unit_test(a_pause_of_all_engines_ends_no_life),

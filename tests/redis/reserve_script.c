@@ -276,7 +276,7 @@ static void gauges_agree_with_a_slow_sum(void **state) {
         int node = (int)test_prng_below(&prng, NODES);
         snprintf(instance, sizeof instance, "node%d", node);
         int64_t units = test_prng_between(&prng, -4, 8), sum = 0;
-        int others = 0;
+        bool any = false; /* somebody counts more than 0 */
         if (units > 4) units = 0;
         if (test_prng_chance(&prng, 1, 8) && part[node] != 0) { /* it dies */
             redis_server_ask(&server, "HSET", "tw:gauge:online:a", instance, "5 1 1", NULL);
@@ -284,11 +284,14 @@ static void gauges_agree_with_a_slow_sum(void **state) {
             continue;
         }
         bool stale = test_prng_chance(&prng, 1, 8) && part[node] != 0;
-        for (int i = 0; i < NODES; i++) others += i != node && part[i] != 0;
-        if (!stale) part[node] = units > 0 || (units < 0 && others != 0) ? units : 0;
+        if (!stale) part[node] = units;
         if (!stale) stated[node] = ++number;
-        /* Only the others' counts may have kept a part below 0: it stays until it is sent again. */
-        for (int i = 0; i < NODES; i++) sum += part[i];
+        /* Parts below 0 are kept, and count while somebody counts more than 0. */
+        for (int i = 0; i < NODES; i++) {
+            sum += part[i];
+            any = any || part[i] > 0;
+        }
+        if (!any) sum = 0;
         const char *reply = run_gauge(instance, stale ? stated[node] - 1 : number, units, 3);
         if (test_prng_chance(&prng, 1, 4)) reply = run_gauge(instance, stale ? stated[node] - 1 : number, units, 3);
         assert_i64_equal(atoll(first_of(reply)), sum);
@@ -304,12 +307,15 @@ static void gauges_agree_with_a_slow_sum(void **state) {
     assert_string_equal(redis_server_ask(&server, "DBSIZE", NULL), "0"); /* nothing is left over */
 }
 
-/* Goal: a decrement alone makes no key; a key of a wrong type fails alone and is not touched. */
-static void a_decrement_alone_makes_no_key(void **state) {
+/* Goal: a decrement alone makes no sum, and its part waits for those who count more than 0; a key of a wrong type fails
+ * alone and is not touched. */
+static void a_decrement_alone_makes_no_sum(void **state) {
     (void)state;
     redis_server_ask(&server, "FLUSHALL", NULL);
     assert_string_equal(run_gauge("node0", 1, -5, 0), "0\n0");
-    assert_string_equal(redis_server_ask(&server, "DBSIZE", NULL), "0");
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:a", NULL), "0");
+    assert_string_equal(run_gauge("node1", 2, 7, 0), "2\n0");
+    redis_server_ask(&server, "FLUSHALL", NULL);
     redis_server_ask(&server, "LPUSH", "online:a", "a stranger's", NULL);
     const char *reply = run_gauge("node0", 2, 5, 6);
     assert_memory_equal(reply, "WRONGTYPE", 9);
@@ -322,7 +328,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stock_agrees_with_a_slow_list), cmocka_unit_test(many_that_are_due_are_taken_back_in_parts),
         cmocka_unit_test(stock_ends_with_its_window),    cmocka_unit_test(holds_agree_with_a_slow_set),
-        cmocka_unit_test(gauges_agree_with_a_slow_sum),  cmocka_unit_test(a_decrement_alone_makes_no_key),
+        cmocka_unit_test(gauges_agree_with_a_slow_sum),  cmocka_unit_test(a_decrement_alone_makes_no_sum),
     };
     redis_server_require();
     redis_server_start(&server, NULL);
