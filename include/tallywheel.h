@@ -270,7 +270,7 @@ TW_API const char *tw_error_text(void);
  *    TW_OK
  *    TW_ERR_TIMEOUT  some counts were not acknowledged, and on_lost named them; or a hook answered
  *                    false to the end
- *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter(): nothing
+ *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter(): nothing
  *                    was done */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
@@ -618,7 +618,7 @@ struct tw_family_options {
  *    TW_ERR_REDIS    some of it was refused, late or uncertain, or other counts were given up
  *                    since the last flush: on_lost names them
  *    TW_ERR_TIMEOUT  not all yet; it stays queued
- *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter()
+ *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 
@@ -630,7 +630,7 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
  *  Answers:
  *    TW_OK           without Redis at once
  *    TW_ERR_TIMEOUT  not yet
- *    TW_ERR_MODE     from inside a function of your own (chapter 4), or inside tw_enter()
+ *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
@@ -643,8 +643,8 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *  Answers:
  *    TW_OK
  *    TW_PENDING   another thread is in a turn
- *    TW_ERR_MODE  an engine with a thread of its own; from inside a function of your own
- *                 (chapter 4), or inside tw_enter()
+ *    TW_ERR_MODE  an engine with a thread of its own; from inside a function of your own, or
+ *                 inside tw_enter()
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_turn(tw_engine *engine);
 
@@ -680,7 +680,7 @@ TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *optio
  *  follow, but in its hook. closed_ctx must last until tw_close() (or take the hook away with
  *  tw_family_set() before). A hook that answers false is asked for a minute; then the window is
  *  given up, logged and counted in tw_stats.windows_untold.
- *  Answers: TW_OK; TW_ERR_MODE (from inside a function of your own, chapter 4). */
+ *  Answers: TW_OK; TW_ERR_MODE (from inside a function of your own). */
 TW_API tw_status tw_family_close(tw_family *family);
 
 /* ==== 7. Counting ============================================================================
