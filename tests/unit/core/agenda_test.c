@@ -157,10 +157,8 @@ static void families_beyond_the_bound_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RIG_TEST(each_family_is_due_at_its_own_times),
-        RIG_TEST(families_at_rest_are_not_looked_at),
-        RIG_TEST(a_turn_examines_a_bounded_number_of_families),
-        RIG_TEST(many_families_are_in_the_account_and_leave_it),
+        RIG_TEST(each_family_is_due_at_its_own_times),          RIG_TEST(families_at_rest_are_not_looked_at),
+        RIG_TEST(a_turn_examines_a_bounded_number_of_families), RIG_TEST(many_families_are_in_the_account_and_leave_it),
         RIG_TEST(families_beyond_the_bound_are_refused),
     };
     return cmocka_run_group_tests_name("agenda", tests, NULL, NULL);
