@@ -125,13 +125,16 @@ static int64_t earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
-/* Nobody has read replies for `late_ms`, and Redis may have been short of time, too. */
+/* Nobody has read replies for `late_ms`, and Redis may have been short of time, too. So this time does not count, and
+ * once for each reply there is a while to read once more. Not for each late turn: on a busy machine every turn is a bit
+ * late, and the deadline would move away faster than time passes. */
 static void note_late(struct twi_connection *connection, int64_t late_ms) {
     int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
     if (twi_pipeline_awaited_since_ms(&connection->pipeline) == 0) {
         connection->replied.late_ms = 0;
     } else if (late_ms >= LATE_MS) {
-        connection->replied.late_ms += late_ms + connection->timeout_ms / 4; /* and a while to read once more */
+        if (connection->replied.late_ms == 0) connection->replied.late_ms = connection->timeout_ms / 4;
+        connection->replied.late_ms += late_ms;
         if (connection->replied.late_ms > most_ms) connection->replied.late_ms = most_ms;
     }
 }

