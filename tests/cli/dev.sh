@@ -4,6 +4,7 @@
 # shellcheck disable=SC2016  # the stand-ins expand it
 set -u
 root=$1
+dev_script=$root/dev # `root` changes in some of the steps
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -155,7 +156,7 @@ ok $? 'install builds without tests, and installs under the prefix'
 ok $? 'where it may not write it says so before it builds'
 
 # A package manager that is ended by a closed terminal: what kept services from starting is taken away again.
-sed -n "/^install_as_root='/,/^'/p" "$root/dev" | sed "1d; \$d; s|/usr/sbin/policy-rc.d|$work/policy|" >"$work/as_root"
+sed -n "/^install_as_root='/,/^'/p" "$dev_script" | sed "1d; \$d; s|/usr/sbin/policy-rc.d|$work/policy|" >"$work/as_root"
 stand_in apt-get 'kill -HUP $PPID; sleep 1'
 PATH="$work/bin:$PATH" sh "$work/as_root" x >/dev/null 2>&1
 [ $? -eq 129 ] && [ ! -e "$work/policy" ]
