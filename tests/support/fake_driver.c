@@ -84,6 +84,13 @@ static void acknowledge(const struct twi_item *item) {
     twi_port_acknowledge(item, &answer);
 }
 
+static void give_up(const struct twi_item *item, int reason) {
+    uint32_t window = window_of(twi_port_start_ms(item));
+    atomic_fetch_add(&fake_driver.given_up[window][number_of(item)], item->delta);
+    atomic_fetch_add(&fake_driver.items_given_up[window], 1);
+    twi_port_give_up(item, reason);
+}
+
 static void settle(struct twi_sync *sync, size_t at, uint32_t draw) {
     struct held held = sync->held[at];
     sync->held[at] = sync->held[--sync->held_count];
@@ -94,9 +101,7 @@ static void settle(struct twi_sync *sync, size_t at, uint32_t draw) {
         if (sync->serving != 0 && (sync->last_item == 0 || held.number <= sync->last_item)) sync->spoilt = true;
         twi_port_return(&held.item, draw % 2 == 0 ? 0 : 1 + draw % 5);
     } else if (draw < fake_driver.return_percent + fake_driver.give_up_percent) {
-        atomic_fetch_add(&fake_driver.given_up[window_of(twi_port_start_ms(&held.item))][number_of(&held.item)],
-                         held.item.delta);
-        twi_port_give_up(&held.item, TW_LOST_POISON);
+        give_up(&held.item, TW_LOST_POISON);
     } else {
         acknowledge(&held.item);
     }
@@ -183,9 +188,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
 static void driver_destroy(struct twi_sync *sync) {
     while (sync->held_count > 0) {
         struct held *held = &sync->held[--sync->held_count];
-        atomic_fetch_add(&fake_driver.given_up[window_of(twi_port_start_ms(&held->item))][number_of(&held->item)],
-                         held->item.delta);
-        twi_port_give_up(&held->item, TW_LOST_CLOSED);
+        give_up(&held->item, TW_LOST_CLOSED);
     }
     free(sync);
 }

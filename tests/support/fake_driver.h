@@ -27,6 +27,7 @@ struct fake_driver {
     /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */
     _Atomic int64_t acked[FAKE_WINDOWS][FAKE_KEYS + 1];
     _Atomic int64_t given_up[FAKE_WINDOWS][FAKE_KEYS + 1];
+    _Atomic uint32_t items_given_up[FAKE_WINDOWS]; /* deltas of one window may have the sum 0 */
     _Atomic uint64_t collected, settled, returned;
     _Atomic int64_t in_flight;
 };
