@@ -150,7 +150,7 @@ static void name_lease(char name[64], const char *family, uint32_t tag) {
     snprintf(name, 64, "tw:lease:%s:{%u}:tv", family, number_of(tag));
 }
 
-/* One in each tag, and an epoch that has not heard of the engine. */
+/* One in each tag with its counter, and an epoch that has not heard of the engine. */
 static void write_leases(const char *family) {
     for (uint32_t tag = 0; tag < TAGS; tag++) {
         char name[64], epoch[64];
@@ -159,6 +159,7 @@ static void write_leases(const char *family) {
         redis_server_ask(owner_of(tag), "HSET", name, dead, "1 40 0 10 0", "t", "40", "s", "10", "e", "x", "l", "100",
                          NULL);
         redis_server_ask(owner_of(tag), "HSET", epoch, "n", "0", NULL);
+        redis_server_ask(owner_of(tag), "SET", name + sizeof "tw:lease:" - 1, "10", NULL);
     }
 }
 
