@@ -99,20 +99,28 @@ static bool write_file(const char *path, const struct sink *page) {
     return false;
 }
 
-static int run_textfile(const struct request *request) {
+/* One page into the file. False: a signal, or the file could not be written; then it stays as it was. */
+static bool write_page(const struct request *request, struct exporter *exporter, size_t *answered) {
     struct sink page;
+    if (!sink_open(&page, -1)) return false;
+    *answered = exporter_run(exporter, &page);
+    bool written = stop_signal() == 0 && page.error == 0 && write_file(request->textfile, &page);
+    sink_close(&page);
+    return written;
+}
+
+static int run_textfile(const struct request *request) {
     struct exporter exporter = {request->patterns, request->pattern_count, .is_patient = true};
-    for (;;) {
+    size_t answered = 0;
+    bool goes_on = true, written = true;
+    while (goes_on) {
         int64_t until_ms = say_mono_ms() + request->interval_ms;
-        if (!sink_open(&page, -1)) return EXIT_TROUBLE;
-        size_t answered = exporter_run(&exporter, &page);
-        bool written = stop_signal() == 0 && page.error == 0 && write_file(request->textfile, &page);
-        sink_close(&page);
-        if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal(); /* the file stays as it was */
-        if (request->once) return written && answered > 0 ? EXIT_DONE : EXIT_TROUBLE;
-        if (!written) return EXIT_TROUBLE;
-        if (!stop_sleep_until(until_ms)) return EXIT_SIGNAL + stop_signal();
+        written = write_page(request, &exporter, &answered);
+        goes_on = written && !request->once && stop_sleep_until(until_ms);
     }
+    exporter_free(&exporter);
+    if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();
+    return written && answered > 0 ? EXIT_DONE : EXIT_TROUBLE;
 }
 
 static int print_once(const struct request *request) {

@@ -123,6 +123,7 @@ static bool password_read(const char *path, char *password, size_t room) {
 }
 
 bool redis_flags_finish(const struct redis_flags *flags, const char **url) {
+    static char *made; /* for the life of the command: options point there */
     char password[1024] = "";
     size_t size;
     const char *named = getenv(REDIS_PASSWORD);
@@ -134,10 +135,10 @@ bool redis_flags_finish(const struct redis_flags *flags, const char **url) {
     if (*url == NULL || has_password || behind_scheme(*url) == NULL) return true;
     if (flags->password_file != NULL && !password_read(flags->password_file, password, sizeof password)) return false;
     if (flags->password_file == NULL && named == NULL) return true;
-    char *made = url_with(*url, flags->password_file != NULL ? password : named);
+    made = url_with(*url, flags->password_file != NULL ? password : named);
     explicit_bzero(password, sizeof password);
     if (made == NULL) tool_complain("no memory");
-    if (made != NULL) *url = made; /* for the life of the command */
+    if (made != NULL) *url = made;
     return made != NULL;
 }
 

@@ -151,7 +151,7 @@ static void numbers_of_any_size_are_bounded(void **state) {
     static const int64_t values[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, TW_COUNT_MAX, TW_COUNT_MAX + 1, INT64_MAX};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct twi_node node = {.type = TWI_NODE_INTEGER, .integer = values[i]};
-        int64_t count, time, pause;
+        int64_t count = 0, time = 0, pause = 0;
         assert_true(twi_node_count(&node, &count) && twi_node_time(&node, &time) && twi_node_pause(&node, &pause));
         bool fits = values[i] >= -TW_COUNT_MAX && values[i] <= TW_COUNT_MAX;
         assert_i64_equal(count, fits ? values[i] : values[i] < 0 ? -TW_COUNT_MAX : TW_COUNT_MAX);
