@@ -501,7 +501,7 @@ static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
             clock_gettime(CLOCK_REALTIME, &from);
             int64_t exact_us = twi_clock_exact_us(&clock);
             clock_gettime(CLOCK_REALTIME, &to);
-            int64_t grain_us = clock.grain_ms * 1000;
+            int64_t grain_us = 4 * clock.grain_ms * 1000; /* ticks are late on a busy machine */
             assert_true(exact_us >= (int64_t)from.tv_sec * 1000000 + from.tv_nsec / 1000 - grain_us);
             assert_true(exact_us <= (int64_t)to.tv_sec * 1000000 + to.tv_nsec / 1000);
             assert_true(twi_clock_now_ms(&clock) >= exact_us / 1000);
