@@ -8,14 +8,19 @@ const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
 
 /* Where a field that has a name lies in a combined line. */
 static uint16_t combined_place(uint16_t field) {
-    static const uint8_t places[LINE_NAMES] = {
-        [LINE_FIELD_METHOD - LINE_FIELD_METHOD] = 5,  [LINE_FIELD_URL - LINE_FIELD_METHOD] = 5,
-        [LINE_FIELD_PATH - LINE_FIELD_METHOD] = 5,    [LINE_FIELD_PROTOCOL - LINE_FIELD_METHOD] = 5,
-        [LINE_FIELD_CLIENT - LINE_FIELD_METHOD] = 1,  [LINE_FIELD_IDENT - LINE_FIELD_METHOD] = 2,
-        [LINE_FIELD_USER - LINE_FIELD_METHOD] = 3,    [LINE_FIELD_TIME - LINE_FIELD_METHOD] = 4,
-        [LINE_FIELD_REQUEST - LINE_FIELD_METHOD] = 5, [LINE_FIELD_STATUS - LINE_FIELD_METHOD] = 6,
-        [LINE_FIELD_BYTES - LINE_FIELD_METHOD] = 7,   [LINE_FIELD_REFERER - LINE_FIELD_METHOD] = 8,
-        [LINE_FIELD_AGENT - LINE_FIELD_METHOD] = 9};
+    static const uint8_t places[LINE_NAMES] = {[0] = 5 /* the method */,
+                                               [LINE_FIELD_URL - LINE_FIELD_METHOD] = 5,
+                                               [LINE_FIELD_PATH - LINE_FIELD_METHOD] = 5,
+                                               [LINE_FIELD_PROTOCOL - LINE_FIELD_METHOD] = 5,
+                                               [LINE_FIELD_CLIENT - LINE_FIELD_METHOD] = 1,
+                                               [LINE_FIELD_IDENT - LINE_FIELD_METHOD] = 2,
+                                               [LINE_FIELD_USER - LINE_FIELD_METHOD] = 3,
+                                               [LINE_FIELD_TIME - LINE_FIELD_METHOD] = 4,
+                                               [LINE_FIELD_REQUEST - LINE_FIELD_METHOD] = 5,
+                                               [LINE_FIELD_STATUS - LINE_FIELD_METHOD] = 6,
+                                               [LINE_FIELD_BYTES - LINE_FIELD_METHOD] = 7,
+                                               [LINE_FIELD_REFERER - LINE_FIELD_METHOD] = 8,
+                                               [LINE_FIELD_AGENT - LINE_FIELD_METHOD] = 9};
     return field < LINE_FIELD_METHOD ? field : places[field - LINE_FIELD_METHOD];
 }
 

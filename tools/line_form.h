@@ -20,8 +20,9 @@ const char *line_word_read(const char *at, const char *end, struct line_word *wo
 /* The quote that ends the text; `at` is behind the one that begins it. NULL: it has none. */
 const char *line_quote_end(const char *at, const char *end);
 
-/* Writes a text of JSON without its escapes, which is never longer. Returns its size; SIZE_MAX: an escape is wrong. */
-size_t line_json_text(const char *text, size_t text_size, char *to);
+/* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX: an escape is
+ * wrong. */
+size_t line_json_text(const char *at, size_t text_size, char *to);
 
 /* Passes over what is at the start of a file or of a line and not of its text: a byte order mark, the NULs of a hole
  * that a rotation has left, and what Kubernetes's runtimes write before each line. Returns NULL on success; then there

@@ -57,7 +57,7 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
 
 /* By how much of the oldest count an even flow may be believed. */
 static int64_t most_believed(uint32_t parts, int64_t limit) {
-    return parts == 1 ? INT64_MAX : limit / parts;
+    return parts <= 1 ? INT64_MAX : limit / parts;
 }
 
 void twi_sliding_carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {

@@ -37,8 +37,9 @@ void twi_port_window_names(const struct twi_item *item, struct twi_window_names 
     bool by_tag = twi_closing_tags_are_used(item->family);
     uint32_t group = by_tag ? twi_key_template_group(template, twi_port_key(item)) : 0;
     char name[TWI_REDIS_KEY_MAX];
-    names->key_count = by_tag ? 1 : TWI_WINDOW_NAMES_KEYS;
-    for (uint32_t i = 0; i < names->key_count; i++) {
+    uint32_t count = by_tag ? 1 : TWI_WINDOW_NAMES_KEYS;
+    names->key_count = count;
+    for (uint32_t i = 0; i < count; i++) {
         int64_t start_ms = i == 1 ? 0 : generation->start_ms;
         size_t size = by_tag ? twi_key_template_render_group(template, group, start_ms, name)
                              : twi_key_template_render(template, tw_bytes("", 0), start_ms, name);
