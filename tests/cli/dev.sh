@@ -158,7 +158,8 @@ ok $? 'where it may not write it says so before it builds'
 # A package manager that is ended by a closed terminal: what kept services from starting is taken away again.
 sed -n "/^install_as_root='/,/^'/p" "$dev_script" | sed "1d; \$d; s|/usr/sbin/policy-rc.d|$work/policy|" >"$work/as_root"
 stand_in apt-get 'kill -HUP $PPID; sleep 1'
-PATH="$work/bin:$PATH" sh "$work/as_root" x >/dev/null 2>&1
+# Under nohup the signal is ignored, and no shell can change that: env gives it its meaning back.
+env --default-signal=HUP PATH="$work/bin:$PATH" sh "$work/as_root" x >/dev/null 2>&1
 [ $? -eq 129 ] && [ ! -e "$work/policy" ]
 ok $? 'a hangup in the middle of an installation leaves no file behind'
 
