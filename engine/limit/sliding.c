@@ -55,7 +55,7 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
     return before != NULL ? twi_view_in(call, before) : 0;
 }
 
-/* By how much of the oldest count an even flow may be believed. */
+/* By how much of the oldest count an even flow is assumed. */
 static int64_t most_believed(uint32_t parts, int64_t limit) {
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
