@@ -255,8 +255,8 @@ static tw_status set_aside(struct tw_family *family, const tw_family_options *op
                               (unsigned long long)share);
 }
 
-/* Sets its share aside and lists it. A family that is opened again takes over what its predecessor had, with the windows
- * that are still in it. */
+/* Sets its share aside and lists it. A family that is opened again takes over what its predecessor had, with the
+ * windows that are still in it. */
 static tw_status enlist(struct tw_family *family, const tw_family_options *options) {
     tw_engine *engine = family->engine;
     struct tw_family *before = options->memory_share != 0 ? find_closing(engine, options->name) : NULL;
