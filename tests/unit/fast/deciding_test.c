@@ -35,7 +35,8 @@ static void warm(tw_family *family) {
     for (uint32_t i = 0; i < 3000; i++) assert_status(tw_acquire(family, tw_str("warm"), 1, 3000, NULL), TW_OK);
     for (uint32_t i = 0; i < 1000 && twi_load_acquire(&family->limit_lines) == NULL; i++) usleep(10000);
     assert_non_null(twi_load_acquire(&family->limit_lines));
-    assert_true(twi_clock_peek_ms(&family->engine->clock) > 0);
+    /* Under valgrind the background thread hardly runs, so callers read the clocks; the answers are the same. */
+    assert_true(test_is_slow() || twi_clock_peek_ms(&family->engine->clock) > 0);
     assert_true(twi_section_may_be_short());
 }
 
@@ -44,7 +45,9 @@ static void compare(const tw_verdict *fast, const tw_verdict *slow) {
     tw_verdict same = *slow;
     assert_in_range(slow->reset_after_ms - fast->reset_after_ms + 60000, 0, 120000);
     assert_int_equal(slow->retry_after_ms > 0, fast->retry_after_ms > 0);
-    if (fast->retry_after_ms > 0) assert_i64_equal(fast->retry_after_ms, fast->reset_after_ms);
+    /* Without a clock that is read quickly (valgrind) a tick of the coarse one is added. */
+    int64_t grain_ms = test_is_slow() ? 100 : 0;
+    if (fast->retry_after_ms > 0) assert_in_range(fast->retry_after_ms - fast->reset_after_ms, 0, grain_ms);
     if (fast->retry_after_ms > 0) same.retry_after_ms = fast->retry_after_ms;
     same.reset_after_ms = fast->reset_after_ms;
     assert_memory_equal(fast, &same, sizeof same);
