@@ -155,7 +155,8 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
     if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &decision);
     if (verdict != NULL && family->kind.slides && status >= 0)
         twi_sliding_fill_verdict(family, status, n, limit, &decision, verdict);
-    if (verdict != NULL && verdict->retry_after_ms > 0) verdict->retry_after_ms += family->engine->clock.grain_ms;
+    if (verdict != NULL && verdict->retry_after_ms > 0)
+        verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, family->engine->clock.grain_ms);
     return status;
 }
 
