@@ -36,7 +36,10 @@ static void warm(tw_family *family) {
     for (uint32_t i = 0; i < 1000 && twi_load_acquire(&family->limit_lines) == NULL; i++) usleep(10000);
     assert_non_null(twi_load_acquire(&family->limit_lines));
     /* Under valgrind the background thread hardly runs, so callers read the clocks; the answers are the same. */
-    assert_true(test_is_slow() || twi_clock_peek_ms(&family->engine->clock) > 0);
+    if (test_is_slow())
+        test_leave_out("that the time is read from the word alone");
+    else
+        assert_true(twi_clock_peek_ms(&family->engine->clock) > 0);
     assert_true(twi_section_may_be_short());
 }
 
