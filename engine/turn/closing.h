@@ -24,55 +24,7 @@
 #ifndef TWI_TURN_CLOSING_H
 #define TWI_TURN_CLOSING_H
 
-#include "engine/core/closing_keys.h"
-#include "engine/core/family.h"
-
-enum twi_close_election_state {
-    TWI_ELECTION_CLAIM,
-    TWI_ELECTION_LIST,    /* by tag: announce that names will be added */
-    TWI_ELECTION_ADD,     /* by tag: add the names, group by group */
-    TWI_ELECTION_CONFIRM, /* by tag: list the groups */
-    TWI_ELECTION_READ,    /* by tag: read the groups */
-    TWI_ELECTION_FETCH,   /* by tag: read the names, group by group */
-    TWI_ELECTION_TOTALS,
-    TWI_ELECTION_CALL_HOOK,
-    TWI_ELECTION_PASS, /* give the claim up: the hook returned false for a minute, or a store was empty a while ago */
-    TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
-    TWI_ELECTION_DONE,
-    TWI_ELECTION_DROP,   /* by tag: remove the sets of names */
-    TWI_ELECTION_UNSENT, /* others closed the window without counts that this engine still owes */
-    TWI_ELECTION_OVER
-};
-
-struct twi_close_election {
-    struct twi_close_election *next; /* the next election of the family */
-    struct twi_generation *generation;
-    int64_t start_ms;
-    enum twi_close_election_state state;
-    bool in_flight;
-    /* this engine gives the window up while others may still count in it: they continue with it, if there are any */
-    bool partial;
-    bool lists_only;     /* this engine has no hook: it only lists its key names */
-    bool listed;         /* Redis has the names of this engine's keys */
-    bool through;        /* this engine no longer holds the window up */
-    bool is_repeat;      /* the window was reported before */
-    bool left_to_others; /* the last answer: another engine has claimed it */
-    bool is_noted;       /* the note that no hook will report late counts was written */
-    bool has_names;      /* Redis had names of keys */
-    bool is_short;       /* the hook will not get everything: no memory for others' keys, missing names or totals */
-    int64_t failing_ms;  /* since when the set of names has refused messages; 0: it has not */
-    struct twi_cursor cursor, page;  /* the current walk; where the page in flight began */
-    char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
-    int64_t at_ms;                   /* when to send next; monotonic, as all times here */
-    int64_t claim_ms;                /* the claim is valid until then */
-    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
-    uint64_t acked_units;            /* UNSENT: what Redis had acknowledged when the window was closed */
-    struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
-    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL: in one set */
-};
-
-/* The election of this window. NULL: it has not begun, or it has ended. */
-struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
+#include "engine/turn/closing_election.h"
 
 enum twi_closing {
     TWI_CLOSING_WAIT,

@@ -16,10 +16,6 @@ bool twi_closing_has_hook(struct tw_family *family) {
     return has;
 }
 
-static bool is_ending(const struct tw_family *family) {
-    return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
-}
-
 static int64_t due_ms(const struct tw_family *family, int64_t end_ms) {
     return twi_time_add(twi_family_takes_until(family, end_ms), DUE_MS);
 }
@@ -102,7 +98,8 @@ void twi_closing_announced(struct tw_family *family, const struct twi_closing_me
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
     struct tw_family *family = message->family;
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL || !twi_calendar_holds(start_ms) || is_ending(family) || !twi_closing_has_hook(family)) return;
+    if (self == NULL || !twi_calendar_holds(start_ms) || twi_closing_is_ending(family) || !twi_closing_has_hook(family))
+        return;
     struct twi_span span = twi_calendar_span(&family->rule, start_ms);
     if (span.start_ms != start_ms) return; /* the family's windows were different when it was listed */
     if (due_ms(family, span.end_ms) > engine->turn.now_ms) return;
@@ -116,7 +113,7 @@ void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message
 bool twi_closing_awaits_word(const struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     const struct twi_family_close_state *closing = &family->turn.closing;
-    if (is_ending(family) || !closing->known || family->engine->turn.hooks_partial) return false;
+    if (twi_closing_is_ending(family) || !closing->known || family->engine->turn.hooks_partial) return false;
     if (closing->word_ms >= twi_closing_due_ms(generation)) return false;
     return twi_closing_has_hook(family);
 }

@@ -15,6 +15,11 @@
 #include "engine/core/family.h"
 #include "engine/port/messages.h"
 
+/* The family, or the whole engine, is being closed. */
+static inline bool twi_closing_is_ending(const struct tw_family *family) {
+    return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
+}
+
 /* True: the hook of this family is set. Takes the lock of the roster. */
 bool twi_closing_has_hook(struct tw_family *family);
 

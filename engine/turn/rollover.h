@@ -9,6 +9,5 @@ void twi_rollover_turn(tw_engine *engine);
 bool twi_rollover_is_done(tw_engine *engine);
 /* While closing: true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);
-void twi_rollover_reclaim(tw_engine *engine);
 
 #endif

@@ -14,6 +14,7 @@
 #include "engine/core/call_guard.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/rollover.h"
+#include "engine/turn/window_reclaim.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -155,7 +156,7 @@ void twi_turn_run(tw_engine *engine) {
     if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
     twi_clock_tick();
-    twi_rollover_reclaim(engine);
+    twi_window_reclaim(engine);
     twi_sketch_reclaim(&engine->arena, &engine->unlinked.sketches);
     keep_ahead(engine);
     check_sections(engine);

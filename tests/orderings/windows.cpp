@@ -19,8 +19,8 @@
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
 //   engine/count/lookup.c:twi_place_make 31ff40c6fecc
-//   engine/turn/closing.c:fill_heartbeat 1a5ae441dfb5
-//   engine/turn/rollover.c:is_its_turn 4c87ce579e37
+//   engine/turn/closing_send.c:fill_heartbeat c66299dc0c6b
+//   engine/turn/window_end.c:is_its_turn 9f29a7618e33
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take 60a0cb9c3ad8
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
@@ -244,7 +244,7 @@ struct lives : rl::test_suite<lives, 3> {
     }
 };
 
-// closing.c: what an engine says that it has drained, nobody counts in any more. Trap R1. The turn raises the clock, and then looks.
+// closing_send.c: what an engine says that it has drained, nobody counts in any more. Trap R1. The turn raises the clock, and then looks.
 struct told : rl::test_suite<told, 2> {
     family f;
     rl::atomic<unsigned> clock;
@@ -273,7 +273,7 @@ struct told : rl::test_suite<told, 2> {
     }
 };
 
-// rollover.c, closing.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
+// window_end.c, closing_send.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
 struct passed : rl::test_suite<passed, 3> {
     family f;
     rl::atomic<unsigned> watermark;

@@ -1,0 +1,160 @@
+/* closing_election.c -- see closing_election.h. */
+#include "engine/turn/closing_election.h"
+
+#include "engine/turn/closing_tags.h"
+#include "engine/turn/closing_windows.h"
+
+#include <stdlib.h>
+
+void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms) {
+    election->state = state;
+    election->at_ms = at_ms;
+    election->cursor = (struct twi_cursor){0};
+}
+
+struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    struct twi_close_election *election = calloc(1, sizeof *election);
+    if (election == NULL) return NULL;
+    if (twi_closing_tags_are_used(family) && (election->tags = twi_closing_tags_create()) == NULL) {
+        free(election);
+        return NULL;
+    }
+    election->generation = generation;
+    twi_closing_keys_begin(&election->foreign, generation);
+    election->start_ms = generation->start_ms;
+    election->lists_only = !twi_closing_has_hook(family);
+    election->partial = engine->turn.now_ms < twi_family_takes_until(family, generation->end_ms);
+    /* An engine that leaves before the window's time, or has no hook, cannot know whether others will need the
+     * names. */
+    twi_close_election_enter(election,
+                             election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
+                             engine->turn.mono_ms);
+    election->next = family->turn.closing.elections;
+    family->turn.closing.elections = election;
+    return election;
+}
+
+/* A linear search: the list holds only windows that are over and not yet closed. */
+struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
+    struct twi_close_election *election = generation->family->turn.closing.elections;
+    while (election != NULL && election->generation != generation) election = election->next;
+    return election;
+}
+
+void twi_close_election_free(struct twi_close_election *election) {
+    twi_closing_tags_free(election->tags);
+    free(election);
+}
+
+/* If an answer is still in flight, that answer finds the election OVER and frees it. */
+void twi_close_election_end(struct twi_close_election *election) {
+    struct twi_close_election **link = &election->generation->family->turn.closing.elections;
+    while (*link != election) link = &(*link)->next;
+    *link = election->next;
+    twi_closing_keys_end(&election->foreign);
+    election->state = TWI_ELECTION_OVER;
+    if (!election->in_flight) twi_close_election_free(election);
+}
+
+void twi_close_election_keep(struct tw_family *family, int64_t start_ms) {
+    family->turn.closing.kept[family->turn.closing.kept_count++ % TWI_CLOSED_KEPT] = start_ms;
+}
+
+/* The window is closed, by this engine or by another. */
+void twi_close_election_end_closed(struct twi_close_election *election) {
+    twi_close_election_keep(election->generation->family, election->start_ms);
+    election->generation->turn.hook_done = true;
+    twi_close_election_end(election);
+}
+
+void twi_close_election_begin_again(struct twi_close_election *election) {
+    election->listed = election->through = false;
+    if (election->tags != NULL) twi_closing_tags_reset(election->tags);
+    twi_close_election_enter(
+        election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM, election->at_ms);
+}
+
+/* Others have closed the window, or continue with it. Counts that this engine still owes come too late for them. The
+ * window is closed again when Redis has those counts. */
+void twi_close_election_end_by_others(struct twi_close_election *election) {
+    if (twi_generation_is_drained(election->generation)) {
+        twi_close_election_end_closed(election);
+        return;
+    }
+    election->acked_units = election->generation->turn.acked_units;
+    election->through = true;
+    twi_close_election_enter(election, TWI_ELECTION_UNSENT, 0);
+}
+
+/* The hook gets what is known, flagged. */
+void twi_close_election_lack(struct twi_close_election *election, const char *why) {
+    if (!election->is_short)
+        twi_port_log(election->generation->family->engine, TW_LOG_ERROR, TW_EVENT_CLOSED,
+                     "the figures of a window of family \"%s\" may lack keys: %s",
+                     election->generation->family->options.name, why);
+    election->is_short = true;
+}
+
+/* Redis holds the names of all keys of this engine. */
+void twi_close_election_end_list(struct twi_close_election *election) {
+    election->listed = election->through = true;
+    if (!election->lists_only) {
+        twi_close_election_enter(election, TWI_ELECTION_CLAIM, twi_close_election_claim_at_ms(election->generation));
+        return;
+    }
+    election->generation->turn.hook_done = true;
+    if (twi_generation_is_drained(election->generation))
+        twi_close_election_end(election);
+    else
+        twi_close_election_end_by_others(election);
+}
+
+/* When a window may be claimed: not while a store that was empty a while ago makes a claim useless. */
+int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation) {
+    const tw_engine *engine = generation->family->engine;
+    bool waits = engine->peers.closing_pause_ms > engine->turn.mono_ms;
+    return waits ? engine->peers.closing_pause_ms : engine->turn.mono_ms;
+}
+
+/* True if Redis has answered nothing about this family for the closing wait, while the window waits. */
+bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *generation) {
+    int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
+    return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
+           engine->remote.tuning.closing_wait_ms;
+}
+
+/* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
+ * counts. */
+bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
+    int64_t wait_ms = engine->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
+    return !twi_closing_is_away(engine, generation) && now_ms - generation->turn.sealed_mono_ms >= wait_ms &&
+           now_ms - generation->family->turn.closing.since_ms >= wait_ms;
+}
+
+enum twi_closing_verb twi_close_election_verb(const struct twi_close_election *election) {
+    if (election->tags != NULL && election->tags->renews) return TWI_CLOSING_SEND_CLAIM;
+    switch (election->state) {
+    case TWI_ELECTION_LIST:
+    case TWI_ELECTION_CONFIRM: return TWI_CLOSING_SEND_LIST;
+    case TWI_ELECTION_ADD: return TWI_CLOSING_SEND_ADD;
+    case TWI_ELECTION_FETCH: return TWI_CLOSING_SEND_FETCH;
+    case TWI_ELECTION_DROP: return TWI_CLOSING_SEND_DROP;
+    case TWI_ELECTION_READ: return TWI_CLOSING_SEND_READ;
+    case TWI_ELECTION_PASS: return TWI_CLOSING_SEND_PASS;
+    case TWI_ELECTION_PARTIAL: return TWI_CLOSING_SEND_PARTIAL;
+    case TWI_ELECTION_DONE: return TWI_CLOSING_SEND_DONE;
+    default: return election->partial ? TWI_CLOSING_SEND_LAST : TWI_CLOSING_SEND_CLAIM;
+    }
+}
+
+/* For a partial window, the engine holds no claim in these states, so there is nothing to renew. */
+bool twi_close_election_is_silent(const struct twi_close_election *election) {
+    bool holds = election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_CALL_HOOK;
+    return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
+}
+
+/* ADD, FETCH and DROP: sent to the set of names of one group, not to the election. */
+bool twi_closing_is_of_names(enum twi_closing_verb verb) {
+    return verb >= TWI_CLOSING_SEND_ADD;
+}

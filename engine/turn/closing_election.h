@@ -1,0 +1,78 @@
+/* closing_election.h -- one window's election: its state, how it begins, and how it ends. closing.h has the states and
+ * the way between them. For the files of closing.h alone.
+ * Always true: an election is in its family's list from its beginning to its end. If a message is under way then, the
+ * answer finds it OVER and frees it. Threads: the turn only. */
+#ifndef TWI_TURN_CLOSING_ELECTION_H
+#define TWI_TURN_CLOSING_ELECTION_H
+
+#include "engine/core/closing_keys.h"
+#include "engine/core/family.h"
+#include "engine/port/messages.h"
+
+enum twi_close_election_state {
+    TWI_ELECTION_CLAIM,
+    TWI_ELECTION_LIST,    /* by tag: announce that names will be added */
+    TWI_ELECTION_ADD,     /* by tag: add the names, group by group */
+    TWI_ELECTION_CONFIRM, /* by tag: list the groups */
+    TWI_ELECTION_READ,    /* by tag: read the groups */
+    TWI_ELECTION_FETCH,   /* by tag: read the names, group by group */
+    TWI_ELECTION_TOTALS,
+    TWI_ELECTION_CALL_HOOK,
+    TWI_ELECTION_PASS, /* give the claim up: the hook returned false for a minute, or a store was empty a while ago */
+    TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
+    TWI_ELECTION_DONE,
+    TWI_ELECTION_DROP,   /* by tag: remove the sets of names */
+    TWI_ELECTION_UNSENT, /* others closed the window without counts that this engine still owes */
+    TWI_ELECTION_OVER
+};
+
+struct twi_close_election {
+    struct twi_close_election *next; /* the next election of the family */
+    struct twi_generation *generation;
+    int64_t start_ms;
+    enum twi_close_election_state state;
+    bool in_flight;
+    /* this engine gives the window up while others may still count in it: they continue with it, if there are any */
+    bool partial;
+    bool lists_only;     /* this engine has no hook: it only lists its key names */
+    bool listed;         /* Redis has the names of this engine's keys */
+    bool through;        /* this engine no longer holds the window up */
+    bool is_repeat;      /* the window was reported before */
+    bool left_to_others; /* the last answer: another engine has claimed it */
+    bool is_noted;       /* the note that no hook will report late counts was written */
+    bool has_names;      /* Redis had names of keys */
+    bool is_short;       /* the hook will not get everything: no memory for others' keys, missing names or totals */
+    int64_t failing_ms;  /* since when the set of names has refused messages; 0: it has not */
+    struct twi_cursor cursor, page;  /* the current walk; where the page in flight began */
+    char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
+    int64_t at_ms;                   /* when to send next; monotonic, as all times here */
+    int64_t claim_ms;                /* the claim is valid until then */
+    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
+    uint64_t acked_units;            /* UNSENT: what Redis had acknowledged when the window was closed */
+    struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
+    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL: in one set */
+};
+
+/* The election of this window. NULL: it has not begun, or it has ended. */
+struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
+
+struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation);
+void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms);
+void twi_close_election_begin_again(struct twi_close_election *election);
+void twi_close_election_end(struct twi_close_election *election);
+void twi_close_election_end_closed(struct twi_close_election *election);
+void twi_close_election_end_by_others(struct twi_close_election *election);
+void twi_close_election_end_list(struct twi_close_election *election);
+void twi_close_election_free(struct twi_close_election *election);
+/* Redis may forget that this window is closed: it is told again then. */
+void twi_close_election_keep(struct tw_family *family, int64_t start_ms);
+void twi_close_election_lack(struct twi_close_election *election, const char *why);
+int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation);
+enum twi_closing_verb twi_close_election_verb(const struct twi_close_election *election);
+bool twi_close_election_is_silent(const struct twi_close_election *election);
+
+bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *generation);
+bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation);
+bool twi_closing_is_of_names(enum twi_closing_verb verb);
+
+#endif

@@ -1,0 +1,38 @@
+/* rollover_parts.h -- what the files of roll-over share (rollover.h): the state of one family's turn.
+ * Threads: the turn only. */
+#ifndef TWI_TURN_ROLLOVER_PARTS_H
+#define TWI_TURN_ROLLOVER_PARTS_H
+
+#include "engine/core/family.h"
+
+struct twi_rollover {
+    /* A window that the family's list lacks joins it, and is handled at once; `ctx` is the rollover (rollover.c) */
+    void (*meet)(void *ctx, struct twi_generation *generation);
+    tw_engine *engine;
+    struct tw_family *family;
+    uint32_t work;   /* what is left of this turn's work */
+    int64_t due_ms;  /* engine time */
+    int64_t look_ms; /* monotonic */
+    bool dropped;
+    int64_t over_ms;      /* windows that end at this time or before are over: this turn uses no later time */
+    bool arrives;         /* the generation at hand has not come to its place in the list yet */
+    bool held_up;         /* the hook of an earlier window must be called first */
+    bool swept, is_whole; /* the map was searched for windows that the list lacks; and it had none */
+};
+
+static inline void twi_rollover_due(struct twi_rollover *rollover, int64_t at_ms) {
+    if (at_ms < rollover->due_ms) rollover->due_ms = at_ms;
+}
+static inline void twi_rollover_look(struct twi_rollover *rollover, int64_t after_ms) {
+    int64_t at_ms = rollover->engine->turn.mono_ms + after_ms;
+    if (at_ms < rollover->look_ms) rollover->look_ms = at_ms;
+}
+static inline void twi_rollover_enter(struct twi_generation *generation, enum twi_phase phase) {
+    twi_store_release(&generation->phase, (uint8_t)phase);
+}
+
+static inline bool twi_rollover_is_ending(const struct twi_rollover *rollover) {
+    return rollover->engine->turn.closing || twi_load_relaxed(&rollover->family->requests.close_requested);
+}
+
+#endif

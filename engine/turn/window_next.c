@@ -1,0 +1,214 @@
+/* window_next.c -- the next window, made while the present one is open, so that no thread meets an untouched page at
+ * the boundary.
+ * Always true: a forecast takes no memory from counters that live now. What cannot be finished is given back at
+ * once. */
+#include "engine/turn/window_next.h"
+
+#include "engine/core/window_map.h"
+#include "engine/table/record.h"
+
+#define ROOM_LOOKS 32 /* how often in a window's length there is a look whether the next one has room */
+
+/* No other thread has ever seen this generation. It joins the dropped ones, and is given back in bounded pieces like
+ * them. */
+void twi_window_abandon(struct twi_rollover *rollover) {
+    struct tw_family *family = rollover->family;
+    struct twi_generation *generation = family->turn.prepared.generation;
+    if (generation == NULL) return;
+    if (twi_tag_groups_chunks(generation) == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
+    family->turn.prepared.generation = NULL;
+    twi_rollover_enter(generation, TWI_DROPPED);
+    generation->turn.announced = generation->turn.hidden = true;
+    generation->turn.retired = 0;
+    generation->turn.next_all = rollover->engine->unlinked.generations;
+    rollover->engine->unlinked.generations = twi_arena_line(&rollover->engine->arena, generation);
+    family->turn.held++;
+}
+
+static bool has_share(const struct tw_family *family) {
+    return twi_load_relaxed(&family->quota.bytes_max) != 0;
+}
+
+/* What the windows of a family have, and what the open one and the next will still take if both become as large as the
+ * largest of those and the last one. */
+struct room {
+    int64_t lives, needs;
+    struct twi_generation *oldest; /* in history; NULL: none */
+};
+
+static struct room room_of(struct twi_rollover *rollover, struct twi_span span) {
+    struct tw_family *family = rollover->family;
+    int64_t size = family->turn.bytes_last, now = 0, next = 0;
+    struct room room = {0, 0, NULL};
+    for (uint32_t line = family->turn.generations; line != 0;) {
+        struct twi_generation *each = twi_generation_at(&rollover->engine->arena, line);
+        int64_t bytes = twi_load_relaxed(&each->bytes);
+        line = each->turn.next_all;
+        if (each->start_ms == span.start_ms) now = bytes;
+        if (each->start_ms == span.end_ms) next = bytes;
+        if (bytes > size) size = bytes;
+        room.lives += bytes;
+        if (room.oldest == NULL && twi_load_relaxed(&each->phase) == TWI_HISTORY) room.oldest = each;
+    }
+    room.needs = 2 * size - now - next;
+    return room;
+}
+
+/* In a share, history gives way to counters. From the middle of a window on there is to be room for all that may still
+ * come in it and for a next one: the keys of both may come around the moment when one ends and the other begins, and no
+ * turn can make room then. Else the oldest window in history goes before its time, one in each turn. False: memory of
+ * dropped windows is on its way back. */
+static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span span) {
+    struct tw_family *family = rollover->family;
+    if (!has_share(family)) return true;
+    struct room room = room_of(rollover, span);
+    /* While keys come, they are looked at again; a window that opens is looked at anyway. */
+    if (twi_window_find(family, span.start_ms) != NULL)
+        twi_rollover_due(rollover,
+                         twi_time_add(rollover->engine->turn.now_ms, (span.end_ms - span.start_ms) / ROOM_LOOKS));
+    struct twi_quota_use use = twi_quota_use(&rollover->engine->arena, &family->quota);
+    if (room.oldest != NULL && room.lives + room.needs > use.most) {
+        room.oldest->turn.history.gives_way = true;
+        twi_rollover_look(rollover, 0);
+        rollover->due_ms = INT64_MIN; /* every window is looked at again */
+        return false;
+    }
+    if (room.lives + room.needs > use.most || use.used + room.needs <= use.most) return true;
+    twi_rollover_look(rollover, 0);
+    return false;
+}
+
+/* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
+ * small, like any other. */
+static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span) {
+    twi_window_abandon(rollover);
+    rollover->family->turn.prepared.start_ms = span.end_ms;
+}
+
+/* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
+ * open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys that
+ * find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
+static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
+                           uint64_t more) {
+    int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
+    uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > keys + more ? forecast : keys + more,
+             held = keys;
+    uint64_t chunks = twi_tag_groups_chunks(now) & ~TWI_TAG_GROUPS_LONG;
+    uint64_t grouped = chunks != 0 ? chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE : 0;
+    if (grouped > held) held = grouped;
+    if (to_come <= held) return room;
+    double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
+    return rest < (double)room ? room - (int64_t)rest : -1;
+}
+
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast,
+                       struct twi_tag_groups_forecast grouped, int64_t spare) {
+    struct twi_arena *arena = &family->engine->arena;
+    family->turn.prepared.generation = twi_window_make(family, span, 0);
+    family->turn.prepared.leaves = 0;
+    family->turn.prepared.root = 0;
+    family->turn.prepared.groups.at.directory = 0;
+    if (family->turn.prepared.generation == NULL) return;
+    family->turn.prepared.root = twi_index_begin(arena, family->turn.prepared.generation, forecast);
+    if (family->kind.from_first) return;
+    (void)twi_tag_groups_begin(arena, family->turn.prepared.generation, grouped, spare - twi_index_bytes(forecast),
+                               &family->turn.prepared.groups);
+    family->turn.prepared.groups.ahead = true;
+}
+
+/* How many keys the next window will have, by those of this one and the last and by what the caller expects; 0: nobody
+ * knows yet. */
+static uint64_t forecast_keys(const struct tw_family *family, const struct twi_generation *now, struct twi_span span) {
+    uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
+    if (forecast == 0) return 0;
+    /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
+     * the next. */
+    if (expected == 0 && family->turn.opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return 0;
+    if (family->turn.keys_last > forecast) forecast = family->turn.keys_last;
+    return expected > forecast ? expected : forecast;
+}
+
+enum prepared { PREPARED, TO_GO_ON, NO_ROOM };
+
+/* Builds the next window's index, a piece in each turn. */
+static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_generation *now, struct twi_span span,
+                                   uint64_t forecast) {
+    struct tw_family *family = rollover->family;
+    struct twi_arena *arena = &rollover->engine->arena;
+    if (family->turn.prepared.generation == NULL) {
+        uint64_t keys = twi_load_relaxed(&now->keys);
+        int64_t spare = spare_bytes(family, now, forecast, keys);
+        /* A share is made for windows that are alike. An index that grows takes twice as much in the end. */
+        bool fits =
+            twi_index_bytes(forecast) <= (has_share(family) ? spare_bytes(family, now, forecast, keys / 4) : spare);
+        if (!fits) return NO_ROOM;
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast,
+                   twi_tag_groups_forecast(now, forecast), spare);
+    }
+    if (family->turn.prepared.root == 0) return NO_ROOM;
+    if (!twi_index_fill(arena, family->turn.prepared.generation, family->turn.prepared.root,
+                        &family->turn.prepared.leaves, &rollover->work))
+        return rollover->work < TWI_SEGMENT_LINES ? TO_GO_ON : NO_ROOM;
+    twi_store_relaxed(&family->turn.prepared.generation->root, family->turn.prepared.root);
+    return PREPARED;
+}
+
+/* Prepares where its records will lie: its tag groups, or memory for a part of the records. */
+static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t forecast) {
+    struct tw_family *family = rollover->family;
+    struct twi_arena *arena = &rollover->engine->arena;
+    if (family->turn.prepared.groups.at.directory != 0)
+        return twi_tag_groups_fill(arena, family->turn.prepared.generation, &family->turn.prepared.groups,
+                                   &rollover->work)
+                   ? PREPARED
+                   : TO_GO_ON;
+    uint64_t records = forecast / 1000 + 1;
+    if (forecast > 1000 &&
+        twi_arena_stock(twi_quota_arena(arena, &family->quota),
+                        family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+                        records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
+        rollover->work < TWI_SEGMENT_LINES)
+        return TO_GO_ON;
+    return PREPARED;
+}
+
+/* From the middle of a window on: builds the next window's index, sized by this window and the last, and prepares
+ * record memory. So no thread meets an untouched page at the boundary. If nobody counts in a window, no next one is
+ * prepared. */
+void twi_window_prepare(struct twi_rollover *rollover) {
+    struct tw_family *family = rollover->family;
+    int64_t now_ms = rollover->engine->turn.now_ms;
+    struct twi_span span = twi_calendar_span(&family->rule, now_ms);
+    if (family->turn.prepared.generation != NULL && family->turn.prepared.generation->start_ms < span.end_ms)
+        twi_window_abandon(rollover); /* too late */
+    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2) {
+        twi_rollover_due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
+        return;
+    }
+    bool has_room = make_room_for_next(rollover, span);
+    if (family->turn.prepared.start_ms == span.end_ms || !has_room) return;
+    /* opened early, by event time: the threads that count there build it already */
+    if (twi_window_find(family, span.end_ms) != NULL) {
+        give_forecast_up(rollover, span);
+        return;
+    }
+    struct twi_generation *now = twi_window_find(family, span.start_ms);
+    uint64_t forecast = forecast_keys(family, now, span);
+    if (forecast == 0) return;
+    enum prepared done = prepare_index(rollover, now, span, forecast);
+    if (done == PREPARED) done = prepare_records(rollover, forecast);
+    if (done == TO_GO_ON) {
+        twi_rollover_look(rollover, 0);
+        return;
+    }
+    if (done == NO_ROOM) {
+        give_forecast_up(rollover, span);
+        return;
+    }
+    family->turn.prepared.start_ms = span.end_ms;
+    if (twi_window_publish(family, family->turn.prepared.generation))
+        family->turn.prepared.generation = NULL;
+    else
+        twi_window_abandon(rollover);
+}

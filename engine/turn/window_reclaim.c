@@ -1,0 +1,80 @@
+/* window_reclaim.c -- the memory of dropped windows is given back, in bounded pieces.
+ * Always true: the memory is reused no sooner than one grace period after its window was unlinked and one more after it
+ * was hidden, and not while anybody reads the window. */
+#include "engine/turn/window_reclaim.h"
+
+#include "engine/core/window_map.h"
+#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
+#include "engine/turn/lease_renewal.h"
+#include "engine/limit/overshoot.h"
+#include "engine/limit/share.h"
+#include "engine/turn/history.h"
+
+/* The first grace period is over: nobody has the generation from the map any more, so nobody makes it `current` again.
+ * A thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it
+ * waits for a second grace period, always. */
+static void hide(struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, &twi_generation_none);
+    generation->turn.hidden = true;
+    generation->turn.retired = twi_epoch_stamp();
+}
+
+static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    struct tw_family *family = generation->family;
+    if (!generation->turn.hidden) {
+        hide(generation);
+        engine->turn.reclaimed = true; /* the next turn need not wait to look again */
+        return false;
+    }
+    if (twi_load_acquire(&generation->readers.all) != 0) return false;
+    /* it is on the list of arrivals, or about to be: the next turn takes it; or a reply names it */
+    if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
+    /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
+    if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
+        twi_dirty_forget(engine, generation);
+    if (!twi_history_unmake(&engine->arena, generation, work)) return false;
+    twi_contention_forget(engine, generation);
+    twi_leases_forget(engine, generation);
+    twi_share_forget(engine, generation);
+    twi_overshoot_forget(engine, generation);
+    if (!twi_table_unmake(&engine->arena, generation, work)) return false;
+    family->turn.held--;
+    return true;
+}
+
+static void reclaim_maps(tw_engine *engine, uint64_t reached) {
+    if (engine->unlinked.maps != 0 && engine->unlinked.maps_stamp < reached) {
+        for (uint32_t line = engine->unlinked.maps; line != 0;) {
+            uint32_t next = twi_window_map_next(&engine->arena, line);
+            twi_arena_give(&engine->arena, line, twi_window_map_lines(&engine->arena, line));
+            line = next;
+        }
+        engine->unlinked.maps = 0;
+    }
+    if (engine->unlinked.maps == 0 && twi_load_relaxed(&engine->unlinked.new_maps) != 0) {
+        engine->unlinked.maps = twi_swap_acqrel(&engine->unlinked.new_maps, 0);
+        engine->unlinked.maps_stamp = twi_epoch_stamp();
+        engine->turn.reclaimed = true;
+    }
+}
+
+void twi_window_reclaim(tw_engine *engine) {
+    engine->turn.reclaimed = false;
+    if (engine->unlinked.generations == 0 && engine->unlinked.maps == 0 &&
+        twi_load_relaxed(&engine->unlinked.new_maps) == 0)
+        return;
+    uint64_t reached = twi_epoch_reached();
+    uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->unlinked.generations;
+    while (*link != 0 && work != 0) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        uint32_t next = generation->turn.next_all;
+        if (generation->turn.retired < reached && give_back(engine, generation, &work))
+            *link = next;
+        else
+            link = &generation->turn.next_all;
+    }
+    reclaim_maps(engine, reached);
+    engine->turn.reclaimed = engine->turn.reclaimed || work != 4 * TWI_WORK_TURN;
+}

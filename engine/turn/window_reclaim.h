@@ -1,0 +1,10 @@
+/* window_reclaim.h -- the memory of dropped windows. By the turn. */
+#ifndef TWI_TURN_WINDOW_RECLAIM_H
+#define TWI_TURN_WINDOW_RECLAIM_H
+
+#include "tallywheel.h"
+
+/* Gives back what nobody can read any more, a piece in each turn. */
+void twi_window_reclaim(tw_engine *engine);
+
+#endif
