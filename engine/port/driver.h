@@ -48,7 +48,11 @@ struct twi_search {
     void *ctx;
 };
 
-/* ---- synchronous requests (sync/ask/pool.c): one run of a script over keys of one hash slot */
+/* ---- requests of callers: one run of a script over keys of one hash slot
+ *
+ * ask() begins one and does not wait; answered() brings the outcome. Who drives: the owner of the turn where the host
+ * drives, the engine's second thread otherwise. It calls ask_step(), one thread at a time, and waits in between for
+ * ask_fd() or until ask_wake_ms(). request() is the form before that, which waits for itself; it goes. */
 
 enum twi_script {
     TWI_SCRIPT_STRICT,
@@ -66,7 +70,8 @@ enum twi_request_outcome {
     TWI_REQUEST_DONE,    /* `values` holds the reply */
     TWI_REQUEST_REFUSED, /* Redis refused the request: certainly not executed */
     TWI_REQUEST_UNKNOWN, /* perhaps executed */
-    TWI_REQUEST_UNSENT   /* the request could not be sent: certainly not executed */
+    TWI_REQUEST_UNSENT,  /* the request could not be sent: certainly not executed */
+    TWI_REQUEST_BUSY     /* calls_max requests are under way: certainly not executed. No outage */
 };
 
 /* One element of a reply. */
@@ -78,19 +83,36 @@ struct twi_script_value {
 };
 #define TWI_SCRIPT_VALUES_MAX 8u
 
+/* How a request ended. It belongs to sync/ and is valid until answered() returns: who needs it later copies the struct.
+ * Values and long text are there after TWI_REQUEST_DONE alone. */
+struct twi_answer {
+    enum twi_request_outcome outcome;
+    struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* without the number of the call */
+    size_t value_count;
+    char *long_text; /* not terminated; NULL: none. answered() may take it: it sets it to NULL here, and frees it later.
+                        What is not taken is freed after it */
+    size_t long_size;
+};
+
 struct twi_request {
     enum twi_script script;
     const tw_key *keys, *args; /* args: from the script's ARGV[4] on; redis_call.h has the first three */
     size_t key_count, arg_count;
-    int64_t deadline_ms; /* monotonic */
+    int64_t deadline_ms; /* monotonic: when the caller gives up. It is for everything, from ask() to the answer */
+    /* For ask() alone. Called once, by whoever drives, inside ask_step(), and never inside ask() or ask_stop(). No lock
+     * of sync/ is held. It may call ask(), ask_forget() and any service, and must not wait. */
+    void (*answered)(void *ctx, struct twi_answer *answer);
+    void *ctx;
+    /* ask() may wait, until the deadline, while calls_max requests are under way. Not for the thread that drives. */
+    bool waits_for_room;
     /* After TWI_REQUEST_UNKNOWN, a cancellation is sent before anything else goes over the same connection. It takes
      * back, once, whatever the script has charged for this call; and a late copy of the request does nothing. */
     bool numbered;
+    /* Requests the last text of the reply, which may be longer than `values` has room for. */
+    bool wants_long;
+    /* Of request() alone: its reply. The caller frees long_text, whatever the outcome is. */
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* without the number of the call */
     size_t value_count;
-    /* Requests the last text of the reply, which may be longer than `values` has room for. The caller frees it,
-     * whatever the outcome is. */
-    bool wants_long;
     char *long_text; /* not terminated */
     size_t long_size;
 };
@@ -127,6 +149,29 @@ struct twi_driver {
     enum twi_request_outcome (*request)(struct twi_sync *sync, struct twi_request *request); /* any thread; waits */
     /* from now on, every waiting caller gets its answer at once; any thread */
     void (*request_stop)(struct twi_sync *sync);
+
+    /* Begins a request. Everything that `request` points to is copied before the call returns, but for ctx. Any thread,
+     * also inside answered(). Returns the number of the request, which no other one ever has, and answered() follows
+     * once; it may be called in the driving thread before this call has returned. Returns 0 if nothing was begun: then
+     * answered() is not called, and *why is BUSY, or UNSENT (the breaker is open, stopped, no memory). */
+    uint64_t (*ask)(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why);
+    /* True: nobody is interested in the answer any more. answered() is not called, now or later, and ctx is not touched
+     * again; what the request has charged is taken back. False: answered() was called, is being called just now by the
+     * driving thread, or the number is none. Any thread, also inside answered(); never waits. */
+    bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
+    /* One bounded round: take, receive, answer, expire, cancel what is owed, send. Never waits. By whoever drives. */
+    void (*ask_step)(struct twi_sync *sync);
+    /* An epoll descriptor: readable when ask_step() has something to do. The same for the life of `sync`. Only reading
+     * is waited for. In a host-driven engine fd() covers it, too. Any thread. */
+    int (*ask_fd)(const struct twi_sync *sync);
+    /* The monotonic time at which ask_step() wants to run next, unless ask_fd() becomes ready before; INT64_MAX: never.
+     * In a host-driven engine wake_ms() covers it, too. Any thread. */
+    int64_t (*ask_wake_ms)(const struct twi_sync *sync);
+    /* From now on ask() begins nothing. In the next ask_step() each request under way is answered: UNSENT, or UNKNOWN
+     * if it was sent. Steps after that settle what is owed to Redis. Any thread; again and again is harmless. */
+    void (*ask_stop)(struct twi_sync *sync);
+    /* How many requests are not answered, or owe Redis a cancellation: 0 once closing need not wait. Any thread. */
+    uint32_t (*ask_owed)(const struct twi_sync *sync);
 };
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);
