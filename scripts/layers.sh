@@ -122,6 +122,11 @@ done | grep -v '^bench/peers/' | must_be_empty "every file is named in its folde
 # ---- a test that did not run is not counted as passed
 in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|if \(test_is_slow\(\)\) return)' tests |
     must_be_empty "what a test leaves out it says by test_leave_out() (tests/support/support.h)"
+# It names the function that it is in: in another than the test's own, nobody could tell which test left something out.
+find tests -name '*.c' -exec awk '
+    /^[a-z].*\) \{$/ { function_head = $0 }
+    /test_leave_out\(/ && function_head !~ /void \*\*state/ { print FILENAME ":" FNR ": " $0 }' {} + |
+    must_be_empty "test_leave_out() is called by the test itself, not by a function that it calls"
 
 # ---- models are models of the code
 python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"

@@ -37,7 +37,7 @@ static int64_t since_start(struct setting *setting) {
 
 static void time_passes_with_the_wall_clock(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     assert_i64_equal(since_start(&setting), 0);
     const int64_t steps_ms[] = {1, 999, 60000, TW_HOUR, 400 * TW_DAY};
@@ -51,7 +51,7 @@ static void time_passes_with_the_wall_clock(void **state) {
 
 static void a_forward_step_of_up_to_5_s_is_followed_at_once(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, 5000);
     assert_i64_equal(since_start(&setting), 5000);
@@ -65,7 +65,7 @@ static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
     (void)state;
     const int64_t leaps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 365 * TW_DAY, 10000 * TW_DAY};
     for (size_t index = 0; index < sizeof leaps_ms / sizeof *leaps_ms; index++) {
-        struct setting setting;
+        static struct setting setting;
         clock_begin(&setting);
         fake_clock_step_wall_ms(&setting.fake, leaps_ms[index]);
         assert_i64_equal(since_start(&setting), 0);
@@ -87,7 +87,7 @@ static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
 
 static void a_leap_that_goes_away_is_forgotten(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     for (int64_t round = 0; round < 20; round++) { /* twenty glitches of 4 s: together they have not stood */
         fake_clock_step_wall_ms(&setting.fake, TW_DAY);
@@ -100,7 +100,7 @@ static void a_leap_that_goes_away_is_forgotten(void **state) {
 
 static void a_leap_of_another_size_begins_its_own_watch(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     for (int64_t round = 1; round <= 10; round++) { /* the wall runs off by an hour every 4 s */
         fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
@@ -113,7 +113,7 @@ static void a_leap_of_another_size_begins_its_own_watch(void **state) {
 
 static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
     fake_clock_advance_ms(&setting.fake, 60000); /* nobody reads: a host that sleeps */
@@ -128,7 +128,7 @@ static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
     (void)state;
     const int64_t steps_ms[] = {1, 500, 5000};
     for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
-        struct setting setting;
+        static struct setting setting;
         clock_begin(&setting);
         live_through(&setting, 1000, 10);
         fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
@@ -149,7 +149,7 @@ static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
     (void)state;
     const int64_t steps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 400 * TW_DAY};
     for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
-        struct setting setting;
+        static struct setting setting;
         clock_begin(&setting);
         live_through(&setting, 1000, 10);
         fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
@@ -167,7 +167,7 @@ static void a_wall_set_right_again_is_followed_again(void **state) {
     (void)state;
     const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and reaches the wall at once */
     for (size_t index = 0; index < 2; index++) {
-        struct setting setting;
+        static struct setting setting;
         clock_begin(&setting);
         fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
         live_through(&setting, back_ms[index], 100);
@@ -187,7 +187,7 @@ static void a_wall_set_right_again_is_followed_again(void **state) {
  * engine time is a leap. */
 static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
     live_through(&setting, 10000, 100);
@@ -204,7 +204,7 @@ static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(voi
 /* Goal: when a step back ends an observation, the same leap later starts a new one. */
 static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
     live_through(&setting, 1000, 100);
@@ -220,7 +220,7 @@ static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
 /* Goal: small steps back that add up stop engine time for no longer than their sum, and many of them not for long. */
 static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     for (int step = 0; step < 100; step++) {
         fake_clock_step_wall_ms(&setting.fake, -4000);
@@ -232,7 +232,7 @@ static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
 
 static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     int64_t before = START_MS;
     for (int step = 0; step < 10000; step++) {
@@ -255,7 +255,7 @@ static void random_steps_never_take_time_back(void **state) {
     (void)state;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     int64_t before = START_MS, mono = twi_clock_mono_ms(&setting.clock), line = START_MS - mono, beyond_ms = 0;
     int64_t still_ms = 0, waited_for_ms = 0;
@@ -292,7 +292,7 @@ static int64_t extreme_clock_now_ns(void *ctx, int kind) {
 static void a_hook_that_answers_nonsense_does_no_harm(void **state) {
     (void)state;
     const int64_t walls_ns[] = {INT64_MIN, -1, 0, 1, INT64_MAX, -999999, INT64_MIN, INT64_MAX};
-    struct twi_clock clock;
+    static struct twi_clock clock;
     extreme_wall_ns = INT64_MIN;
     twi_clock_init(&clock, extreme_clock_now_ns, NULL, false);
     assert_i64_equal(twi_clock_now_ms(&clock), INT64_MIN / 1000000 - 1); /* floor */
@@ -309,7 +309,7 @@ static void a_hook_that_answers_nonsense_does_no_harm(void **state) {
 
 static void time_before_1970_is_time(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     fake_clock_init(&setting.fake, -1500);
     twi_clock_init(&setting.clock, fake_clock_now_ns, &setting.fake, false);
     assert_i64_equal(twi_clock_now_ms(&setting.clock), -1500);
@@ -325,7 +325,7 @@ static void time_before_1970_is_time(void **state) {
 static void a_peek_is_the_time_or_in_no_window(void **state) {
     (void)state;
     static const int64_t times_ms[] = {0, 1, 1500000000000, TWI_CALENDAR_MAX_MS, -1, -1500, TWI_CALENDAR_MIN_MS};
-    struct setting setting;
+    static struct setting setting;
     fake_clock_init(&setting.fake, 0);
     twi_clock_init(&setting.clock, fake_clock_now_ns, &setting.fake, false);
     for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
@@ -350,7 +350,7 @@ static int64_t counting_clock_now_ns(void *ctx, int kind) {
 static void every_call_asks_the_hook_for_both_clocks(void **state) {
     (void)state;
     struct fake_clock fake;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     fake_clock_init(&fake, START_MS);
     twi_clock_init(&clock, counting_clock_now_ns, &fake, true);
     twi_clock_keep(&clock); /* must not make it cached */
@@ -368,7 +368,7 @@ static bool callers_read(const struct twi_clock *clock) {
 
 static void a_cached_clock_moves_by_its_keeper_only(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
     int64_t before = twi_clock_now_ms(&clock);
@@ -384,7 +384,7 @@ static void a_cached_clock_moves_by_its_keeper_only(void **state) {
 
 static void a_keeper_that_is_away_leaves_no_lag(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
     twi_clock_away();
@@ -407,7 +407,7 @@ static void a_keeper_that_is_away_leaves_no_lag(void **state) {
  * Method: a clock that nobody refreshes for 30 ms, and one look at it. Only the look costs a reading. */
 static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     int64_t before = twi_clock_now_ms(&clock);
     test_sleep_ms(30);
@@ -428,7 +428,7 @@ static void whoever_finds_the_word_late_makes_all_callers_read(void **state) {
  * Method: a keeper works and ticks, then goes on without a tick for 30 ms. */
 static void callers_read_while_an_iteration_is_long(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_keep(&clock);
     assert_false(callers_read(&clock));
@@ -444,7 +444,7 @@ static void callers_read_while_an_iteration_is_long(void **state) {
 
 static void a_clock_that_is_abandoned_is_read(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, true);
     twi_clock_abandon(&clock);
     int64_t before = twi_clock_now_ms(&clock);
@@ -469,7 +469,7 @@ static void *hold_until_waited_for(void *ctx) {
 }
 static void a_keeper_that_waits_for_a_lock_is_away(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     pthread_t thread;
     void *was_away;
     twi_clock_init(&clock, NULL, NULL, true);
@@ -494,7 +494,7 @@ static int64_t wall_ms(void) {
 static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
     (void)state;
     for (int cached = 0; cached < 2; cached++) {
-        struct twi_clock clock;
+        static struct twi_clock clock;
         twi_clock_init(&clock, NULL, NULL, cached == 1);
         for (int look = 0; look < 2000; look++) {
             struct timespec from, to;
@@ -513,7 +513,7 @@ static void the_exact_clock_is_now_and_moves_engine_time(void **state) {
 /* Goal: with a hook, and while the wall clock is not followed, the exact clock runs as engine time does. */
 static void the_exact_clock_follows_engine_time(void **state) {
     (void)state;
-    struct setting setting;
+    static struct setting setting;
     clock_begin(&setting);
     assert_i64_equal(setting.clock.grain_ms, 0);
     fake_clock_advance_ms(&setting.fake, 7);
@@ -533,7 +533,7 @@ static void the_exact_clock_follows_engine_time(void **state) {
 /* Goal: without a quick fine clock the coarse one serves, and the grain says so. */
 static void without_a_fine_clock_the_coarse_one_serves(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, false);
     clock.grain_ms = 5;
     for (int look = 0; look < 50; look++, test_sleep_ms(1)) {
@@ -545,7 +545,7 @@ static void without_a_fine_clock_the_coarse_one_serves(void **state) {
 
 static void a_host_driven_clock_always_reads(void **state) {
     (void)state;
-    struct twi_clock clock;
+    static struct twi_clock clock;
     twi_clock_init(&clock, NULL, NULL, false);
     int64_t before = twi_clock_now_ms(&clock), mono = twi_clock_mono_ms(&clock);
     test_sleep_ms(30);
@@ -598,7 +598,7 @@ static void watchers_end(struct watchers *watchers, pthread_t threads[2]) {
 
 static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
     (void)state;
-    struct watchers watchers;
+    static struct watchers watchers;
     struct test_prng prng;
     pthread_t threads[2];
     test_prng_seed(&prng, test_seed());
@@ -618,7 +618,7 @@ static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
 /* Goal: switching between cached and direct reading takes no thread back in time. */
 static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state) {
     (void)state;
-    struct watchers watchers;
+    static struct watchers watchers;
     pthread_t threads[2];
     twi_clock_init(&watchers.clock, NULL, NULL, true);
     twi_clock_keep(&watchers.clock);

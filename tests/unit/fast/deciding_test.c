@@ -30,16 +30,15 @@ static tw_family *family_of(tw_engine *engine, const char *name, uint64_t keys_e
     return family;
 }
 
+/* Families whose callers read the clocks when they were warm; the answers are the same. */
+static uint32_t warm_without_word;
+
 /* Until this thread has a line of its own there. */
 static void warm(tw_family *family) {
     for (uint32_t i = 0; i < 3000; i++) assert_status(tw_acquire(family, tw_str("warm"), 1, 3000, NULL), TW_OK);
     for (uint32_t i = 0; i < 1000 && twi_load_acquire(&family->limit_lines) == NULL; i++) usleep(10000);
     assert_non_null(twi_load_acquire(&family->limit_lines));
-    /* Under valgrind the background thread hardly runs, so callers read the clocks; the answers are the same. */
-    if (test_is_slow())
-        test_leave_out("that the time is read from the word alone");
-    else
-        assert_true(twi_clock_peek_ms(&family->engine->clock) > 0);
+    if (twi_clock_peek_ms(&family->engine->clock) <= 0) warm_without_word++;
     assert_true(twi_section_may_be_short());
 }
 
@@ -121,6 +120,10 @@ static void it_decides_as_the_slow_path(void **state) {
     state_of_random = test_seed();
     play(KEYS, false, false);
     play(KEYS, true, false);
+    if (test_is_slow()) /* valgrind: the background thread hardly runs */
+        test_leave_out("that the time is read from the word alone");
+    else
+        assert_int_equal(warm_without_word, 0);
 }
 static void so_it_does_without_tag_groups(void **state) {
     (void)state;

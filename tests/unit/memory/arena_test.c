@@ -39,7 +39,7 @@ static void check_filled(const struct twi_arena *arena, uint32_t line, uint32_t 
  * back. */
 static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 16 * MIB));
     enum { PIECES = 200 };
     struct {
@@ -76,7 +76,7 @@ static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
 
 static void a_line_and_an_address_name_each_other(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, MIB));
     for (int i = 0; i < 100; i++) {
         uint32_t line = twi_arena_take(&arena, 3);
@@ -89,7 +89,7 @@ static void a_line_and_an_address_name_each_other(void **state) {
 static void a_full_arena_says_so_and_goes_on_when_something_comes_back(void **state) {
     (void)state;
     for (size_t i = 0; i < SIZES; i++) {
-        struct twi_arena arena;
+        static struct twi_arena arena;
         assert_true(twi_arena_make(&arena, 4 * MIB));
         uint32_t last = 0, line, count = 0;
         while ((line = twi_arena_take(&arena, sizes[i])) != 0) {
@@ -115,7 +115,7 @@ static void what_was_one_size_serves_smaller_ones(void **state) {
     static uint32_t lines[100000];
     for (size_t large = 0; large < SIZES; large++) {
         for (size_t small = 0; small < large; small++) {
-            struct twi_arena arena;
+            static struct twi_arena arena;
             assert_true(twi_arena_make(&arena, 2 * MIB));
             size_t count = 0;
             while ((lines[count] = twi_arena_take(&arena, sizes[large])) != 0) count++;
@@ -136,7 +136,7 @@ static void what_was_one_size_serves_smaller_ones(void **state) {
 
 static void stock_lies_ready_and_is_bounded(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 4 * MIB));
     uint32_t work = 3 * TWI_SEGMENT_LINES - 1;
     assert_true(twi_arena_stock(&arena, 8, 1000, &work));
@@ -190,7 +190,7 @@ static void *take_and_give(void *ctx) {
 
 static void threads_never_hold_the_same_piece(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 4 * MIB)); /* tight: they take from each other's pieces */
     struct taker takers[4];
     for (uint64_t i = 0; i < 4; i++) {

@@ -29,7 +29,7 @@ static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,
  * Method: all pairs of sizes before; after each pair, single lines, 64 lines, 1024, and one piece that is all of it. */
 static void no_history_of_sizes_takes_anything_away(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 2 * MIB));
     for (size_t first = 0; first < SIZES; first++) {
         for (size_t second = 0; second < SIZES; second++) {
@@ -58,7 +58,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
     (void)state;
     enum { PIECES = 400 };
     static uint32_t line[PIECES], lines[PIECES];
-    struct twi_arena arena;
+    static struct twi_arena arena;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     memset(line, 0, sizeof line);
@@ -90,7 +90,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
 /* Goal: a piece of many segments is found where free and untouched segments lie side by side. */
 static void a_large_piece_is_free_segments_and_untouched_ones_together(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, MIB)); /* 16 segments */
     uint32_t held[9];
     for (uint32_t i = 0; i < 9; i++) held[i] = twi_arena_take(&arena, 1024);
@@ -105,7 +105,7 @@ static void a_large_piece_is_free_segments_and_untouched_ones_together(void **st
  * beyond. */
 static void the_largest_arena_ends_where_line_numbers_end(void **state) {
     (void)state;
-    struct twi_arena arena;
+    static struct twi_arena arena;
     if (!twi_arena_make(&arena, UINT64_C(1) << 38)) {
         test_leave_out("this system gives no range of 256 GiB");
         return;
@@ -152,7 +152,7 @@ static void *take_as_much_as_there_is(void *ctx) {
 static void nobody_is_refused_while_others_work_and_all_is_whole_afterwards(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1024, 64, 48, 24};
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 2 * MIB));
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct holder holders[4];

@@ -168,7 +168,7 @@ static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void 
 static void a_burst_leaves_no_fresh_page_behind(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 3, 8, 12, 64, 128, 256};
-    struct twi_arena arena;
+    static struct twi_arena arena;
     assert_true(twi_arena_make(&arena, 64 * MIB));
     uint32_t work = UINT32_MAX, burst = 100;
     twi_arena_keep_ahead(&arena, &work);

@@ -143,7 +143,7 @@ static void keys_free(struct keys *keys) {
 
 static struct cost cost_of(const struct keys *keys, twi_hash_fn *hash, const struct twi_hash_secret *secret,
                            uint64_t expected) {
-    struct twi_arena arena;
+    static struct twi_arena arena;
     struct twi_quota quota = {0};
     assert_true(twi_arena_make(&arena, UINT64_C(1) << 30));
     struct twi_generation *generation = twi_table_make(&arena, &quota, expected, false);

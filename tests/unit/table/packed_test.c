@@ -137,7 +137,7 @@ static bool add_entry(void *ctx, tw_key key, struct twi_final final) {
 static void every_key_is_found_with_its_value_and_no_other(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
-        struct pack pack;
+        static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
         pack_begin(&pack, UINT64_C(256) << 20, synced != 0);
         uint32_t count = (uint32_t)test_scale(200000);
@@ -176,7 +176,7 @@ static void every_key_is_found_with_its_value_and_no_other(void **state) {
 static void a_counter_with_a_29_byte_key_costs_at_most_45_bytes(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
-        struct pack pack;
+        static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
         pack_begin(&pack, UINT64_C(256) << 20, synced != 0);
         for (uint32_t i = 0; i < 20000; i++) put(&pack, key_of(bytes, i, 29), i, synced ? 3 * (int64_t)i : 0);
@@ -194,7 +194,7 @@ static void a_counter_with_a_29_byte_key_costs_at_most_45_bytes(void **state) {
 /* Goal: keys of every size, those around the kinds of record and of entry too, and the extremes of values. */
 static void keys_of_every_size_and_values_of_every_length(void **state) {
     (void)state;
-    struct pack pack;
+    static struct pack pack;
     unsigned char bytes[TW_KEY_SIZE_MAX];
     pack_begin(&pack, UINT64_C(64) << 20, true);
     const int64_t edges[] = {0,
@@ -240,7 +240,7 @@ static void keys_of_every_size_and_values_of_every_length(void **state) {
 static void an_empty_window_and_one_of_one_key_are_packed(void **state) {
     (void)state;
     for (uint32_t keys = 0; keys < 2; keys++) {
-        struct pack pack;
+        static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
         pack_begin(&pack, UINT64_C(64) << 20, false);
         uint32_t work = UINT32_MAX;
@@ -269,7 +269,7 @@ static void wherever_memory_ends_the_table_stays_as_it_was(void **state) {
     (void)state;
     bool refused = false, done = false;
     for (int64_t room = 0; !done; room += 40000) {
-        struct pack pack;
+        static struct pack pack;
         unsigned char bytes[TW_KEY_SIZE_MAX];
         pack_begin(&pack, UINT64_C(64) << 20, false);
         for (uint32_t i = 0; i < 20000; i++) put(&pack, key_of(bytes, i, 29), i, 0);
@@ -294,7 +294,7 @@ static void wherever_memory_ends_the_table_stays_as_it_was(void **state) {
 /* Goal: what is given back is given back in steps, too. */
 static void giving_back_is_done_in_bounded_steps(void **state) {
     (void)state;
-    struct pack pack;
+    static struct pack pack;
     unsigned char bytes[TW_KEY_SIZE_MAX];
     pack_begin(&pack, UINT64_C(64) << 20, false);
     for (uint32_t i = 0; i < 50000; i++) put(&pack, key_of(bytes, i, 29), i, 0);

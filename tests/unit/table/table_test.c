@@ -79,7 +79,7 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     const uint64_t forecasts[] = {0, 5, 100, 1000, 50000, 1000000};
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int synced = 0; synced < 2; synced++) {
-            struct table table;
+            static struct table table;
             table_begin(&table, UINT64_C(256) << 20, forecasts[f], synced != 0);
             assert_non_null(table.generation);
             uint32_t count = (uint32_t)test_scale(40000);
@@ -125,7 +125,7 @@ static uint32_t records_left(struct table *table) {
 static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
-        struct table table;
+        static struct table table;
         struct twi_cell *cell, *found;
         uint32_t first = 1, second = 2, third = 3, keys = 0, tag = 1;
         table_begin(&table, UINT64_C(16) << 20, TWI_TAG_GROUPS_KEYS_MIN - 1, synced != 0); /* without tag groups */
@@ -165,7 +165,7 @@ static void a_record_that_lost_its_slot_is_used_elsewhere(void **state) {
 static void tags_that_agree_in_many_bits_split_deep(void **state) {
     (void)state;
     for (uint32_t low = 0; low < 2; low++) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, false);
         struct twi_cell *cell;
         for (uint32_t i = 0; i < 2000; i++) {
@@ -188,7 +188,7 @@ static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
     (void)state;
     const uint32_t tags[] = {0, 1, UINT32_MAX, 0x12345678};
     for (size_t t = 0; t < 4; t++) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, false);
         struct twi_cell *cell;
         uint32_t count = 0;
@@ -211,7 +211,7 @@ static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
 static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **state) {
     (void)state;
     for (uint32_t left = 0; left < 400; left += 1 + left / 16) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(1) << 20, 0, left % 2 == 0);
         uint32_t taken[20000], count = 0, inserted = 0;
         for (uint32_t lines = 1024; lines != 0; lines /= 2)
@@ -240,7 +240,7 @@ static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **st
 
 static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
     (void)state;
-    struct table table;
+    static struct table table;
     table_begin(&table, UINT64_C(1) << 20, 0, false);
     for (uint32_t lines = 1024; lines != 0; lines /= 2)
         while (twi_arena_take(&table.arena, lines) != 0) continue;
@@ -254,7 +254,7 @@ static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
 /* Goal: E3. A forecast that finds no room commits nothing and cuts nothing up: the window starts small. */
 static void a_forecast_that_finds_no_room_takes_none(void **state) {
     (void)state;
-    struct table table;
+    static struct table table;
     table_begin(&table, UINT64_C(1) << 20, 10000000, false);
     assert_non_null(table.generation);
     assert_true(twi_arena_bytes_used(&table.arena) <= 10 * TWI_LINE_BYTES);
@@ -263,7 +263,7 @@ static void a_forecast_that_finds_no_room_takes_none(void **state) {
 
 static void the_bound_of_keys_is_exact(void **state) {
     (void)state;
-    struct table table;
+    static struct table table;
     table_begin(&table, UINT64_C(16) << 20, 0, false);
     twi_store_relaxed(&table.quota.keys_max, 1000);
     struct twi_cell *cell;
@@ -297,7 +297,7 @@ static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
     (void)state;
     for (uint32_t step = 1; step < 100000; step *= 30) {
         for (uint32_t count = 0; count < 5000; count = count * 6 + 1) {
-            struct table table;
+            static struct table table;
             table_begin(&table, UINT64_C(64) << 20, 0, count % 2 == 0);
             struct twi_cell *cell;
             uint64_t before;
@@ -332,7 +332,7 @@ static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
 static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
     (void)state;
     for (uint32_t filled = 0; filled < 300; filled += 7) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(16) << 20, 0, false);
         struct twi_cell *cell;
         for (uint32_t i = 0; i < filled; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
@@ -361,7 +361,7 @@ static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
 static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
     (void)state;
     for (uint32_t filled = 0; filled < 1000; filled = filled * 2 + 3) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(16) << 20, 0, false);
         struct twi_cell *cell;
         for (uint32_t i = 0; i < filled; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
@@ -389,7 +389,7 @@ static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
 
 static void giving_back_in_steps_gives_all_back(void **state) {
     (void)state;
-    struct table table;
+    static struct table table;
     table_begin(&table, UINT64_C(64) << 20, 0, false);
     struct twi_cell *cell;
     for (uint32_t i = 0; i < 20000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
@@ -416,7 +416,7 @@ static bool count_some(void *ctx, struct twi_cell *cell, uint64_t meta) {
 
 static void a_walk_in_pieces_sees_each_cell_once(void **state) {
     (void)state;
-    struct table table;
+    static struct table table;
     table_begin(&table, UINT64_C(64) << 20, 0, false);
     struct twi_cell *cell;
     for (uint32_t i = 0; i < 5000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
@@ -439,19 +439,19 @@ struct inserter {
 };
 static void *insert_range(void *ctx) {
     struct inserter *inserter = ctx;
-    struct table mine = *inserter->table; /* the arena's words are shared through it */
-    mine.self = twi_thread_here();
+    struct table *table = inserter->table;
+    struct twi_thread *self = twi_thread_here();
     for (uint32_t i = inserter->from; i != inserter->to; i += inserter->step) {
-        struct twi_insert insert = {
-            &inserter->table->arena, mine.generation, mine.self, wanted_of(&i, mixed(i)), 0, NULL, 0, TWI_NO_VACANCY};
+        struct twi_insert insert = {&table->arena, table->generation, self, wanted_of(&i, mixed(i)), 0, NULL, 0,
+                                    TWI_NO_VACANCY};
         struct twi_cell *cell = NULL;
         uint64_t before;
-        twi_section_enter(mine.self);
+        twi_section_enter(self);
         enum twi_found found = twi_table_insert(&insert, always, NULL, &cell);
         if (found == TWI_INSERTED) inserter->inserted++;
         if (cell == NULL || memcmp(cell->key, &i, sizeof i) != 0) abort();
         if (twi_cell_add(cell, twi_cell_publish(cell), 1, &before) != TWI_ADDED) abort();
-        twi_section_leave(mine.self);
+        twi_section_leave(self);
     }
     return NULL;
 }
@@ -465,7 +465,7 @@ static bool sum_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
 static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, round % 2 == 0);
         uint32_t count = (uint32_t)test_scale(10000);
         struct inserter inserters[3] = {{.table = &table, .from = 0, .to = count, .step = 1},
@@ -491,7 +491,7 @@ static void a_long_key_takes_little_more_than_its_lines(void **state) {
     static const size_t sizes[] = {33, 48, 96, 97, 100, 160, 161, 224};
     uint32_t keys = (uint32_t)test_scale(20000);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct table table;
+        static struct table table;
         table_begin(&table, UINT64_C(64) << 20, 0, false);
         unsigned char bytes[256] = {0};
         for (uint32_t number = 0; number < keys; number++) {

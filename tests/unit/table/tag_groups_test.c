@@ -153,7 +153,7 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
     struct twi_thread *self = twi_thread_here();
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int way = 0; way < 8; way++) {
-            struct field field;
+            static struct field field;
             field_begin_for(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, 1 + (uint32_t)way / 2);
             twi_section_enter(self);
             assert_true(chunks_in(&field) != 0);
@@ -212,7 +212,7 @@ static void *race(void *ctx) {
 }
 static void check_race(bool put_off, uint32_t lines) {
     enum { THREADS = 4 };
-    struct field field;
+    static struct field field;
     uint32_t keys = (uint32_t)test_scale(6000);
     if (put_off)
         field_begin_untouched(&field, UINT64_C(256) << 20, keys * 3 / 4, false, lines);
@@ -274,7 +274,7 @@ static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int way = 0; way < 8; way++) {
             uint32_t lines = 1 + (uint32_t)way / 2, in_groups = 0;
-            struct field field;
+            static struct field field;
             field_begin_untouched(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, lines);
             twi_section_enter(self);
             for (uint32_t i = 1; i <= forecasts[f]; i++) {
@@ -297,7 +297,7 @@ static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
         }
     }
     for (uint32_t lines = 1; lines <= 2; lines++) { /* two of three keys have such records, the others twice as many */
-        struct field field;
+        static struct field field;
         field_begin_untouched(&field, UINT64_C(256) << 20, 30000, false, lines);
         twi_section_enter(self);
         for (uint32_t i = 1; i < 3000; i++) {
@@ -318,7 +318,7 @@ static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
 static void a_large_window_is_laid_out_when_it_is_made(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
-    struct field field = {.lines = 2};
+    static struct field field = {.lines = 2};
     assert_true(twi_arena_make(&field.arena, UINT64_C(256) << 20));
     field.generation = twi_table_make(&field.arena, &field.quota, 150000, false);
     assert_non_null(field.generation);
@@ -343,7 +343,7 @@ static void a_large_window_is_laid_out_when_it_is_made(void **state) {
 static void tag_groups_that_find_no_room_are_done_without(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
-    struct field field;
+    static struct field field;
     field_begin_untouched(&field, UINT64_C(4) << 20, 12000, false, 4);
     twi_section_enter(self);
     for (uint32_t i = 1; i <= 4000; i++) {
@@ -384,7 +384,7 @@ static void a_match_leaves_no_record_out(void **state) {
  * Method: small steps; an arena with too little room. */
 static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     (void)state;
-    struct field field;
+    static struct field field;
     struct twi_tag_groups_plan plan;
     struct twi_tag_groups_forecast few = {30000, 1}, many = {40000, 1};
     field_begin(&field, UINT64_C(64) << 20, 0, true);
@@ -427,7 +427,7 @@ static void an_only_chunk_stands_in_its_window(void **state) {
         bool synced = way % 2 != 0;
         uint32_t lines = 1 + (uint32_t)way / 2;
         for (uint32_t expected = TWI_TAG_GROUPS_KEYS_MIN; expected < 1200; expected++) {
-            struct field field;
+            static struct field field;
             field_begin_for(&field, UINT64_C(16) << 20, expected, synced, lines);
             const struct twi_tag_groups_at *at = &field.generation->tag_groups;
             assert_int_equal(chunks_in(&field) == 1, expected + expected / 4 <= most[synced][lines - 1]);
@@ -459,7 +459,7 @@ static void a_small_window_takes_little(void **state) {
     struct twi_thread *self = twi_thread_here();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         for (int told = 0; told < 2; told++) {
-            struct field field;
+            static struct field field;
             field_begin_untouched(&field, UINT64_C(16) << 20, told != 0 ? cases[c].keys : 0, false, 1);
             twi_section_enter(self);
             for (uint32_t i = 0; i < cases[c].keys; i++) {
