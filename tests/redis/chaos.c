@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,11 +99,9 @@ static int live(struct page *page, int index) {
 }
 
 static pid_t start_life(struct page *page, int index) {
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = test_fork();
     assert_true(pid >= 0);
     if (pid != 0) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(6);
     for (int fd = 3; fd < 1024; fd++) close(fd); /* else a copy here would keep the proxy's connections open */
     _exit(live(page, index));
 }

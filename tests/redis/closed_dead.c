@@ -67,7 +67,7 @@ static void a_window_of_the_dead_is_closed(bool by_tag) {
     start_ms = count_alone(0);
     kill_process(0);
     processes = 3;
-    children[2] = fork();
+    children[2] = test_fork();
     if (children[2] == 0) _exit(run_process(2));
     assert_int_equal(assert_closed(start_ms, part_of(0)).process, 2);
     end();

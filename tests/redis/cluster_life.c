@@ -155,7 +155,7 @@ static void a_forked_child_counts_by_itself(void **state) {
             else if (round != 1) /* once in the middle of it */
                 assert_status(tw_flush(rig.engine, 20000), TW_OK);
             fflush(NULL);
-            pid_t child = fork();
+            pid_t child = test_fork();
             if (child == 0) _exit(count_in_the_child());
             assert_int_equal(waitpid(child, &status, 0), child);
             assert_int_equal(status, 0);

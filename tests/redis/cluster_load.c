@@ -102,7 +102,7 @@ static void run_load(void (*what)(void)) {
     snprintf(family_name, sizeof family_name, "%s", families[TW_REDIS_STRING]);
     for (int i = 0; i < PROCESSES; i++) {
         fflush(NULL);
-        pids[i] = fork();
+        pids[i] = test_fork();
         if (pids[i] == 0) _exit(count_as_process(i));
     }
     while (atomic_load(&page->ready) < PROCESSES) test_sleep_ms(10);

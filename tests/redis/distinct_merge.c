@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,7 +319,6 @@ static uint64_t first_of(int process, int half) {
 }
 
 static int live(struct page *page, int process) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (atomic_load(&page->half) == 0) test_sleep_ms(1);
     tw_options options;
     tw_engine *engine;
@@ -393,7 +391,7 @@ static void four_processes_have_one_union(void **state) {
     redis_server_start(&server, NULL);
     memset(&twin, 0, sizeof twin);
     for (int i = 0; i < PROCESSES; i++) {
-        children[i] = fork();
+        children[i] = test_fork();
         assert_true(children[i] >= 0);
         if (children[i] == 0) _exit(live(page, i)); /* before this process has a thread */
     }

@@ -8,7 +8,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -198,9 +197,8 @@ static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
     pid_t pids[PROCESSES];
     (void)test_seed();
     for (int i = 0; i < PROCESSES; i++) {
-        pids[i] = fork();
+        pids[i] = test_fork();
         if (pids[i] != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         _exit(be_present(page, i, server.url));
     }
     for (int i = 0; i < PROCESSES; i++)

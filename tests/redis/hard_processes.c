@@ -103,7 +103,7 @@ static void begin_processes(int processes, int threads, int64_t limit, int64_t t
     page->pause_ms = pause_ms;
     fflush(NULL);
     for (int i = 0; i < processes; i++) {
-        children[i] = fork();
+        children[i] = test_fork();
         assert_true(children[i] >= 0);
         if (children[i] == 0) _exit(sell_as_process(i));
     }

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,9 +106,8 @@ static void holds_of_a_killed_process_are_free_soon(void **state) {
     _Atomic int *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[2];
     for (int i = 0; i < 2; i++) {
-        pids[i] = fork();
+        pids[i] = test_fork();
         if (pids[i] != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         tw_engine *engine = quick_engine(server.url, NULL);
         tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
         if (tw_hold(jobs, tw_str("a"), 3, NULL) == TW_OK) atomic_fetch_add(ready, 1);

@@ -394,7 +394,7 @@ static void count_as_a_stranger(struct redis_server *server, int kind, const cha
 }
 
 static pid_t strangers_start(struct redis_server *server) {
-    pid_t pid = fork();
+    pid_t pid = test_fork();
     if (pid != 0) return pid;
     char name[64];
     for (int round = 0; round < STRANGE_ROUNDS; round++)

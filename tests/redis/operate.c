@@ -321,7 +321,7 @@ static void a_node_died_with_leases(void **state) {
     redis_server_start(&server, NULL);
     make_user(&server);
     with_login(server.url, login, sizeof login);
-    pid_t child = fork();
+    pid_t child = test_fork();
     if (child == 0) sell_one(login);
     assert_true(test_wait(has_reported, &server, 30000)); /* an engine reports once a second what it has spent */
     assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
@@ -374,7 +374,7 @@ static void a_node_died_right_after_a_sale(void **state) {
     redis_server_start(&server, NULL);
     make_user(&server);
     with_login(server.url, login, sizeof login);
-    pid_t child = fork();
+    pid_t child = test_fork();
     if (child == 0) sell_one(login);
     assert_true(test_wait(has_sold, &server, 30000)); /* the sale is in the counter, and as a rule not yet reported */
     assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);

@@ -114,7 +114,7 @@ static void what_a_killed_process_held_is_sold_by_others(void **state) {
     tw_engine *engine;
     int64_t units = 0, again = 0, sold = 0;
     fflush(NULL);
-    pid_t child = fork();
+    pid_t child = test_fork();
     assert_true(child >= 0);
     if (child == 0) _exit(sell_in_child(page));
     assert_true(test_wait(is_done, page, PATIENCE_MS));

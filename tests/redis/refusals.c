@@ -127,7 +127,7 @@ static void a_server_that_loads_is_waited_for(void **state) {
 }
 
 static void run_script_beside(struct redis_server *server, const char *script, pid_t *pid) {
-    *pid = fork();
+    *pid = test_fork();
     assert_true(*pid >= 0);
     if (*pid != 0) return;
     redis_server_ask(server, "EVAL", script, "0", NULL);

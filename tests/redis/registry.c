@@ -48,7 +48,7 @@ static void a_killed_engine_is_counted_no_more(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
-    pid_t child = fork();
+    pid_t child = test_fork();
     assert_true(child >= 0);
     if (child == 0) {
         (void)quick_engine(server.url, NULL);

@@ -7,7 +7,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,11 +373,8 @@ static void killed_processes_lose_and_double_nothing(void **state) {
             kill(pids[slot], SIGKILL);
             waitpid(pids[slot], NULL, 0);
         }
-        pids[slot] = fork();
-        if (pids[slot] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            _exit(sell(page, next));
-        }
+        pids[slot] = test_fork();
+        if (pids[slot] == 0) _exit(sell(page, next));
         next++;
         for (int i = 0; i < 20; i++) {
             assert_true(redis_server_get(&server, "sale:hot") <= 500);

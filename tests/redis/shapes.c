@@ -63,7 +63,7 @@ static void counts_of_several_processes_add_up(void **state) {
     pid_t children[PROCESSES];
     redis_server_start(&server, NULL);
     for (int i = 0; i < PROCESSES; i++) {
-        children[i] = fork();
+        children[i] = test_fork();
         assert_true(children[i] >= 0);
         if (children[i] != 0) continue;
         count_as_a_process(server.url, i);

@@ -26,7 +26,7 @@ static int add_process(const char *url, int rounds, int64_t step_ms) {
 }
 
 static pid_t start_process(const char *url, int rounds, int64_t step_ms) {
-    pid_t pid = fork(); /* before this process opens an engine */
+    pid_t pid = test_fork(); /* before this process opens an engine */
     assert_true(pid >= 0);
     if (pid == 0) _exit(add_process(url, rounds, step_ms));
     return pid;
@@ -140,7 +140,7 @@ static void a_forked_child_is_an_engine_of_its_own(void **state) {
     assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     assert_status(tw_add(family, tw_str("a"), 10, NULL), TW_OK);
-    pid_t pid = fork();
+    pid_t pid = test_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         bool well = tw_add(family, tw_str("a"), 100, NULL) == TW_OK && tw_flush(engine, 5000) == TW_OK;

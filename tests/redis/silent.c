@@ -110,7 +110,7 @@ static void an_outage_costs_the_adding_thread_nothing(void **state) {
     page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(page != MAP_FAILED);
     fflush(NULL);
-    pid_t child = fork();
+    pid_t child = test_fork();
     assert_true(child >= 0);
     if (child == 0) be_silent(server.url);
     test_sleep_ms(WARM_MS + 300);

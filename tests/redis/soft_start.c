@@ -104,7 +104,7 @@ static int64_t admitted_by_all(enum start start, int processes, int64_t limit, i
     assert_true(run.shared != MAP_FAILED);
     pid_t children[PROCESSES];
     for (run.index = 0; run.index < processes; run.index++) {
-        children[run.index] = fork();
+        children[run.index] = test_fork();
         assert_true(children[run.index] >= 0);
         if (children[run.index] != 0) continue;
         live(&run);
@@ -167,7 +167,7 @@ static void first_units(int processes, bool fast, int64_t *us) {
     assert_true(shared != MAP_FAILED);
     pid_t children[PROCESSES + 1];
     for (int i = 0; i <= processes; i++) {
-        children[i] = fork();
+        children[i] = test_fork();
         assert_true(children[i] >= 0);
         if (children[i] != 0) continue;
         if (i < processes) await(&shared->go);

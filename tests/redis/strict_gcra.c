@@ -256,7 +256,7 @@ static void processes_together_get_the_burst_and_the_rate(void **state) {
     int go[2];
     assert_int_equal(pipe(go), 0);
     for (int i = 0; i < PROCESSES; i++) {
-        children[i] = fork();
+        children[i] = test_fork();
         if (children[i] != 0) continue;
         char word;
         bool told = read(go[0], &word, 1) == 1;

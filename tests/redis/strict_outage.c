@@ -464,7 +464,7 @@ static void a_forked_child_asks_for_itself(void **state) {
     strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 10, TW_OK);
     fflush(NULL);
-    pid_t child = fork();
+    pid_t child = test_fork();
     if (child == 0) {
         tw_verdict verdict;
         bool right = tw_acquire(strict.family, tw_str("k"), 1, 10, &verdict) == TW_OK && verdict.used == 2 &&

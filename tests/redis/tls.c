@@ -445,7 +445,7 @@ static void a_forked_child_counts_over_a_connection_of_its_own(void **state) {
     for (int i = 0; i < 5; i++) {
         scene_add(&scene, 10);
         if (i % 2) assert_status(tw_flush(scene.engine, 20000), TW_OK);
-        pid_t child = fork();
+        pid_t child = test_fork();
         if (child == 0) {
             alarm(20);
             bool good = tw_add(scene.family, tw_str("k"), 1, NULL) == TW_OK && tw_flush(scene.engine, 15000) == TW_OK &&

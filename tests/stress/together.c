@@ -216,7 +216,7 @@ static void read_all(struct member *member) {
 /* A child begins at zero, and its counts are its own. */
 static void be_forked(struct member *member) {
     while (!atomic_load(&field.stop)) {
-        pid_t pid = fork();
+        pid_t pid = test_fork();
         if (pid == 0) {
             alarm(20);
             uint64_t number = test_prng_below(&member->prng, KEYS);

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -81,7 +80,7 @@ void redis_server_require(void) {
     test_skip_program("redis-server is not installed (Debian: apt-get install redis-server)");
 }
 
-static void become_server(struct redis_server *server, pid_t parent) {
+static void become_server(struct redis_server *server) {
     char port[16], tls_port[16], log[128];
     snprintf(port, sizeof port, "%d", server->port);
     snprintf(tls_port, sizeof tls_port, "%d", server->tls_port);
@@ -104,8 +103,6 @@ static void become_server(struct redis_server *server, pid_t parent) {
          index++) {
         arguments[count++] = server->extra[index];
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     int nothing = open("/dev/null", O_RDWR);
     dup2(nothing, 0), dup2(nothing, 1), dup2(nothing, 2);
     /* the server must not hold open the connections of the program under test */
@@ -120,9 +117,8 @@ static bool answers(struct redis_server *server) {
 
 static bool try_launch(struct redis_server *server) {
     unlink(server->socket); /* left by a killed server */
-    pid_t parent = getpid();
-    server->pid = fork();
-    if (server->pid == 0) become_server(server, parent);
+    server->pid = test_fork();
+    if (server->pid == 0) become_server(server);
     if (server->pid < 0) fail_msg("fork: %s", strerror(errno));
     int64_t deadline = test_mono_ms() + START_MS;
     while (!answers(server)) {

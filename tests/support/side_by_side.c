@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,11 +40,9 @@ static void heed_term(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output, pid_t parent) {
+static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output) {
     signal(SIGTERM, SIG_DFL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     dup2(fileno(output), STDOUT_FILENO);
     dup2(fileno(output), STDERR_FILENO);
     int failed = _cmocka_run_group_tests(test->name, test, 1, NULL, NULL);
@@ -60,9 +57,8 @@ static void begin_test(struct apart *apart, const struct CMUnitTest *test) {
         return;
     }
     fflush(NULL);
-    pid_t parent = getpid();
-    apart->pid = fork();
-    if (apart->pid == 0) become_test(test, apart->output, parent);
+    apart->pid = test_fork();
+    if (apart->pid == 0) become_test(test, apart->output);
     if (apart->pid > 0) return;
     fprintf(stderr, "no process for %s: %s\n", test->name, strerror(errno));
     apart->pid = 0;

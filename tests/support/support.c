@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <strings.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -320,6 +321,14 @@ int64_t test_mono_ms(void) {
 void test_sleep_ms(int64_t ms) {
     struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     while (nanosleep(&rest, &rest) != 0) continue;
+}
+
+pid_t test_fork(void) {
+    pid_t parent = getpid(), child = fork();
+    if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
+    return 0;
 }
 
 int64_t test_starved_ms(void) {

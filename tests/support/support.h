@@ -105,6 +105,8 @@ int64_t test_fd_count(void);     /* open file descriptors */
 int64_t test_thread_count(void); /* threads of this process */
 int64_t test_mono_ms(void);      /* the system's monotonic clock, for deadlines of tests */
 void test_sleep_ms(int64_t ms);
+/* fork(), and the child ends with the thread that made it: a test that is killed leaves nobody behind that works on. */
+pid_t test_fork(void);
 /* How long this thread was ready to run while no processor was free, since it began. A time limit that a test checks is
  * about what the code waits for, and not about who else works on the machine: subtract this. 0 where Linux does not
  * tell. */
