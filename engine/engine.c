@@ -366,7 +366,7 @@ static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) 
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
     if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
-    engine->turn.closing = true;
+    twi_rollover_begin_end(engine);
     twi_delayed_all_due(engine->collector.delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
         try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);

@@ -184,6 +184,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->turn.due_ms = INT64_MAX;
     family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
     family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->agenda.special = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
     family->turn.look_mono_ms = INT64_MAX;
     family->turn.history.mono_ms = INT64_MAX;
     family->turn.prepared.start_ms = INT64_MIN;

@@ -1,66 +1,10 @@
-/* agenda.c -- see agenda.h. Two heaps hold the families that are due. Their links lie in the families, so nothing is
- * allocated. */
+/* agenda.c -- see agenda.h. Two heaps hold the families that are due (appointment.h). */
 #include "engine/core/agenda.h"
+
+#include "engine/core/appointment.h"
 
 #define SEARCH_MS 1000 /* how long a window may stay unannounced */
 #define SEARCH_STEP_MS 20
-
-/* ---- heaps ---- */
-
-static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appointment *other) {
-    if (one == NULL || other == NULL) return one != NULL ? one : other;
-    struct twi_appointment *first = other->at_ms < one->at_ms ? other : one, *second = first == one ? other : one;
-    second->next = first->child;
-    if (second->next != NULL) second->next->back = second;
-    second->back = first;
-    first->child = second;
-    return first;
-}
-
-/* Melds siblings into one heap: in pairs from the left, then the pairs from the right. */
-static struct twi_appointment *meld_all(struct twi_appointment *sibling) {
-    struct twi_appointment *pairs = NULL, *heap = NULL;
-    while (sibling != NULL) {
-        struct twi_appointment *one = sibling, *other = one->next;
-        sibling = other != NULL ? other->next : NULL;
-        one->next = one->back = NULL;
-        if (other != NULL) other->next = other->back = NULL;
-        one = meld(one, other);
-        one->next = pairs;
-        pairs = one;
-    }
-    while (pairs != NULL) {
-        struct twi_appointment *one = pairs;
-        pairs = one->next;
-        one->next = NULL;
-        heap = meld(heap, one);
-    }
-    return heap;
-}
-
-static void cancel(struct twi_appointment **heap, struct twi_appointment *appointment) {
-    if (appointment->at_ms == INT64_MAX) return;
-    struct twi_appointment *children = meld_all(appointment->child), *back = appointment->back;
-    if (*heap == appointment) {
-        *heap = children;
-    } else {
-        if (back->child == appointment)
-            back->child = appointment->next;
-        else
-            back->next = appointment->next;
-        if (appointment->next != NULL) appointment->next->back = back;
-        *heap = meld(*heap, children);
-    }
-    appointment->child = appointment->next = appointment->back = NULL;
-    appointment->at_ms = INT64_MAX;
-}
-
-static void appoint(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms) {
-    if (appointment->at_ms == at_ms) return;
-    cancel(heap, appointment);
-    appointment->at_ms = at_ms;
-    if (at_ms != INT64_MAX) *heap = meld(*heap, appointment);
-}
 
 /* ---- news ---- */
 
@@ -84,41 +28,44 @@ static void take(struct tw_family **round, struct tw_family *family) {
     *round = family;
 }
 
-static void take_due(struct tw_family **round, struct twi_appointment **heap, int64_t now_ms) {
-    for (uint32_t left = ROUND_MAX; left != 0 && *heap != NULL && (*heap)->at_ms <= now_ms; left--) {
-        struct tw_family *family = (*heap)->family;
-        cancel(heap, *heap);
-        take(round, family);
+/* While the engine closes, each family that is due is taken: nobody waits for a turn to end, and the last one calls
+ * hooks for the last time. */
+static uint32_t round_max(const tw_engine *engine) {
+    return engine->turn.closing ? UINT32_MAX : ROUND_MAX;
+}
+
+static void take_due(tw_engine *engine, struct twi_appointment **heap, int64_t now_ms) {
+    for (uint32_t left = round_max(engine); left != 0; left--) {
+        struct tw_family *family = twi_appointment_take(heap, now_ms);
+        if (family == NULL) return;
+        take(&engine->agenda.round, family);
     }
 }
 
-static void take_news(struct twi_agenda *agenda, struct tw_family **round) {
+static void take_news(tw_engine *engine) {
+    struct twi_agenda *agenda = &engine->agenda;
     if (agenda->taken == NULL && twi_load_relaxed(&agenda->news) != NULL)
         agenda->taken = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
-    for (uint32_t left = ROUND_MAX; left != 0 && agenda->taken != NULL; left--) {
+    for (uint32_t left = round_max(engine); left != 0 && agenda->taken != NULL; left--) {
         struct tw_family *family = agenda->taken;
         agenda->taken = twi_load_relaxed(&family->agenda.next_news);
         (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: the flag is cleared before the change is read */
-        take(round, family);
+        take(&agenda->round, family);
     }
 }
 
 void twi_agenda_begin_round(tw_engine *engine) {
     struct twi_agenda *agenda = &engine->agenda;
-    struct tw_family **round = &agenda->round;
-    if (*round != NULL && !engine->turn.closing) return;
-    take_news(agenda, round);
+    if (agenda->round != NULL && !engine->turn.closing) return;
+    take_news(engine);
     while (agenda->always != NULL) {
         struct tw_family *family = agenda->always;
         agenda->always = family->agenda.next_always;
         family->agenda.is_always = false;
-        take(round, family);
+        take(&agenda->round, family);
     }
-    take_due(round, &agenda->by_time, engine->turn.now_ms);
-    take_due(round, &agenda->by_mono, engine->turn.mono_ms);
-    for (struct tw_family *family = engine->turn.closing ? twi_load_acquire(&engine->roster.first) : NULL;
-         family != NULL; family = twi_load_acquire(&family->entry.next))
-        take(round, family);
+    take_due(engine, &agenda->by_time, engine->turn.now_ms);
+    take_due(engine, &agenda->by_mono, engine->turn.mono_ms);
 }
 
 struct tw_family *twi_agenda_take(struct twi_agenda *agenda) {
@@ -131,18 +78,20 @@ void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family) {
     int64_t mono_ms = family->turn.look_mono_ms < family->turn.history.mono_ms ? family->turn.look_mono_ms
                                                                                : family->turn.history.mono_ms;
     family->agenda.in_round = false;
-    appoint(&agenda->by_time, &family->agenda.by_time, family->turn.due_ms);
-    appoint(&agenda->by_mono, &family->agenda.by_mono, mono_ms);
-    if (family->agenda.is_always || !(family->kind.evicts_idle || twi_load_relaxed(&family->requests.close_requested)))
-        return;
+    twi_appointment_set(&agenda->by_time, &family->agenda.by_time, family->turn.due_ms);
+    twi_appointment_set(&agenda->by_mono, &family->agenda.by_mono, mono_ms);
+    bool every_turn = family->kind.evicts_idle || family->turn.is_ending;
+    if (family->agenda.is_always || !every_turn) return;
     family->agenda.is_always = true;
     family->agenda.next_always = agenda->always;
     agenda->always = family;
 }
 
 void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family) {
-    cancel(&agenda->by_time, &family->agenda.by_time);
-    cancel(&agenda->by_mono, &family->agenda.by_mono);
+    twi_appointment_set(&agenda->by_time, &family->agenda.by_time, TWI_APPOINTMENT_NEVER);
+    twi_appointment_set(&agenda->by_mono, &family->agenda.by_mono, TWI_APPOINTMENT_NEVER);
+    twi_appointment_set(family->kind.gauge ? &agenda->gauges : &agenda->closings, &family->agenda.special,
+                        TWI_APPOINTMENT_NEVER);
     if (agenda->searched == family) agenda->searched = twi_load_acquire(&family->entry.next);
 }
 
@@ -181,6 +130,7 @@ void twi_agenda_renew(tw_engine *engine) {
          family = twi_load_relaxed(&family->entry.next)) {
         family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
         family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+        family->agenda.special = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
         family->agenda.in_round = family->agenda.is_always = false;
         twi_store_relaxed(&family->agenda.is_news, false);
         twi_agenda_notify(family);

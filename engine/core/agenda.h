@@ -3,12 +3,14 @@
  *   due by engine time ─┐                       two heaps, by the family's own next times (rollover.c, history.c)
  *   due by monotonic   ─┼─▶ the turn's round
  *   news               ─┘                       a list that any thread pushes to: family or window changed
- *   always: families with idle eviction, or being closed: every turn
+ *   always: families with idle eviction, or with a window that is being ended: every turn
  *   search: all others, one after the other, once a second
  *
  * The search finds windows that a thread has opened and not yet announced (rollover.c).
  * A round of many families takes several turns. The next one is taken when it is over, so each family is examined
  * before any is for the second time.
+ * Two more heaps are for what the turn sends of families of two kinds: gauges (gauge.c), and windows that one engine
+ * closes (closing_send.c).
  * Always true: a family is in both heaps, or among those of `always`, or in the round. Its times in the heaps are not
  * later than those it has set. Only the turn calls these functions, except twi_agenda_notify(). */
 #ifndef TWI_CORE_AGENDA_H

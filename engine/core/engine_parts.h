@@ -52,6 +52,7 @@ struct twi_report {
 struct twi_agenda {
     _Atomic(struct tw_family *) news;
     struct twi_appointment *by_time, *by_mono;
+    struct twi_appointment *gauges, *closings; /* when there is something to send: gauge.c, closing_send.c */
     struct tw_family *always;
     struct tw_family *taken;    /* news that the turn has taken off the list; their flag says "news" until the round */
     struct tw_family *round;    /* what the turn still has to examine */
@@ -61,8 +62,7 @@ struct twi_agenda {
 
 /* Which families there are (roster.h). */
 struct twi_roster {
-    _Atomic(struct tw_family *) first;    /* all families; the turn reads without the lock, and only the turn unlinks */
-    _Atomic(struct tw_family *) specials; /* gauges and TW_CLOSED_BY_ONE families; rules as for `first` */
+    _Atomic(struct tw_family *) first; /* all families; the turn reads without the lock, and only the turn unlinks */
     pthread_mutex_t lock;
     struct tw_family **names; /* chains, by a hash of the name */
     uint32_t names_log2, named;

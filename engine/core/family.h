@@ -51,7 +51,7 @@ struct twi_family_close_state {
     int64_t word_ms;                  /* engine time at which the last heartbeat was sent that Redis has answered */
 };
 
-/* A family in a pairing heap. The heap is its earliest member; a member is no later than its children. */
+/* A family in a pairing heap (appointment.h). */
 struct twi_appointment {
     int64_t at_ms; /* INT64_MAX: not in the heap */
     struct tw_family *family;
@@ -128,10 +128,9 @@ struct twi_family_requests {
 /* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */
 struct twi_family_entry {
     _Atomic(struct tw_family *) next;
-    struct tw_family *before, *next_named;    /* in the list of all families; in a chain of names */
-    _Atomic(struct tw_family *) next_special; /* engine.h */
-    uint32_t opened;                          /* how often it was opened */
-    uint64_t bytes;                           /* allocated for the family; set before sharing */
+    struct tw_family *before, *next_named; /* in the list of all families; in a chain of names */
+    uint32_t opened;                       /* how often it was opened */
+    uint64_t bytes;                        /* allocated for the family; set before sharing */
 };
 
 /* When the turn examines it (agenda.h). Any thread uses the first two fields; the turn owns the rest. */
@@ -141,6 +140,7 @@ struct twi_family_agenda {
     bool in_round, is_always; /* from here on: owned by the turn */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
+    struct twi_appointment special; /* of a gauge, or of TW_CLOSED_BY_ONE; the other kinds have none */
 };
 
 /* The next window, being built; not yet reachable. */
@@ -169,6 +169,7 @@ struct twi_family_gauge {
     struct twi_cursor cursor; /* gauges: how far the statement has been re-sent */
     bool runs;                /* the statement is being sent */
     int64_t last_ms;          /* monotonic: when it was complete last */
+    struct tw_family *next;   /* within twi_gauge_turn() */
 };
 
 /* Idle eviction (idle_eviction.c). */
@@ -183,6 +184,7 @@ struct twi_family_turn {
     uint32_t unsorted;
     uint32_t held; /* generations in memory, retired ones included */
     bool is_late_logged;
+    bool is_ending;        /* it is being closed, or its engine is and a window of it is not done yet */
     bool map_requested;    /* the map holds a window that was not announced */
     int64_t due_ms;        /* engine time of the next roll-over work */
     int64_t close_mono_ms; /* monotonic: when closing began */

@@ -121,10 +121,6 @@ static void discharge(tw_engine *engine, const struct tw_family *family) {
 
 /* ---- the list ---- */
 
-static bool is_special(const struct tw_family *family) {
-    return family->kind.gauge || family->kind.closes_once;
-}
-
 bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
     if (!grow_names(engine) || !charge(engine, family)) return false;
     struct tw_family **chain = chain_of(engine, family->options.name);
@@ -136,10 +132,6 @@ bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
     if (first != NULL) first->entry.before = family;
     twi_store_relaxed(&family->entry.next, first);
     twi_store_release(&engine->roster.first, family);
-    if (is_special(family)) {
-        twi_store_relaxed(&family->entry.next_special, twi_load_relaxed(&engine->roster.specials));
-        twi_store_release(&engine->roster.specials, family);
-    }
     twi_agenda_notify(family);
     return true;
 }
@@ -148,11 +140,6 @@ void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
     struct tw_family *next = twi_load_relaxed(&family->entry.next);
     twi_store_release(family->entry.before != NULL ? &family->entry.before->entry.next : &engine->roster.first, next);
     if (next != NULL) next->entry.before = family->entry.before;
-    if (is_special(family)) {
-        _Atomic(struct tw_family *) *link = &engine->roster.specials;
-        while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->entry.next_special;
-        twi_store_release(link, twi_load_relaxed(&family->entry.next_special));
-    }
     discharge(engine, family);
 }
 

@@ -18,11 +18,13 @@ void twi_closing_restart(struct twi_generation *generation) {
     bool claims = election->tags != NULL && !election->partial && election->state >= TWI_ELECTION_READ &&
                   election->state <= TWI_ELECTION_CALL_HOOK;
     twi_close_election_begin_again(election);
-    if (!claims) return;
-    /* The others may have lost something there, too. While the claim lasts, Redis does not look at what they hold up.
-     */
-    election->tags->pause_ms = generation->family->engine->turn.mono_ms;
-    twi_close_election_enter(election, TWI_ELECTION_PASS, election->tags->pause_ms);
+    if (claims) {
+        /* The others may have lost something there, too. While the claim lasts, Redis does not look at what they hold
+         * up. */
+        election->tags->pause_ms = generation->family->engine->turn.mono_ms;
+        twi_close_election_enter(election, TWI_ELECTION_PASS, election->tags->pause_ms);
+    }
+    twi_closing_appoint(generation->family);
 }
 
 bool twi_closing_is_repeat(const struct twi_generation *generation) {
@@ -161,8 +163,8 @@ bool twi_closing_is_busy(const struct tw_family *family) {
 
 bool twi_closing_is_over(tw_engine *engine) {
     if (engine->remote.sync == NULL || !twi_load_relaxed(&engine->peers.is_connected)) return true;
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
-         family = twi_load_acquire(&family->entry.next_special))
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         if (family->kind.closes_once && !family->turn.closing.left &&
             (family->turn.closing.known || family->turn.closing.in_flight))
             return false;

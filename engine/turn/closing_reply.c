@@ -5,6 +5,7 @@
 
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
+#include "engine/core/agenda.h"
 #include "engine/core/window_map.h"
 
 #include <stdio.h>
@@ -371,6 +372,7 @@ static void take_closer_answer(struct twi_close_election *election, const struct
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer) {
     struct twi_close_election *election = message->election;
+    struct tw_family *family = message->family;
     bool answered = answer->kind != TWI_CLOSING_REPLY_RESEND && answer->kind != TWI_CLOSING_REPLY_REFUSED;
     int64_t now_ms = engine->turn.mono_ms;
     bool of_names = twi_closing_is_of_names(message->verb);
@@ -379,9 +381,9 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         twi_close_election_free(election);
         election = NULL;
     }
-    if (answered && !of_names) take_reply_time(message->family, answer);
+    if (answered && !of_names) take_reply_time(family, answer);
     if (message->election == NULL) {
-        take_family_answer(message->family, message, answer->kind, answered);
+        take_family_answer(family, message, answer->kind, answered);
     } else if (election != NULL && answered) {
         take_closer_answer(election, message, answer, now_ms);
     } else if (election != NULL) {
@@ -391,6 +393,7 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         if (of_names && has_sent(election, message)) take_set_failure(engine, election);
         if (answer->kind == TWI_CLOSING_REPLY_REFUSED) take_names_refusal(election, message, now_ms);
     }
-    if (answer->kind == TWI_CLOSING_REPLY_REFUSED && !of_names)
-        message->family->turn.closing.at_ms = now_ms + REFUSED_MS;
+    if (answer->kind == TWI_CLOSING_REPLY_REFUSED && !of_names) family->turn.closing.at_ms = now_ms + REFUSED_MS;
+    twi_closing_appoint(family);
+    if (message->election != NULL || message->verb == TWI_CLOSING_SEND_LEAVE) twi_agenda_notify(family);
 }

@@ -5,6 +5,8 @@
 
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
+#include "engine/turn/rollover_parts.h"
+#include "engine/core/appointment.h"
 #include "engine/core/window_map.h"
 
 #include <stdio.h>
@@ -168,24 +170,19 @@ static bool send_kept(struct tw_family *family, struct twi_closing_message *mess
     return true;
 }
 
-static bool all_is_over(const struct tw_family *family) {
-    for (uint32_t line = family->turn.generations; line != 0;) {
-        const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
-        if (twi_load_relaxed(&generation->phase) < TWI_HISTORY) return false;
-        line = generation->turn.next_all;
-    }
-    return true;
-}
-
 static int64_t forget_ms(const struct tw_family *family) {
     int64_t retention_ms = twi_load_relaxed(&family->policy.retention_ms);
     return twi_time_add(family->engine->turn.now_ms,
                         -twi_time_add(retention_ms != 0 ? retention_ms : 30 * TW_DAY, FORGET_MS));
 }
 
+static bool wants_to_leave(const struct tw_family *family) {
+    return twi_closing_is_ending(family) && family->turn.closing.known && twi_family_has_reached(family, TWI_HISTORY);
+}
+
 static bool send_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     struct twi_family_close_state *closing = &family->turn.closing;
-    bool leaves = twi_closing_is_ending(family) && closing->known && all_is_over(family);
+    bool leaves = wants_to_leave(family);
     if (closing->in_flight || closing->left) return false;
     if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
     message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : TWI_CLOSING_SEND_HEARTBEAT;
@@ -208,10 +205,35 @@ static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_
     return send_kept(family, message) || send_heartbeat(family, message);
 }
 
+/* When the family has something to send. */
+static int64_t due_at_ms(const struct tw_family *family) {
+    const struct twi_family_close_state *closing = &family->turn.closing;
+    int64_t due_ms = INT64_MAX;
+    if (!closing->in_flight && !closing->left)
+        due_ms = wants_to_leave(family) ? family->engine->turn.mono_ms : closing->at_ms;
+    if (closing->kept_repeat != 0 && !closing->kept_in_flight && closing->kept_at_ms < due_ms)
+        due_ms = closing->kept_at_ms;
+    for (const struct twi_close_election *election = closing->elections; election != NULL; election = election->next)
+        if (!election->in_flight && !twi_close_election_is_silent(election) && election->at_ms < due_ms)
+            due_ms = election->at_ms;
+    return due_ms;
+}
+
+void twi_closing_appoint(struct tw_family *family) {
+    twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
+}
+
+/* An election may have nothing to send and go on to its next state: so there is a second look. What needs more work or
+ * memory than there is waits for a later turn. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
-         family = twi_load_acquire(&family->entry.next_special))
-        if (family->kind.closes_once && message_for(engine, family, message)) return true;
+    for (struct tw_family *family;
+         (family = twi_appointment_take(&engine->agenda.closings, engine->turn.mono_ms)) != NULL;) {
+        bool is_found = message_for(engine, family, message) || message_for(engine, family, message);
+        int64_t due_ms = due_at_ms(family), later_ms = engine->turn.mono_ms + 1;
+        twi_appointment_set(&engine->agenda.closings, &family->agenda.special,
+                            is_found || due_ms > later_ms ? due_ms : later_ms);
+        if (is_found) return true;
+    }
     return false;
 }
 
@@ -238,16 +260,5 @@ void twi_port_closing_pause(tw_engine *engine, int64_t until_ms) {
 }
 
 int64_t twi_port_closing_due(tw_engine *engine) {
-    int64_t due_ms = INT64_MAX;
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
-         family = twi_load_acquire(&family->entry.next_special)) {
-        const struct twi_family_close_state *closing = &family->turn.closing;
-        if (!family->kind.closes_once) continue;
-        if (!closing->in_flight && !closing->left && closing->at_ms < due_ms) due_ms = closing->at_ms;
-        for (const struct twi_close_election *election = closing->elections; election != NULL;
-             election = election->next)
-            if (!election->in_flight && !twi_close_election_is_silent(election) && election->at_ms < due_ms)
-                due_ms = election->at_ms;
-    }
-    return due_ms;
+    return engine->agenda.closings != NULL ? engine->agenda.closings->at_ms : INT64_MAX;
 }

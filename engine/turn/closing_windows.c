@@ -2,6 +2,7 @@
 #include "engine/turn/closing_windows.h"
 
 #include "engine/base/lock.h"
+#include "engine/core/appointment.h"
 #include "engine/core/window_map.h"
 #include "engine/memory/epoch.h"
 #include "engine/turn/closing_tags.h"
@@ -61,6 +62,8 @@ bool twi_closing_may_collect(tw_engine *engine, struct twi_generation *generatio
     if (!generation->turn.closing.is_held) {
         generation->turn.closing.is_held = closing->announces = true;
         closing->at_ms = closing->at_ms < now_ms ? closing->at_ms : now_ms;
+        struct twi_appointment *heartbeat = &generation->family->agenda.special;
+        if (heartbeat->at_ms > closing->at_ms) twi_appointment_set(&engine->agenda.closings, heartbeat, closing->at_ms);
         if (closing->held_ms == 0) closing->held_ms = now_ms != 0 ? now_ms : 1;
     }
     return closing->held_ms != 0 && now_ms - closing->held_ms >= HOLD_MS;

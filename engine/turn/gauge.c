@@ -12,6 +12,7 @@
 #include "engine/turn/gauge.h"
 
 #include "engine/count/dirty.h"
+#include "engine/core/appointment.h"
 #include "engine/core/family.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/core/presence.h"
@@ -45,24 +46,37 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
     engine->collector.hurried = true; /* the interval may be longer than a contribution lives */
 }
 
+void twi_gauge_appoint(struct tw_family *family) {
+    const struct twi_family_gauge *gauge = &family->turn.gauge;
+    /* Not by `current`: that is set by whoever finds the window, and a gauge may be set once, by who made it. */
+    bool has_any = family->turn.generations != 0 && !twi_gauge_leaves(family);
+    twi_appointment_set(&family->engine->agenda.gauges, &family->agenda.special,
+                        !has_any      ? TWI_APPOINTMENT_NEVER
+                        : gauge->runs ? family->engine->turn.mono_ms
+                                      : twi_time_add(gauge->last_ms, twi_presence_resend_ms(family->engine)));
+}
+
+/* A family that is not done has its next piece in the next turn. */
 void twi_gauge_turn(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
-         family = twi_load_acquire(&family->entry.next_special)) {
-        if (!family->kind.gauge || twi_gauge_leaves(family)) continue;
-        int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms(family->engine);
-        if (!family->turn.gauge.runs && engine->turn.mono_ms < next_ms) continue;
-        /* Not by `current`: that is set by whoever finds the window, and a gauge may be set once, by who made it. */
-        if (family->turn.generations == 0) continue;
+    struct tw_family *done = NULL;
+    for (struct tw_family *family;
+         (family = twi_appointment_take(&engine->agenda.gauges, engine->turn.mono_ms)) != NULL;) {
+        family->turn.gauge.next = done;
+        done = family;
+        if (family->turn.generations == 0 || twi_gauge_leaves(family)) continue;
         family->turn.gauge.runs = true;
         send_some(engine, family, twi_generation_at(&engine->arena, family->turn.generations));
     }
+    for (; done != NULL; done = done->turn.gauge.next) twi_gauge_appoint(done);
 }
 
 void twi_port_presence_resend(tw_engine *engine) {
     twi_hold_book_resend(engine);
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
-         family = twi_load_acquire(&family->entry.next_special)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
+        if (!family->kind.gauge) continue;
         family->turn.gauge.cursor = (struct twi_cursor){0};
-        family->turn.gauge.runs = family->kind.gauge;
+        family->turn.gauge.runs = true;
+        twi_gauge_appoint(family);
     }
 }

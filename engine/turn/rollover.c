@@ -19,6 +19,7 @@
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/closing.h"
+#include "engine/turn/gauge.h"
 #include "engine/turn/history.h"
 #include "engine/turn/idle_eviction.h"
 #include "engine/turn/window_end.h"
@@ -211,6 +212,10 @@ static uint32_t look_at(tw_engine *engine, struct tw_family *family) {
     uint32_t work = family_turn(engine, family);
     twi_history_turn(engine, family);
     twi_limit_stats_turn(family);
+    family->turn.is_ending = twi_load_relaxed(&family->requests.close_requested) ||
+                             (engine->turn.closing && !twi_family_has_reached(family, TWI_HISTORY));
+    if (family->kind.gauge) twi_gauge_appoint(family);
+    if (family->kind.closes_once) twi_closing_appoint(family);
     bool is_over = twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
                    twi_load_relaxed(&family->arrivals) == 0 && !engine->turn.closing &&
                    !(family->kind.closes_once && twi_closing_is_busy(family));
@@ -250,15 +255,18 @@ void twi_rollover_turn(tw_engine *engine) {
 static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next)) {
-        if (twi_load_relaxed(&family->arrivals) != 0) return false;
-        for (uint32_t line = family->turn.generations; line != 0;) {
-            struct twi_generation *generation = twi_generation_at(&engine->arena, line);
-            if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
-            line = generation->turn.next_all;
-        }
+        if (twi_load_relaxed(&family->arrivals) != 0 || !twi_family_has_reached(family, phase)) return false;
     }
     return true;
 }
+/* A family that is done is not looked at again, unless it has news. */
+void twi_rollover_begin_end(tw_engine *engine) {
+    engine->turn.closing = true;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        twi_agenda_notify(family);
+}
+
 bool twi_rollover_is_done(tw_engine *engine) {
     return all_have_reached(engine, TWI_HISTORY);
 }

@@ -5,6 +5,16 @@
 
 #include "engine/core/family.h"
 
+/* Every window that the family has is in this phase or a later one, as far as the turn knows. */
+static inline bool twi_family_has_reached(const struct tw_family *family, enum twi_phase phase) {
+    for (uint32_t line = family->turn.generations; line != 0;) {
+        const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
+        if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
+        line = generation->turn.next_all;
+    }
+    return true;
+}
+
 struct twi_rollover {
     /* A window that the family's list lacks joins it, and is handled at once; `ctx` is the rollover (rollover.c) */
     void (*meet)(void *ctx, struct twi_generation *generation);

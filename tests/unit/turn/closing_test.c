@@ -3,6 +3,7 @@
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/closing.h"
+#include "engine/turn/rollover.h"
 #include "engine/turn/turn.h"
 
 struct told {
@@ -350,7 +351,7 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
         acknowledge_all(5);
         (void)next_say();
         twi_port_connected(rig.engine, true);
-        rig.engine->turn.closing = true; /* what tw_close() does, turn by turn */
+        twi_rollover_begin_end(rig.engine); /* what tw_close() does, turn by turn */
         twi_turn_run(rig.engine);
         twi_turn_run(rig.engine);
         assert_true(next_say());
@@ -495,7 +496,7 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     rig_pass(&rig, TW_MINUTE + 10000);
     acknowledge_all(5);
     twi_port_connected(rig.engine, true);
-    rig.engine->turn.closing = true;
+    twi_rollover_begin_end(rig.engine);
     twi_turn_run(rig.engine);
     twi_turn_run(rig.engine);
     assert_true(next_say());

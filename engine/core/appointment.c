@@ -1,0 +1,64 @@
+/* appointment.c -- see appointment.h. */
+#include "engine/core/appointment.h"
+
+static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appointment *other) {
+    if (one == NULL || other == NULL) return one != NULL ? one : other;
+    struct twi_appointment *first = other->at_ms < one->at_ms ? other : one, *second = first == one ? other : one;
+    second->next = first->child;
+    if (second->next != NULL) second->next->back = second;
+    second->back = first;
+    first->child = second;
+    return first;
+}
+
+/* Melds siblings into one heap: in pairs from the left, then the pairs from the right. */
+static struct twi_appointment *meld_all(struct twi_appointment *sibling) {
+    struct twi_appointment *pairs = NULL, *heap = NULL;
+    while (sibling != NULL) {
+        struct twi_appointment *one = sibling, *other = one->next;
+        sibling = other != NULL ? other->next : NULL;
+        one->next = one->back = NULL;
+        if (other != NULL) other->next = other->back = NULL;
+        one = meld(one, other);
+        one->next = pairs;
+        pairs = one;
+    }
+    while (pairs != NULL) {
+        struct twi_appointment *one = pairs;
+        pairs = one->next;
+        one->next = NULL;
+        heap = meld(heap, one);
+    }
+    return heap;
+}
+
+static void cancel(struct twi_appointment **heap, struct twi_appointment *appointment) {
+    if (appointment->at_ms == INT64_MAX) return;
+    struct twi_appointment *children = meld_all(appointment->child), *back = appointment->back;
+    if (*heap == appointment) {
+        *heap = children;
+    } else {
+        if (back->child == appointment)
+            back->child = appointment->next;
+        else
+            back->next = appointment->next;
+        if (appointment->next != NULL) appointment->next->back = back;
+        *heap = meld(*heap, children);
+    }
+    appointment->child = appointment->next = appointment->back = NULL;
+    appointment->at_ms = INT64_MAX;
+}
+
+void twi_appointment_set(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms) {
+    if (appointment->at_ms == at_ms) return;
+    cancel(heap, appointment);
+    appointment->at_ms = at_ms;
+    if (at_ms != TWI_APPOINTMENT_NEVER) *heap = meld(*heap, appointment);
+}
+
+struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t now_ms) {
+    struct twi_appointment *first = *heap;
+    if (first == NULL || first->at_ms > now_ms) return NULL;
+    cancel(heap, first);
+    return first->family;
+}

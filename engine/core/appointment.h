@@ -1,0 +1,16 @@
+/* appointment.h -- families in order of time: a pairing heap whose links lie in the families, so nothing is allocated.
+ * Always true: a heap is its earliest member, and a member is no later than its children. An appointment is in one heap
+ * at most. The turn only. */
+#ifndef TWI_CORE_APPOINTMENT_H
+#define TWI_CORE_APPOINTMENT_H
+
+#include "engine/core/family.h"
+
+#define TWI_APPOINTMENT_NEVER INT64_MAX
+
+/* The appointment is at that time from now on; TWI_APPOINTMENT_NEVER: it leaves the heap. */
+void twi_appointment_set(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms);
+/* The family that is due for longest, if any is due at `now_ms`; it leaves the heap. NULL: none is. */
+struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t now_ms);
+
+#endif
