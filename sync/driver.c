@@ -18,6 +18,7 @@
 #include "sync/turn/settle.h"
 #include "sync/turn/stores.h"
 #include "sync/message/awake.h"
+#include "sync/message/closing.h"
 #include "sync/message/cluster.h"
 #include "sync/message/message.h"
 #include "sync/message/lease.h"
@@ -103,6 +104,7 @@ static void sync_free(struct twi_sync *sync) {
     twi_presence_free(&sync->senders.presence);
     twi_distinct_free(&sync->senders.distinct);
     twi_lease_free(&sync->senders.leases);
+    twi_closing_sender_free(&sync->senders.closing);
     free(sync->collecting.items);
     twi_tls_destroy(sync->tls);
     free(sync);

@@ -164,7 +164,8 @@ struct twi_closing_message {
     int64_t look_ms;
     struct twi_closing_announcement announced; /* HEARTBEAT, by tag: windows in which this engine will count */
     uint32_t name_count;
-    tw_key names[TWI_CLOSING_NAMES_MAX]; /* LIST, ADD: valid during the turn's work on it */
+    tw_key
+        *names; /* LIST, ADD: valid until the next message is asked for. Room for TWI_CLOSING_NAMES_MAX, of who asks */
 };
 enum twi_closing_kind {
     TWI_CLOSING_REPLY_OK,

@@ -3,6 +3,7 @@
  * expected in time. */
 #include "engine/turn/closing.h"
 
+#include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/count/dirty.h"
 

@@ -48,8 +48,6 @@ bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *
  * counts any more. */
 void twi_closing_restart(struct twi_generation *generation);
 
-/* To be called when something of the family has changed: when it has its next message follows from that. */
-void twi_closing_appoint(struct tw_family *family);
 /* True while a message about the family has no answer yet. */
 bool twi_closing_is_busy(const struct tw_family *family);
 /* While closing: true if Redis knows that this engine holds nothing up any more, or if Redis does not answer. */

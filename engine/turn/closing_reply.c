@@ -3,6 +3,7 @@
  * has moved on does nothing. */
 #include "engine/turn/closing.h"
 
+#include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
 #include "engine/core/agenda.h"

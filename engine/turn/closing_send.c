@@ -1,8 +1,9 @@
 /* closing_send.c -- the messages of elections (closing.h): decides what to send, and when.
  * sync/message/closing.c encodes them for the wire.
  * Always true: an election, and a family apart from its elections, has at most one message under way. */
-#include "engine/turn/closing.h"
+#include "engine/turn/closing_send.h"
 
+#include "engine/turn/closing_election.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
 #include "engine/turn/rollover_parts.h"

@@ -19,6 +19,7 @@
 #include "engine/limit/limit_stats.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/closing.h"
+#include "engine/turn/closing_send.h"
 #include "engine/turn/gauge.h"
 #include "engine/turn/history.h"
 #include "engine/turn/idle_eviction.h"

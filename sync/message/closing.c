@@ -18,7 +18,7 @@
 #include "window_names.lua.h"
 #include "window_names.lua.sha1.h"
 
-#define ARGUMENTS_MAX (TWI_CLOSING_KEYS + 13 + TWI_CLOSING_NAMES_MAX) /* keys, arguments, names */
+#define ARGUMENTS_MAX (13 + 3 * TWI_CLOSING_LISTED_MAX + TWI_CLOSING_NAMES_MAX) /* of one message, names included */
 
 static const struct twi_script_source election_script = {twi_script_close_election, twi_script_close_election_sha1};
 static const struct twi_script_source names_script = {twi_script_window_names, twi_script_window_names_sha1};
@@ -97,30 +97,31 @@ void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redi
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static void answer(struct twi_sync *sync, struct twi_closing_sent *slot, const struct twi_closing_answer *answer) {
-    slot->busy = false;
-    twi_port_closing_answered(sync->engine, &slot->message, answer);
-}
-
 static enum twi_closing_kind kind_of(const struct twi_node *status) {
     static const struct {
         const char *word;
         enum twi_closing_kind kind;
-    } kinds[] = {{"OK", TWI_CLOSING_REPLY_OK},       {"WAIT", TWI_CLOSING_REPLY_WAIT}, {"LIST", TWI_CLOSING_REPLY_LIST},
-                 {"OTHER", TWI_CLOSING_REPLY_OTHER}, {"YOU", TWI_CLOSING_REPLY_YOU},   {"DONE", TWI_CLOSING_REPLY_DONE},
-                 {"AGAIN", TWI_CLOSING_REPLY_YOU},   {"LATE", TWI_CLOSING_REPLY_LATE}, {"NEW", TWI_CLOSING_REPLY_NEW},
-                 {"OLD", TWI_CLOSING_REPLY_RESEND}};
+    } kinds[] = {
+        {"OK", TWI_CLOSING_REPLY_OK},       {"WAIT", TWI_CLOSING_REPLY_WAIT},   {"LIST", TWI_CLOSING_REPLY_LIST},
+        {"OTHER", TWI_CLOSING_REPLY_OTHER}, {"YOU", TWI_CLOSING_REPLY_YOU},     {"DONE", TWI_CLOSING_REPLY_DONE},
+        {"AGAIN", TWI_CLOSING_REPLY_YOU},   {"LATE", TWI_CLOSING_REPLY_LATE},   {"NEW", TWI_CLOSING_REPLY_NEW},
+        {"OLD", TWI_CLOSING_REPLY_RESEND},  {"LATER", TWI_CLOSING_REPLY_RESEND}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (twi_node_is(status, kinds[i].word)) return kinds[i].kind;
     return TWI_CLOSING_REPLY_REFUSED; /* CLASH: engines of another version close these windows */
 }
 
-static void refused(struct twi_sync *sync, struct twi_connection *connection, struct twi_closing_sent *slot,
+static void refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_closing_message *message,
                     const struct twi_node *error) {
     struct twi_closing_sender *closing = &sync->senders.closing;
-    if (!closing->is_logged) twi_refusal_report(connection, "the choice of one engine to close a window", error);
+    char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX], what[160];
+    size_t sizes[TWI_CLOSING_KEYS];
+    (void)twi_port_closing_keys(message, keys, sizes);
+    (void)snprintf(what, sizeof what, "the choice of one engine to close a window (%.*s)",
+                   sizes[0] < 100 ? (int)sizes[0] : 100, keys[0]);
+    if (!closing->is_logged) twi_refusal_report(connection, what, error);
     closing->is_logged = true;
-    answer(sync, slot, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_REFUSED});
+    twi_port_closing_answered(sync->engine, message, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_REFUSED});
 }
 
 /* The figure behind the number of others: how often heartbeats are to come, or in which round names are added. */
@@ -139,50 +140,75 @@ static void take_age(struct twi_sync *sync, const struct twi_node *nodes, int64_
         twi_closing_sender_met(sync, made_ms, redis_ms, now_ms);
 }
 
-static bool take(struct twi_sync *sync, struct twi_connection *connection, void *ctx, enum twi_message_outcome outcome,
-                 const struct twi_node *nodes, size_t count, int64_t now_ms) {
-    struct twi_closing_sender *closing = &sync->senders.closing;
-    struct twi_closing_sent *slot = ctx;
-    struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
-    if (outcome != TWI_MESSAGE_ANSWERED) {
-        if (count != 0)
-            refused(sync, connection, slot, nodes);
+/* Names of keys, or windows, as they stand behind the reply's head. */
+static void take_list(struct twi_sync *sync, const struct twi_closing_message *message, bool are_names,
+                      const struct twi_node *nodes, size_t count) {
+    for (size_t i = 5; i < count; i++) {
+        if (nodes[i].type != TWI_NODE_STRING) continue;
+        if (are_names)
+            twi_port_closing_name(sync->engine, message, tw_bytes(nodes[i].text, nodes[i].size));
         else
-            answer(sync, slot, &result);
-        return true;
+            twi_port_closing_window(sync->engine, message, strtoll(nodes[i].text, NULL, 10));
     }
+}
+
+/* The reply to one message: an array and its elements. False: it is none. */
+static bool take_reply(struct twi_sync *sync, const struct twi_closing_message *message, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
+    struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
     bool whole = nodes->type == TWI_NODE_ARRAY && count >= 4;
     if (whole) result.kind = kind_of(&nodes[1]);
     result.is_repeat = whole && twi_node_is(&nodes[1], "AGAIN");
-    bool fetches = slot->message.verb == TWI_CLOSING_SEND_FETCH;
-    bool reads = (fetches || slot->message.verb == TWI_CLOSING_SEND_READ) && result.kind == TWI_CLOSING_REPLY_YOU;
-    if (!whole || (reads && (count < 5 || nodes[4].type != TWI_NODE_STRING))) {
-        result.kind = TWI_CLOSING_REPLY_RESEND;
-        answer(sync, slot, &result);
-        return false;
-    }
+    bool fetches = message->verb == TWI_CLOSING_SEND_FETCH;
+    bool reads = (fetches || message->verb == TWI_CLOSING_SEND_READ) && result.kind == TWI_CLOSING_REPLY_YOU;
+    bool beats = message->verb == TWI_CLOSING_SEND_HEARTBEAT && result.kind == TWI_CLOSING_REPLY_OK;
+    if (!whole || (reads && (count < 5 || nodes[4].type != TWI_NODE_STRING))) return false;
     if (result.kind == TWI_CLOSING_REPLY_NEW) look_at_all(sync, now_ms);
     if (reads && fetches) take_age(sync, nodes, now_ms);
-    if (result.kind != TWI_CLOSING_REPLY_REFUSED) closing->is_logged = false;
+    if (result.kind != TWI_CLOSING_REPLY_REFUSED) sync->senders.closing.is_logged = false;
     result.scan = reads ? nodes[4].text : "";
-    if (!reads && count > 4) read_figure(&slot->message, &nodes[4], &result);
+    if (!reads && count > 4) read_figure(message, &nodes[4], &result);
     int64_t died = 0;
     result.reads_all =
         result.kind == TWI_CLOSING_REPLY_YOU && !reads && count > 5 && twi_node_i64(&nodes[5], &died) && died;
-    for (size_t i = 5; reads && i < count; i++)
-        if (nodes[i].type == TWI_NODE_STRING)
-            twi_port_closing_name(sync->engine, &slot->message, tw_bytes(nodes[i].text, nodes[i].size));
-    bool beats = slot->message.verb == TWI_CLOSING_SEND_HEARTBEAT && result.kind == TWI_CLOSING_REPLY_OK;
-    for (size_t i = 5; beats && i < count; i++)
-        if (nodes[i].type == TWI_NODE_STRING)
-            twi_port_closing_window(sync->engine, &slot->message, strtoll(nodes[i].text, NULL, 10));
-    answer(sync, slot, &result);
+    if (reads || beats) take_list(sync, message, reads, nodes, count);
+    twi_port_closing_answered(sync->engine, message, &result);
     return true;
+}
+
+/* Where the reply to a message ends: before the next node that is not within it. */
+static size_t size_of(const struct twi_node *nodes, size_t count) {
+    size_t size = 1;
+    while (size < count && nodes[size].depth > nodes->depth) size++;
+    return size;
+}
+
+/* One reply, or an array of as many as there are messages; each message has its answer, whatever comes. */
+static bool take(struct twi_sync *sync, struct twi_connection *connection, void *ctx, enum twi_message_outcome outcome,
+                 const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_closing_sent *slot = ctx;
+    bool is_error = outcome != TWI_MESSAGE_ANSWERED && count != 0, is_understood = true;
+    bool are_many = slot->count > 1 && outcome == TWI_MESSAGE_ANSWERED;
+    const struct twi_node *at = are_many ? nodes + 1 : nodes, *end = nodes + count;
+    for (uint32_t i = 0; i < slot->count; i++) {
+        const struct twi_closing_message *message = &slot->messages[i];
+        if (is_error || (at < end && at->type == TWI_NODE_ERROR)) {
+            refused(sync, connection, message, at);
+        } else if (outcome != TWI_MESSAGE_ANSWERED || at >= end ||
+                   !take_reply(sync, message, at, size_of(at, (size_t)(end - at)), now_ms)) {
+            twi_port_closing_answered(sync->engine, message,
+                                      &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_RESEND});
+            is_understood = is_understood && outcome != TWI_MESSAGE_ANSWERED;
+        }
+        if (are_many && at < end) at += size_of(at, (size_t)(end - at));
+    }
+    slot->busy = false;
+    return is_understood;
 }
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* The arguments of a message; `text` holds the numbers among them. */
+/* Keys and arguments of one message; `text` holds the numbers among them. */
 struct words {
     struct twi_message_argument at[ARGUMENTS_MAX];
     size_t count, used;
@@ -253,7 +279,6 @@ static bool has_marker(const struct twi_closing_message *message) {
 /* To a set of names. */
 static void put_names_message(struct words *words, const struct twi_closing_message *message,
                               const struct twi_store *store) {
-    if (has_marker(message)) put(words, store->marker_name, store->marker_name_size);
     put_text(words, "1");
     put_text(words, verbs[message->verb]);
     if (message->verb == TWI_CLOSING_SEND_FETCH) put_text(words, message->scan);
@@ -267,57 +292,114 @@ static struct twi_store *store_of(struct twi_sync *sync, const char *key, size_t
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(key, size)) : sync->stores[0];
 }
 
-static bool send_message(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
-    const struct twi_closing_message *message = &slot->message;
+/* What is sent as one: the keys of all messages, and behind them the arguments of each. */
+struct parcel {
+    struct twi_store *store;
+    struct twi_bytes keys, arguments;
+    size_t key_count, argument_count;
+    size_t begins[TWI_CLOSING_MESSAGES_MAX + 1], counts[TWI_CLOSING_MESSAGES_MAX]; /* of each message's arguments */
+};
+
+#define PARCEL_BYTES 8192 /* no further message is put into more than this */
+
+static void put_into(struct twi_sync *sync, struct parcel *parcel, uint32_t number,
+                     const struct twi_closing_message *message, int64_t now_ms) {
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
     size_t sizes[TWI_CLOSING_KEYS], key_count = twi_port_closing_keys(message, keys, sizes);
     struct words words = {.count = 0};
-    struct twi_store *store = store_of(sync, keys[0], sizes[0]);
-    if (!store || !twi_message_may_send(sync, store, TWI_SENDER_CLOSING)) return false;
-    for (size_t i = 0; i < key_count; i++) put(&words, keys[i], sizes[i]);
+    parcel->store = store_of(sync, keys[0], sizes[0]);
+    parcel->begins[number] = parcel->begins[number + 1] = parcel->arguments.size;
+    if (!parcel->store || !twi_message_may_send(sync, parcel->store, TWI_SENDER_CLOSING)) {
+        parcel->store = NULL;
+        return;
+    }
+    for (size_t i = 0; i < key_count; i++) twi_wire_put(&parcel->keys, keys[i], sizes[i]);
+    if (has_marker(message)) twi_wire_put(&parcel->keys, parcel->store->marker_name, parcel->store->marker_name_size);
     if (is_of_names(message))
-        put_names_message(&words, message, store);
+        put_names_message(&words, message, parcel->store);
     else
-        put_message(sync, &words, message, store, now_ms);
+        put_message(sync, &words, message, parcel->store, now_ms);
     for (uint32_t i = 0; i < message->name_count; i++) put(&words, message->names[i].data, message->names[i].size);
-    const struct twi_message side = {.sender = TWI_SENDER_CLOSING,
-                                     .store = store,
-                                     .script = is_of_names(message) ? &names_script : &election_script,
-                                     .arguments = words.at,
-                                     .key_count = key_count + has_marker(message),
-                                     .argument_count = words.count,
-                                     .done = take,
-                                     .ctx = slot};
-    return twi_message_send(sync, &side, now_ms);
+    for (size_t i = 0; i < words.count; i++) twi_wire_put(&parcel->arguments, words.at[i].data, words.at[i].size);
+    parcel->key_count += key_count + has_marker(message);
+    parcel->counts[number] = words.count;
+    parcel->argument_count += words.count;
+    parcel->begins[number + 1] = parcel->arguments.size;
 }
 
+/* Takes the memory of the parcel. */
+static bool send(struct twi_sync *sync, struct parcel *parcel, struct twi_closing_sent *slot, int64_t now_ms) {
+    struct twi_bytes encoded = {0};
+    bool are_many = slot->count > 1;
+    twi_wire_put_u64(&encoded, parcel->key_count);
+    twi_bytes_add(&encoded, parcel->keys.data, parcel->keys.size);
+    if (are_many) twi_wire_put_text(&encoded, "many");
+    for (uint32_t i = 0; i < slot->count; i++) {
+        if (are_many) twi_wire_put_u64(&encoded, parcel->counts[i]);
+        twi_bytes_add(&encoded, parcel->arguments.data + parcel->begins[i], parcel->begins[i + 1] - parcel->begins[i]);
+    }
+    encoded.failed = encoded.failed || parcel->keys.failed || parcel->arguments.failed || parcel->store == NULL;
+    const struct twi_message side = {.sender = TWI_SENDER_CLOSING,
+                                     .store = parcel->store,
+                                     .script = is_of_names(&slot->messages[0]) ? &names_script : &election_script,
+                                     .argument_count =
+                                         parcel->key_count + parcel->argument_count + (are_many ? 1 + slot->count : 0),
+                                     .done = take,
+                                     .ctx = slot};
+    twi_bytes_free(&parcel->keys);
+    twi_bytes_free(&parcel->arguments);
+    return twi_message_send_encoded(sync, &side, &encoded, now_ms);
+}
+
+/* NULL: all are under way, or there is no memory. */
 static struct twi_closing_sent *free_slot(struct twi_closing_sender *closing) {
-    for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++)
-        if (!closing->messages[i].busy) return &closing->messages[i];
+    for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++) {
+        if (closing->sent[i] == NULL) closing->sent[i] = calloc(1, sizeof *closing->sent[i]);
+        if (closing->sent[i] == NULL || !closing->sent[i]->busy) return closing->sent[i];
+    }
     return NULL;
 }
 
-/* Where there are several stores, a message shows which it goes to. */
+/* Where there are several stores, a message shows which it goes to, and elections lie in a slot each: they go alone. */
 static bool may_begin(const struct twi_sync *sync) {
     return sync->by_slot || twi_message_may_send(sync, NULL, TWI_SENDER_CLOSING);
 }
 
+/* Fills the slot, and sends it. False: nothing more is to be sent in this turn. */
+static bool send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
+    tw_key names[TWI_CLOSING_NAMES_MAX];
+    struct parcel parcel = {.store = NULL};
+    uint32_t most = sync->by_slot ? 1 : TWI_CLOSING_MESSAGES_MAX;
+    slot->count = 0;
+    while (slot->count < most && parcel.arguments.size + parcel.keys.size < PARCEL_BYTES) {
+        struct twi_closing_message *message = &slot->messages[slot->count];
+        message->names = names;
+        if (!twi_port_closing(sync->engine, message)) break;
+        put_into(sync, &parcel, slot->count++, message, now_ms);
+        message->names = NULL;
+        message->name_count = 0;
+    }
+    if (slot->count == 0) return false;
+    slot->busy = true;
+    if (send(sync, &parcel, slot, now_ms)) return true;
+    (void)take(sync, NULL, slot, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms); /* not at once */
+    return sync->by_slot;
+}
+
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_closing_sender *closing = &sync->senders.closing;
     struct twi_closing_sent *slot;
     count_doubted(sync, now_ms);
-    while (may_begin(sync) && (slot = free_slot(closing)) != NULL && twi_port_closing(sync->engine, &slot->message)) {
-        slot->busy = true;
-        bool sent = send_message(sync, slot, now_ms);
-        slot->message.name_count = 0;
-        if (sent) continue;
-        answer(sync, slot, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_RESEND}); /* not at once */
-        if (!sync->by_slot) return;
-    }
+    while (may_begin(sync) && (slot = free_slot(&sync->senders.closing)) != NULL && send_some(sync, slot, now_ms))
+        continue;
 }
 
 int64_t twi_closing_sender_due_ms(const struct twi_sync *sync) {
     for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++)
-        if (!sync->senders.closing.messages[i].busy) return twi_port_closing_due(sync->engine);
+        if (sync->senders.closing.sent[i] == NULL || !sync->senders.closing.sent[i]->busy)
+            return twi_port_closing_due(sync->engine);
     return INT64_MAX; /* a reply is awaited */
+}
+
+void twi_closing_sender_free(struct twi_closing_sender *closing) {
+    for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++) free(closing->sent[i]);
 }

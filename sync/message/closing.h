@@ -8,12 +8,16 @@
  * it is away, does not know this engine, is behind, or was not written since its connection came up; but for no longer
  * than closing_wait_ms. And a store may have been wiped without this engine's knowledge. So windows are closed only
  * closing_pause_ms after the youngest marker that this engine has met was made.
- * Always true: each message from the engine is answered exactly once. At most TWI_CLOSING_SENT_MAX are under way. */
+ * With one store, messages of many families, or about many windows, go as one: up to TWI_CLOSING_MESSAGES_MAX. An
+ * error of one is no error of the others.
+ * Always true: each message from the engine is answered exactly once. At most TWI_CLOSING_SENT_MAX such parcels are
+ * under way. */
 #ifndef TWI_SYNC_MESSAGE_CLOSING_H
 #define TWI_SYNC_MESSAGE_CLOSING_H
 
 #include <stdint.h>
 
+struct twi_closing_sender;
 struct twi_sync;
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms);
@@ -22,5 +26,7 @@ void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms);
 void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redis_ms, int64_t now_ms);
 /* Returns when there is something to send. INT64_MAX: a reply must come first, or nothing is expected. */
 int64_t twi_closing_sender_due_ms(const struct twi_sync *sync);
+/* Nothing is under way any more. */
+void twi_closing_sender_free(struct twi_closing_sender *closing);
 
 #endif

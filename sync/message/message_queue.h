@@ -22,6 +22,7 @@ enum twi_sender {
 #define TWI_PRESENCE_MAX 4u
 #define TWI_DISTINCT_MAX 2u
 #define TWI_CLOSING_SENT_MAX 4u
+#define TWI_CLOSING_MESSAGES_MAX 16u /* in one of these: 16 heartbeats take Redis some 0.2 ms */
 #define TWI_LEASES_MAX 32u
 #define TWI_MESSAGES_MAX (1u + TWI_CLOSING_SENT_MAX + TWI_PRESENCE_MAX + TWI_DISTINCT_MAX + TWI_LEASES_MAX)
 

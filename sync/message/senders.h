@@ -83,16 +83,17 @@ struct twi_registry {
     bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
 };
 
-/* A message under way about a window that one engine closes for all. */
+/* Messages about windows that one engine closes for all, under way as one. */
 struct twi_closing_sent {
-    struct twi_closing_message message; /* without its names */
     bool busy;
+    uint32_t count;
+    struct twi_closing_message messages[TWI_CLOSING_MESSAGES_MAX]; /* without their names */
 };
 struct twi_closing_sender {
-    struct twi_closing_sent messages[TWI_CLOSING_SENT_MAX];
-    uint64_t number;    /* of the last message */
-    uint32_t doubted;   /* how many stores are in doubt: closing.h */
-    int64_t doubted_ms; /* when that number last rose */
+    struct twi_closing_sent *sent[TWI_CLOSING_SENT_MAX]; /* NULL: not needed yet */
+    uint64_t number;                                     /* of the last message */
+    uint32_t doubted;                                    /* how many stores are in doubt: closing.h */
+    int64_t doubted_ms;                                  /* when that number last rose */
     bool is_logged;
 };
 

@@ -40,10 +40,14 @@
 --               else was done
 --          OLD  a message from before its last one; CLASH another version. Nothing was done
 --
+-- Many messages in one call (one store): ARGV is "many", and for each message how many arguments it has, and these; each
+-- has four of KEYS. The reply has their replies in the same order. An error of one is its reply, and changes nothing for the
+-- others. LATER: the replies before it are so long that nothing was done
+--
 -- An engine that asks or lists holds the window up from then on. If it is not through, and the window is claimed or
 -- closed at that moment, that closing lacks its counts. Then the window is closed once more, by this engine or by the
 -- next one that asks.
--- Always true: the first write uses redis.call, so that Redis refuses all or nothing. Repeating a message changes only
+-- Always true: the first write of a message uses redis.call, so that Redis refuses all or nothing of it. Repeating a message changes only
 -- times. Time without any message ends no engine's life: Redis was away, not the engines. The cost of a message does
 -- not grow with the number of engines, with one exception: if the last known holder of a window no longer holds it up,
 -- a request for that window looks at all engines.
@@ -52,205 +56,223 @@ local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- the interval: this long, or this ma
 local FEW = 64                           -- up to this many engines, the others are counted exactly
 local DEATH_MS = 86400000                -- for a day after a death the names of all groups are read
 local FRESH_MS = 1500                    -- first use: live engines have come by then
+local REPLIES_MAX = 1000                 -- elements of the replies to many messages, before one more is looked at
 
-local by_tag = ARGV[1] == '2'
-if ARGV[1] ~= '1' and not by_tag then return {'CLASH', 0, 0} end
-local verb, me, number, ttl = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function text(n) return string.format('%.0f', n) end
+local function take(KEYS, ARGV)
+  local by_tag = ARGV[1] == '2'
+  if ARGV[1] ~= '1' and not by_tag then return {'CLASH', 0, 0} end
+  local verb, me, number, ttl = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local function text(n) return string.format('%.0f', n) end
 
-local function member_of(value)
-  local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
-  return till and #till <= 14 and #number_sent <= 14 and {tonumber(till), number_sent, floor, ends} or nil
-end
-local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k')
-local function count_of(value)           -- nil: this script never wrote it
-  return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
-end
-local last_call, from, paused = count_of(values[2]), count_of(values[3]) or 0, count_of(values[4]) or 0
-if paused >= now then paused = 0 end
-if from > now + 8 * ttl then from = now end
-local mine = member_of(values[1])
-if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
-
-if verb == 'leave' then
-  redis.call('HDEL', KEYS[1], me)
-  return {'OK', now, 0}
-end
-
-local size = redis.call('HLEN', KEYS[1])
-local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
-if every > EVERY_MS then ttl = math.max(ttl, 4 * every) end
-if last_call and now - last_call > GAP_MS then paused = paused + now - last_call end
-local clock = now - paused               -- the time by which lifetimes run
-local forgotten = not mine and ARGV[5] == '1'
-if forgotten then from = math.max(from, now + ttl)
-elseif not last_call then from = now + FRESH_MS end
-redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), me,
-  text(clock + ttl) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
-redis.pcall('PEXPIRE', KEYS[1], text(4 * ttl))
-
--- One of the others, or nil if it is not alive.
-local function member_alive(value)
-  local member = member_of(value)
-  return member and member[1] > clock and member or nil
-end
-local function note_death(floor)         -- of an engine that has not said that it leaves
-  local x = tonumber(redis.call('HMGET', KEYS[1], 'x')[1] or '')
-  if by_tag then redis.call('HSET', KEYS[1], 'x', x and x < floor and text(x) or text(floor), 'y', text(now)) end
-end
-if not last_call and redis.pcall('EXISTS', KEYS[4]) == 1 then note_death(-1) end -- all have died
-local members = setmetatable({}, {__index = function(_, field) return member_alive(redis.call('HMGET', KEYS[1], field)[1]) end})
-local function look_at(fields, see)      -- true once `see` has returned true
-  for i = 1, #fields, 2 do
-    if string.sub(fields[i], 1, 2) == 'i:' and fields[i] ~= me and see(fields[i], fields[i + 1]) then return true end
+  local function member_of(value)
+    local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
+    return till and #till <= 14 and #number_sent <= 14 and {tonumber(till), number_sent, floor, ends} or nil
   end
-  return false
-end
--- some of them, once a second: dead ones are removed
-if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then
-  local page = redis.pcall('HSCAN', KEYS[1], count_of(values[5]) and values[5] or '0', 'COUNT', '64')
-  if not page.err then
-    look_at(page[2], function(field, value)
-      if member_alive(value) then return end
-      local dead = member_of(value)
+  local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k')
+  local function count_of(value)           -- nil: this script never wrote it
+    return value and #value <= 14 and string.find(value, '^%d+$') and tonumber(value) or nil
+  end
+  local last_call, from, paused = count_of(values[2]), count_of(values[3]) or 0, count_of(values[4]) or 0
+  if paused >= now then paused = 0 end
+  if from > now + 8 * ttl then from = now end
+  local mine = member_of(values[1])
+  if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
+
+  if verb == 'leave' then
+    redis.call('HDEL', KEYS[1], me)
+    return {'OK', now, 0}
+  end
+
+  local size = redis.call('HLEN', KEYS[1])
+  local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
+  if every > EVERY_MS then ttl = math.max(ttl, 4 * every) end
+  if last_call and now - last_call > GAP_MS then paused = paused + now - last_call end
+  local clock = now - paused               -- the time by which lifetimes run
+  local forgotten = not mine and ARGV[5] == '1'
+  if forgotten then from = math.max(from, now + ttl)
+  elseif not last_call then from = now + FRESH_MS end
+  redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), me,
+    text(clock + ttl) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
+  redis.pcall('PEXPIRE', KEYS[1], text(4 * ttl))
+
+  -- One of the others, or nil if it is not alive.
+  local function member_alive(value)
+    local member = member_of(value)
+    return member and member[1] > clock and member or nil
+  end
+  local function note_death(floor)         -- of an engine that has not said that it leaves
+    local x = tonumber(redis.call('HMGET', KEYS[1], 'x')[1] or '')
+    if by_tag then redis.call('HSET', KEYS[1], 'x', x and x < floor and text(x) or text(floor), 'y', text(now)) end
+  end
+  if not last_call and redis.pcall('EXISTS', KEYS[4]) == 1 then note_death(-1) end -- all have died
+  local members = setmetatable({}, {__index = function(_, field) return member_alive(redis.call('HMGET', KEYS[1], field)[1]) end})
+  local function look_at(fields, see)      -- true once `see` has returned true
+    for i = 1, #fields, 2 do
+      if string.sub(fields[i], 1, 2) == 'i:' and fields[i] ~= me and see(fields[i], fields[i + 1]) then return true end
+    end
+    return false
+  end
+  -- some of them, once a second: dead ones are removed
+  if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then
+    local page = redis.pcall('HSCAN', KEYS[1], count_of(values[5]) and values[5] or '0', 'COUNT', '64')
+    if not page.err then
+      look_at(page[2], function(field, value)
+        if member_alive(value) then return end
+        local dead = member_of(value)
+        if dead then note_death(tonumber(dead[3])) end
+        redis.pcall('HDEL', KEYS[1], field)
+      end)
+      redis.call('HSET', KEYS[1], 'k', page[1])
+    end
+  end
+  if forgotten then return {'NEW', now, size} end
+
+  -- The window has counts: engines that have none there learn of it, should those die that have.
+  local function list_window(start, due, expires)
+    redis.pcall('ZADD', KEYS[4], text(math.max(tonumber(due), now)), start)
+    local life, most = redis.pcall('PTTL', KEYS[4]), math.max(tonumber(expires) - now, 4 * ttl)
+    if type(life) == 'number' and life < most then redis.pcall('PEXPIRE', KEYS[4], text(most)) end
+  end
+
+  if verb == 'word' then
+    for i = 12, #ARGV, 3 do list_window(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+    redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', ARGV[11])
+    local out, listed = {'OK', now, size, every}, redis.pcall('ZRANGEBYSCORE', KEYS[4], '-inf', 'inf', 'LIMIT', '0', '64')
+    for i = 1, #listed do out[4 + i] = listed[i] end
+    return out
+  end
+
+  local others = size
+  if size <= FEW then
+    others = 0
+    look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (member_alive(value) and 1 or 0) end)
+  end
+
+  local kind, who, till, marks, round = string.match(redis.call('GET', KEYS[2]) or '',
+    '^(%a) (%x+) ?(%d*) ?([a+]*) ?#?(%d*)$')
+  round = tonumber(round or '') or 0
+  local is_mine = kind == 'c' and who == ARGV[3]
+  local again = kind == 'd' or kind == 't' or kind and string.find(marks, 'a', 1, true)
+  local late = kind and string.find(marks, '+', 1, true)
+  local function put(state)
+    if round > 0 then state = state .. ' #' .. text(round) end
+    redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
+  end
+  local function mark(is_repeat, more)
+    return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
+  end
+  local function answer(status, all) return {status, now, others, by_tag and round or nil, all} end
+  local function died()                    -- 1: an engine that has counted in the window may have died
+    local seen = redis.call('HMGET', KEYS[1], 'x', 'y')
+    local x, y = tonumber(seen[1] or ''), count_of(seen[2])
+    return by_tag and x and y and tonumber(ARGV[9]) > x and now - y < DEATH_MS and 1 or 0
+  end
+  local function drained_by_others()
+    local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
+    local function holds(_, value)
+      local member = member_alive(value)
+      return member and (tonumber(member[3]) < last or string.find(member[4], listed, 1, true) ~= nil)
+    end
+    local slot = 'u:' .. math.floor(last / 1000) % 7
+    local seen = string.match(redis.call('HMGET', KEYS[1], slot)[1] or '', '^' .. ARGV[9] .. ' (%S+)$')
+    if seen and seen ~= me and holds(seen, redis.call('HMGET', KEYS[1], seen)[1]) then return false end
+    local function note(field, value)
+      local dead = not member_alive(value) and member_of(value)
       if dead then note_death(tonumber(dead[3])) end
-      redis.pcall('HDEL', KEYS[1], field)
-    end)
-    redis.call('HSET', KEYS[1], 'k', page[1])
-  end
-end
-if forgotten then return {'NEW', now, size} end
-
--- The window has counts: engines that have none there learn of it, should those die that have.
-local function list_window(start, due, expires)
-  redis.pcall('ZADD', KEYS[4], text(math.max(tonumber(due), now)), start)
-  local life, most = redis.pcall('PTTL', KEYS[4]), math.max(tonumber(expires) - now, 4 * ttl)
-  if type(life) == 'number' and life < most then redis.pcall('PEXPIRE', KEYS[4], text(most)) end
-end
-
-if verb == 'word' then
-  for i = 12, #ARGV, 3 do list_window(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', ARGV[11])
-  local out, listed = {'OK', now, size, every}, redis.pcall('ZRANGEBYSCORE', KEYS[4], '-inf', 'inf', 'LIMIT', '0', '64')
-  for i = 1, #listed do out[4 + i] = listed[i] end
-  return out
-end
-
-local others = size
-if size <= FEW then
-  others = 0
-  look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (member_alive(value) and 1 or 0) end)
-end
-
-local kind, who, till, marks, round = string.match(redis.call('GET', KEYS[2]) or '',
-  '^(%a) (%x+) ?(%d*) ?([a+]*) ?#?(%d*)$')
-round = tonumber(round or '') or 0
-local is_mine = kind == 'c' and who == ARGV[3]
-local again = kind == 'd' or kind == 't' or kind and string.find(marks, 'a', 1, true)
-local late = kind and string.find(marks, '+', 1, true)
-local function put(state)
-  if round > 0 then state = state .. ' #' .. text(round) end
-  redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
-end
-local function mark(is_repeat, more)
-  return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
-end
-local function answer(status, all) return {status, now, others, by_tag and round or nil, all} end
-local function died()                    -- 1: an engine that has counted in the window may have died
-  local seen = redis.call('HMGET', KEYS[1], 'x', 'y')
-  local x, y = tonumber(seen[1] or ''), count_of(seen[2])
-  return by_tag and x and y and tonumber(ARGV[9]) > x and now - y < DEATH_MS and 1 or 0
-end
-local function drained_by_others()
-  local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
-  local function holds(_, value)
-    local member = member_alive(value)
-    return member and (tonumber(member[3]) < last or string.find(member[4], listed, 1, true) ~= nil)
-  end
-  local slot = 'u:' .. math.floor(last / 1000) % 7
-  local seen = string.match(redis.call('HMGET', KEYS[1], slot)[1] or '', '^' .. ARGV[9] .. ' (%S+)$')
-  if seen and seen ~= me and holds(seen, redis.call('HMGET', KEYS[1], seen)[1]) then return false end
-  local function note(field, value)
-    local dead = not member_alive(value) and member_of(value)
-    if dead then note_death(tonumber(dead[3])) end
-    if not holds(field, value) then return false end
-    redis.call('HSET', KEYS[1], slot, ARGV[9] .. ' ' .. field)
+      if not holds(field, value) then return false end
+      redis.call('HSET', KEYS[1], slot, ARGV[9] .. ' ' .. field)
+      return true
+    end
+    local cursor = '0'
+    repeat
+      local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', '256')
+      if look_at(page[2], note) then return false end
+      cursor = page[1]
+    until cursor == '0'
     return true
   end
-  local cursor = '0'
-  repeat
-    local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', '256')
-    if look_at(page[2], note) then return false end
-    cursor = page[1]
-  until cursor == '0'
-  return true
-end
 
--- A claim lasts longer than its time while its engine lives: Redis may have been away when the claim had to be renewed
--- or the window closed. It does not last for ever: that engine may have closed the window with its local values
--- instead.
-local function is_anothers()
-  if kind ~= 'c' or is_mine then return false end
-  local ends = tonumber(till)
-  return ends > now or members['i:' .. who] ~= nil and ends + 4 * ttl > now
-end
+  -- A claim lasts longer than its time while its engine lives: Redis may have been away when the claim had to be renewed
+  -- or the window closed. It does not last for ever: that engine may have closed the window with its local values
+  -- instead.
+  local function is_anothers()
+    if kind ~= 'c' or is_mine then return false end
+    local ends = tonumber(till)
+    return ends > now or members['i:' .. who] ~= nil and ends + 4 * ttl > now
+  end
 
-if verb == 'done' then
-  if is_anothers() then
-    put('c ' .. who .. ' ' .. till .. mark(true, late)) -- the claim's engine reports the window again
-    return answer('DONE')
-  end
-  if kind ~= 'd' and by_tag and not late then round = round + 1 end
-  if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
-  if not late then redis.pcall('UNLINK', KEYS[3]) end
-  if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
-  return answer(late and 'LATE' or 'DONE')
-end
-if verb == 'part' then
-  if kind ~= 'd' and kind ~= 'c' then
-    put('t ' .. ARGV[3])
-    list_window(ARGV[11], ARGV[12], ARGV[10])
-  end
-  return {'OK', now, others}
-end
-local comes = verb == 'list' and ARGV[11] ~= '1' or verb == 'ask' and ARGV[12] ~= '1'
-if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
-  late = true
-  put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
-end
-if kind == 'd' and not late then return {'DONE', now, others} end
-if verb == 'list' then
-  if ARGV[13] then
-    -- its names are gone, and others' names with them: an empty name says so to the closer
-    if ARGV[12] == '1' and not by_tag and kind ~= 'd' and not late and redis.call('EXISTS', KEYS[3]) == 0 then
-      redis.call('SADD', KEYS[3], '')
+  if verb == 'done' then
+    if is_anothers() then
+      put('c ' .. who .. ' ' .. till .. mark(true, late)) -- the claim's engine reports the window again
+      return answer('DONE')
     end
-    redis.call('SADD', KEYS[3], unpack(ARGV, 13))
-    redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+    if kind ~= 'd' and by_tag and not late then round = round + 1 end
+    if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
+    if not late then redis.pcall('UNLINK', KEYS[3]) end
+    if not late then redis.pcall('ZREM', KEYS[4], ARGV[11]) end
+    return answer(late and 'LATE' or 'DONE')
   end
-  return answer(kind == 'd' and 'LATE' or 'OK')
-end
-if verb == 'last' then
-  if others ~= 0 and kind ~= 'd' then return {'OTHER', now, others} end
+  if verb == 'part' then
+    if kind ~= 'd' and kind ~= 'c' then
+      put('t ' .. ARGV[3])
+      list_window(ARGV[11], ARGV[12], ARGV[10])
+    end
+    return {'OK', now, others}
+  end
+  local comes = verb == 'list' and ARGV[11] ~= '1' or verb == 'ask' and ARGV[12] ~= '1'
+  if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
+    late = true
+    put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
+  end
+  if kind == 'd' and not late then return {'DONE', now, others} end
+  if verb == 'list' then
+    if ARGV[13] then
+      -- its names are gone, and others' names with them: an empty name says so to the closer
+      if ARGV[12] == '1' and not by_tag and kind ~= 'd' and not late and redis.call('EXISTS', KEYS[3]) == 0 then
+        redis.call('SADD', KEYS[3], '')
+      end
+      redis.call('SADD', KEYS[3], unpack(ARGV, 13))
+      redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
+    end
+    return answer(kind == 'd' and 'LATE' or 'OK')
+  end
+  if verb == 'last' then
+    if others ~= 0 and kind ~= 'd' then return {'OTHER', now, others} end
+    return answer(again and 'AGAIN' or 'YOU', died())
+  end
+  if verb == 'read' then
+    if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
+    if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, late)) end
+    local page = redis.call('SSCAN', KEYS[3], ARGV[11], 'COUNT', '100')
+    local out = {'YOU', now, others, page[1]}
+    for i = 1, #page[2] do out[4 + i] = page[2][i] end
+    return out
+  end
+  if verb == 'pass' then
+    if is_mine then put('p 0' .. mark(again)) end
+    return {'OK', now, others}
+  end
+  -- ask
+  if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then return {'LIST', now, others} end
+  if is_anothers() then return {'OTHER', now, others} end
+  if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
+  put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
   return answer(again and 'AGAIN' or 'YOU', died())
 end
-if verb == 'read' then
-  if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
-  if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, late)) end
-  local page = redis.call('SSCAN', KEYS[3], ARGV[11], 'COUNT', '100')
-  local out = {'YOU', now, others, page[1]}
-  for i = 1, #page[2] do out[4 + i] = page[2][i] end
-  return out
+
+if ARGV[1] ~= 'many' then return take(KEYS, ARGV) end
+local replies, at, elements = {}, 2, 0
+for i = 1, #KEYS / 4 do
+  local last = at + tonumber(ARGV[at])
+  if elements > REPLIES_MAX then
+    replies[i] = {'LATER', 0, 0}
+  else
+    local done, reply = pcall(take, {unpack(KEYS, 4 * i - 3, 4 * i)}, {unpack(ARGV, at + 1, last)})
+    replies[i] = done and reply or {err = type(reply) == 'table' and reply.err or tostring(reply)}
+    elements = elements + #replies[i]
+  end
+  at = last + 1
 end
-if verb == 'pass' then
-  if is_mine then put('p 0' .. mark(again)) end
-  return {'OK', now, others}
-end
--- ask
-if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then return {'LIST', now, others} end
-if is_anothers() then return {'OTHER', now, others} end
-if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
-put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
-return answer(again and 'AGAIN' or 'YOU', died())
+return replies

@@ -209,7 +209,8 @@ static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
 static void by_one_it_is_what_an_engine_is_through_with(void **state) {
     (void)state;
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_ONE);
-    struct twi_closing_message say;
+    tw_key names[TWI_CLOSING_NAMES_MAX];
+    struct twi_closing_message say = {.names = names};
     fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
     for (int i = 0; i < 2; i++) {
         rig_pass(&rig, 1000);

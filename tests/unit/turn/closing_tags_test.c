@@ -9,7 +9,8 @@
 #define KEYS 200
 
 static struct rig rig;
-static struct twi_closing_message say;
+static tw_key names_said[TWI_CLOSING_NAMES_MAX];
+static struct twi_closing_message say = {.names = names_said};
 static int calls;
 static uint32_t flags_seen, keys_seen;
 static bool answers;
@@ -213,7 +214,8 @@ static void the_keys_of_a_message_lie_in_one_slot(void **state) {
     tw_family *family = open_family();
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX], other[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
     size_t sizes[TWI_CLOSING_KEYS];
-    say = (struct twi_closing_message){.verb = TWI_CLOSING_SEND_CLAIM, .family = family, .start_ms = RIG_START_MS};
+    say = (struct twi_closing_message){
+        .verb = TWI_CLOSING_SEND_CLAIM, .family = family, .start_ms = RIG_START_MS, .names = names_said};
     say.by_tag = true;
     assert_int_equal(twi_port_closing_keys(&say, keys, sizes), TWI_CLOSING_KEYS);
     for (int i = 0; i < TWI_CLOSING_KEYS; i++)

@@ -38,7 +38,8 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 
 static struct told told;
 static struct rig rig;
-static struct twi_closing_message say;
+static tw_key names[TWI_CLOSING_NAMES_MAX];
+static struct twi_closing_message say = {.names = names};
 
 static tw_family_options options_of(void) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -689,6 +690,53 @@ static void without_a_redis_url_it_is_as_by_each(void **state) {
     rig_close(&rig);
 }
 
+#define MANY 200
+
+/* The family that is due first, by a walk over all. */
+static int64_t first_due(tw_family *const *families) {
+    int64_t due_ms = INT64_MAX;
+    for (int i = 0; i < MANY; i++) {
+        const struct twi_family_close_state *closing = &families[i]->turn.closing;
+        if (!closing->in_flight && closing->at_ms < due_ms) due_ms = closing->at_ms;
+    }
+    return due_ms;
+}
+
+/* Goal: of many families the one that is due for longest is the next that says something, whatever Redis has answered
+ * the others, and one that is not due says nothing. Method: answers at random, against a walk over all. */
+static void of_many_families_the_one_due_for_longest_is_next(void **state) {
+    (void)state;
+    static tw_family *families[MANY];
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    families[0] = open_family();
+    for (int i = 1; i < MANY; i++) {
+        tw_family_options options = options_of();
+        char name[16];
+        (void)snprintf(name, sizeof name, "f%d", i);
+        options.name = name;
+        families[i] = rig_family_of(&rig, &options);
+    }
+    rig_settle(&rig);
+    for (int turn = 0; turn < 400; turn++) {
+        rig_pass(&rig, 1 + (int64_t)test_prng_below(&prng, 40));
+        for (int64_t due_ms; (due_ms = first_due(families)) <= rig.engine->turn.mono_ms;) {
+            assert_i64_equal(twi_port_closing_due(rig.engine), due_ms);
+            assert_true(twi_port_closing(rig.engine, &say));
+            assert_int_equal(say.verb, TWI_CLOSING_SEND_HEARTBEAT);
+            assert_true(say.family->turn.closing.in_flight);
+            struct twi_closing_answer result = {.kind = test_prng_below(&prng, 4) == 0 ? TWI_CLOSING_REPLY_RESEND
+                                                                                       : TWI_CLOSING_REPLY_OK,
+                                                .scan = "0",
+                                                .every_ms = 1000 + (int64_t)test_prng_below(&prng, 5000)};
+            twi_port_closing_answered(rig.engine, &say, &result);
+        }
+        assert_false(twi_port_closing(rig.engine, &say));
+        assert_i64_equal(twi_port_closing_due(rig.engine), first_due(families));
+    }
+    close_rig();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_chosen_engine_shows_the_figures_of_all),
@@ -709,6 +757,7 @@ int main(void) {
         cmocka_unit_test(without_a_hook_late_counts_are_counted),
         cmocka_unit_test(a_family_that_goes_without_redis_tells_its_windows),
         cmocka_unit_test(without_a_redis_url_it_is_as_by_each),
+        cmocka_unit_test(of_many_families_the_one_due_for_longest_is_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
