@@ -166,10 +166,10 @@ static void renew(tw_engine *engine) {
     if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
     engine->remote.sync = NULL;
     bool works = !twi_load_relaxed(&engine->life.stopped); /* else it only waits for tw_close() */
+    twi_socket_set_unmake(&engine->background.waits);      /* the parent goes on with its own */
+    made = made && twi_socket_set_make(&engine->background.waits);
     made = made && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
     engine->life.opening = false;
-    if (engine->background.wake_fd >= 0) close(engine->background.wake_fd);
-    engine->background.wake_fd = -1;
     engine->background.auditor.runs = false;
     if (engine->background.runs) {
         engine->background.runs = false;
@@ -205,6 +205,7 @@ static void free_engine(tw_engine *engine) {
     twi_reserve_local_unmake(engine);
     twi_hold_book_unmake(engine);
     twi_roster_free(&engine->roster);
+    twi_socket_set_unmake(&engine->background.waits);
     free(engine->shards);
     pthread_mutex_destroy(&engine->roster.lock);
     twi_report_end(&engine->report);
@@ -249,7 +250,7 @@ static uint32_t stripes_log2(void) {
 }
 
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
-    engine->background.wake_fd = -1;
+    engine->background.waits.fd = engine->background.waits.bell = -1;
     pthread_mutex_init(&engine->roster.lock, NULL);
     twi_report_begin(&engine->report);
     twi_event_count_make(&engine->turn.ended);
@@ -288,6 +289,8 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     if (!twi_arena_make(&engine->arena, bytes))
         return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
     twi_arena_set_aside(&engine->arena);
+    if (!twi_socket_set_make(&engine->background.waits))
+        return twi_refuse(TW_ERR_MEMORY, "no file descriptor is left for what the engine waits for");
     return TW_OK;
 }
 

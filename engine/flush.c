@@ -24,7 +24,7 @@
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
     uint32_t seen = twi_event_count_value(&engine->turn.ended);
     if (!engine->life.host_driven) {
-        if (waits < PROMPT_TURNS) twi_turn_wake(engine);
+        if (waits < PROMPT_TURNS) twi_port_wake(engine);
         twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     } else if (twi_turn_take(engine)) {
         twi_turn_run(engine);

@@ -1,7 +1,7 @@
 /* host_loop.c -- inside a server that has an event loop of its own: no thread is made.
- * With TW_HOST_DRIVEN the host calls tw_turn() when tw_fd() is ready or tw_timeout_ms() has passed. A turn is short
- * and never waits, so it may run between two requests. Without Redis there is no descriptor, and turns only turn
- * windows over. With TALLYWHEEL_REDIS set the same loop also talks to Redis. */
+ * With TW_HOST_DRIVEN the host calls tw_turn() when tw_fd() is readable or tw_timeout_ms() has passed. A turn is short
+ * and never waits, so it may run between two requests. Without Redis turns only turn windows over. With
+ * TALLYWHEEL_REDIS set the same loop also talks to Redis. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ int main(void) {
     int64_t end_ms = mono_ms() + 1500, next_request_ms = 0;
     for (int64_t now_ms = mono_ms(); now_ms < end_ms; now_ms = mono_ms()) {
         uint32_t timeout_ms = tw_timeout_ms(engine);
-        struct pollfd ready = {.fd = tw_fd(engine), .events = (short)(timeout_ms == 0 ? POLLIN | POLLOUT : POLLIN)};
+        struct pollfd ready = {.fd = tw_fd(engine), .events = POLLIN}; /* the same number for the engine's life */
         poll(&ready, 1, timeout_ms < 5 ? (int)timeout_ms : 5); /* here the server's own descriptors would stand, too */
         if (now_ms >= next_request_ms) {                       /* a request has come */
             if (tw_add(hits, tw_str("request"), 1, &seen) == TW_OK) requests++;

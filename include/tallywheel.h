@@ -296,7 +296,7 @@ TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 enum tw_threads {
     TW_OWN_THREAD = 0, /* one background thread makes the turns */
-    TW_HOST_DRIVEN = 1 /* the host calls tw_turn(); the library starts no thread */
+    TW_HOST_DRIVEN = 1 /* the host calls tw_turn(); no thread but one that looks a name up */
 };
 
 /** How counts are merged into Redis. Only the script keeps promise P2. */
@@ -648,12 +648,16 @@ TW_API tw_status tw_stop(tw_engine *engine);
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_turn(tw_engine *engine);
 
-/** The socket to wait on for tw_turn(), or -1 while there is none. May change at each turn. With a
- *  Redis Cluster it is an epoll descriptor, which stands for all sockets and stays. Wait for
- *  reading, and also for writing when tw_timeout_ms() says 0. */
+/** The descriptor to wait on for tw_turn(), for reading only. Every host-driven engine has one,
+ *  with Redis and without, and it stays the same for the engine's life: an epoll descriptor for all
+ *  of its sockets, and for other threads that wake the loop. Level- and edge-triggered loops may
+ *  watch it. It is the engine's: do not read from it, nor close it. A forked child asks for it
+ *  again. -1: the engine has a thread of its own. */
 TW_API int tw_fd(const tw_engine *engine);
 
-/** How long tw_turn() need not be called, in ms. */
+/** How long tw_turn() need not be called, in ms, unless tw_fd() is readable before. Ask after each
+ *  turn. 0: there is more to do, call it again; in between the loop may serve others. While a
+ *  connection is being made, or takes no more bytes, it is not 0. */
 TW_API uint32_t tw_timeout_ms(tw_engine *engine);
 
 /** Optional brackets around many calls of one thread: they save a few ns for each call between

@@ -24,7 +24,7 @@ void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, c
 
 static void await_fd(int fd, bool to_write, int64_t ms) {
     struct pollfd pollfd = {.fd = fd, .events = to_write ? POLLOUT : POLLIN};
-    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up has no descriptor */
+    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up may have got none */
 }
 
 static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {
@@ -192,7 +192,7 @@ void twi_audit_target_free(struct twi_audit_target *target) {
 }
 
 static void make_link(struct twi_audit_connection *connection) {
-    connection->link = connection->target->transport->create(connection->target->tls, NULL, true);
+    connection->link = connection->target->transport->create(connection->target->tls, -1);
     if (!connection->link) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
 }
 
@@ -202,7 +202,7 @@ static void make_resolver(struct twi_audit_connection *connection) {
     struct twi_resolver_rules rules = {.url = &target->url,
                                        .transport = target->transport,
                                        .transport_ctx = target->tls,
-                                       .may_thread = true,
+                                       .set = -1,
                                        .timeout_ms = audit->options->timeout_ms,
                                        .sentinel_login = {.user = audit->sentinel_user,
                                                           .ask = audit->sentinel_password,

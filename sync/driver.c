@@ -1,6 +1,6 @@
 /* driver.c -- the table through which the engine drives sync (engine/port/driver.h), and the life of struct twi_sync.
- * Always true: create() opens no socket (for a host-driven engine it looks the host name up, once). destroy() settles
- * every item that is still held. abandon(), in a forked child, touches nothing that the parent could notice. */
+ * Always true: create() opens no socket, and looks no name up. destroy() settles every item that is still held.
+ * abandon(), in a forked child, touches nothing that the parent could notice. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,6 @@ static void free_cluster(struct twi_cluster *cluster) {
     if (!cluster) return;
     twi_cluster_map_destroy(cluster->map);
     twi_directory_destroy(cluster->directory);
-    twi_socket_set_close(cluster->socket_set);
     free(cluster);
 }
 
@@ -145,7 +144,6 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->interval_ms = options->sync_interval_ms ? options->sync_interval_ms : INTERVAL_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->own_thread = options->threads == TW_OWN_THREAD;
-    sync->published.fd = -1;
     sync->collecting.at_ms = sync->collecting.hold_ms = INT64_MIN;
     sync->connections[0]->use.is_wanted = true;
     set_up_connection(sync->connections[0], engine, options);
@@ -183,7 +181,7 @@ static bool make_resolver(struct twi_sync *sync, const tw_options *options) {
     struct twi_resolver_rules rules = {.url = &target->url,
                                        .transport = target->transport,
                                        .transport_ctx = target->transport_ctx,
-                                       .may_thread = sync->own_thread,
+                                       .set = twi_port_socket_set(sync->engine),
                                        .timeout_ms = sync->connections[0]->timeout_ms,
                                        .sentinel_login = {.user = options->sentinel_user,
                                                           .ask = options->sentinel_password,
@@ -203,35 +201,25 @@ static void name_target(struct twi_target *target) {
         snprintf(target->name, sizeof target->name, "the master %s", target->url.master);
 }
 
-/* False: no memory, or no descriptor. */
+/* False: no memory. */
 static bool make_cluster(struct twi_sync *sync) {
     const struct twi_url *url = &sync->connections[0]->target.url;
     struct twi_endpoint seeds[TWI_URL_SEEDS_MAX];
     for (uint32_t i = 0; i < url->seed_count; i++) seeds[i] = twi_url_seed(url, i);
     sync->cluster = calloc(1, sizeof *sync->cluster);
     if (!sync->cluster) return false;
-    sync->cluster->may_thread = sync->own_thread;
-    sync->cluster->socket_set = twi_socket_set_open();
     sync->cluster->map = twi_cluster_map_create(seeds, url->seed_count);
-    return sync->cluster->map && sync->cluster->socket_set >= 0;
+    return sync->cluster->map != NULL;
 }
 
-/* The connections to the nodes of the URL; the others are made when they are named. A host-driven engine looks names up
- * here, and never again. False: no memory. */
-static bool make_nodes(struct twi_sync *sync, bool has_sockets) {
-    struct twi_target *first = &sync->connections[0]->target;
-    struct twi_endpoint seed = twi_url_seed(&first->url, 0);
-    sync->connections[0]->is_node = true;
-    sync->connections[0]->use.watched.fd = -1;
-    first->transport_ctx = first->transport->create(first->transport_shared, &seed, sync->own_thread);
-    first->owns_transport = first->transport_ctx != NULL;
-    if (!first->owns_transport) return false;
-    for (uint32_t i = 1; has_sockets && !sync->own_thread && i < first->url.seed_count; i++) {
-        seed = twi_url_seed(&first->url, i);
-        struct twi_connection *connection = twi_cluster_connection(sync, &seed);
-        if (!connection) return false;
-    }
-    return true;
+/* The transport of the first connection: to the one Redis, or to the first node of the URL; the others are made when
+ * they are asked. False: no memory. */
+static bool make_transport(struct twi_sync *sync) {
+    struct twi_target *target = &sync->connections[0]->target;
+    sync->connections[0]->is_node = sync->cluster != NULL;
+    target->transport_ctx = target->transport->create(target->transport_shared, twi_port_socket_set(sync->engine));
+    target->owns_transport = target->transport_ctx != NULL;
+    return target->owns_transport;
 }
 
 /* Of the connections of calls that wait. False: no memory. */
@@ -255,15 +243,8 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     if (!make_store(sync, options)) return false;
     if (!make_resolver(sync, options)) return false;
     name_target(target);
-    if (sync->cluster && !make_nodes(sync, transport == NULL)) return false;
-    if (transport) return true;
-    if (!sync->cluster) {
-        target->transport_ctx =
-            target->transport->create(sync->tls, twi_resolver_fixed(target->resolver), sync->own_thread);
-        target->owns_transport = target->transport_ctx != NULL;
-        if (!target->owns_transport) return false;
-    }
-    return !sync->own_thread || make_pool(sync, options);
+    if ((sync->cluster || !transport) && !make_transport(sync)) return false;
+    return transport || !sync->own_thread || make_pool(sync, options);
 }
 
 /* With its first connection. NULL: no memory. */
@@ -309,11 +290,6 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
 
 static void driver_turn(struct twi_sync *sync) {
     twi_sync_turn(sync);
-}
-
-static int driver_fd(const struct twi_sync *sync, bool *wants_write) {
-    if (wants_write) *wants_write = twi_load_relaxed(&sync->published.wants_write);
-    return twi_load_relaxed(&sync->published.fd);
 }
 
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
@@ -403,7 +379,6 @@ const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
         .create = driver_create,
         .turn = driver_turn,
-        .fd = driver_fd,
         .wake_ms = driver_wake_ms,
         .shorts = driver_shorts,
         .ticket_take = driver_ticket_take,

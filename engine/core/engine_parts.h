@@ -12,6 +12,7 @@
 #include "engine/port/services.h"
 #include "engine/memory/epoch.h"
 #include "engine/base/event_count.h"
+#include "engine/base/socket_set.h"
 #include "engine/table/sketch.h"
 #include <pthread.h>
 
@@ -202,13 +203,14 @@ struct twi_watcher {
     struct tw_family *held;  /* the turn does not free it; under the roster's lock */
 };
 
-/* The background thread, and the threads that audit and that are asked by who watches. */
+/* What whoever runs the turns waits for; the background thread, and the threads that audit and that are asked by who
+ * watches. */
 struct twi_background {
+    struct twi_socket_set waits; /* tw_fd() */
     struct twi_auditor auditor;
     struct twi_watcher watcher;
     pthread_t thread;
     bool runs;
-    int wake_fd; /* wakes the thread; -1: none */
     _Atomic bool stops;
 };
 

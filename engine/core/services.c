@@ -50,3 +50,13 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
 const char *twi_port_engine_id(tw_engine *engine) {
     return engine->remote.id;
 }
+
+/* ---- what is waited for ---- */
+
+int twi_port_socket_set(const tw_engine *engine) {
+    return engine->background.waits.fd;
+}
+
+void twi_port_wake(tw_engine *engine) {
+    twi_socket_set_ring(&engine->background.waits);
+}

@@ -126,8 +126,7 @@ struct twi_driver {
                         void *transport_ctx, struct twi_sync **sync);
     /* one bounded round: connect, collect, send, receive; never waits */
     void (*turn)(struct twi_sync *sync);
-    int (*fd)(const struct twi_sync *sync, bool *wants_write); /* -1: none; any thread */
-    /* The monotonic time at which turn() wants to run next, unless fd becomes ready before. */
+    /* The monotonic time at which turn() wants to run next, unless the engine's socket set is readable before. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
     /* Of a Redis Cluster: for each key slot the number that names of that slot bear (base/key_slot.h). It answers NULL
      * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child: it outlives

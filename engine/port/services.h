@@ -55,6 +55,14 @@ struct twi_tuning {
     }
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine);
 
+/* ---- what is waited for ---- */
+
+/* The descriptor of the engine's socket set (base/socket_set.h): whatever enters it wakes whoever runs the turns. */
+int twi_port_socket_set(const tw_engine *engine);
+/* Ends the sleep of whoever runs the turns: the background thread, or the host, whose tw_fd() becomes readable. Any
+ * thread, with Redis and without. */
+void twi_port_wake(tw_engine *engine);
+
 /* ---- clocks, randomness ---- */
 
 #define TWI_TICK_MS 5u /* the background thread checks the clock and runs a turn this often, also when idle */

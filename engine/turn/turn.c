@@ -17,8 +17,6 @@
 #include "engine/turn/window_reclaim.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define EPOCH_STEP_MS 20 /* how often the turn raises the epoch: the resolution of sections_oldest_ms */
 #define STALL_LOG_MS 10000
@@ -144,6 +142,7 @@ static void keep_ahead(tw_engine *engine) {
 
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
+    twi_socket_set_calm(&engine->background.waits); /* first of all: what it was rung for is looked at below */
     twi_clock_refresh(&engine->clock);
     engine->turn.now_ms = twi_clock_read(&engine->clock);
     engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
@@ -232,21 +231,15 @@ static uint32_t plan_sleep(struct rest *rest, tw_engine *engine, int64_t now_ms)
 static void sleep_until_next(tw_engine *engine, uint32_t most_ms) {
     int64_t left_ms = twi_load_relaxed(&engine->turn.next_ms) - twi_clock_mono_ms(&engine->clock);
     int tick_ms = left_ms <= 0 ? 0 : left_ms < most_ms ? (int)left_ms : (int)most_ms;
-    bool wants_write = false;
-    int fd = engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write) : -1;
-    struct pollfd fds[2] = {{.fd = engine->background.wake_fd, .events = POLLIN},
-                            {.fd = fd, .events = (short)(POLLIN | (wants_write ? POLLOUT : 0))}};
-    if (tick_ms == 0) {
+    if (tick_ms == 0)
         sched_yield();
-    } else if (poll(fds, 2, tick_ms) > 0 && (fds[0].revents & POLLIN) != 0) {
-        uint64_t value;
-        (void)!read(engine->background.wake_fd, &value, sizeof value);
-    }
+    else
+        twi_turn_nap(engine, (uint32_t)tick_ms);
 }
 
-void twi_turn_wake(tw_engine *engine) {
-    uint64_t one = 1;
-    if (engine->background.wake_fd >= 0) (void)!write(engine->background.wake_fd, &one, sizeof one);
+void twi_turn_nap(tw_engine *engine, uint32_t ms) {
+    struct pollfd fd = {.fd = engine->background.waits.fd, .events = POLLIN};
+    (void)poll(&fd, 1, (int)ms);
 }
 
 static void *run_turns(void *arg) {
@@ -268,9 +261,6 @@ static void *run_turns(void *arg) {
 }
 
 tw_status twi_turn_start_thread(tw_engine *engine) {
-    engine->background.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->background.wake_fd < 0)
-        return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the wake-up of the background thread");
     twi_store_relaxed(&engine->background.stops, false);
     engine->background.runs = twi_own_thread_start(&engine->background.thread, run_turns, engine);
     if (!engine->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
@@ -278,15 +268,12 @@ tw_status twi_turn_start_thread(tw_engine *engine) {
 }
 
 void twi_turn_stop_thread(tw_engine *engine) {
-    if (engine->background.runs) {
-        twi_store_release(&engine->background.stops, true);
-        twi_turn_wake(engine);
-        pthread_join(engine->background.thread, NULL);
-        engine->background.runs = false;
-        twi_clock_abandon(&engine->clock);
-    }
-    if (engine->background.wake_fd >= 0) close(engine->background.wake_fd);
-    engine->background.wake_fd = -1;
+    if (!engine->background.runs) return;
+    twi_store_release(&engine->background.stops, true);
+    twi_port_wake(engine);
+    pthread_join(engine->background.thread, NULL);
+    engine->background.runs = false;
+    twi_clock_abandon(&engine->clock);
 }
 
 /* ---- host-driven ---- */
@@ -306,18 +293,14 @@ tw_status tw_turn(tw_engine *engine) {
 }
 
 int tw_fd(const tw_engine *engine) {
-    bool wants_write;
-    (void)twi_thread_here(); /* a forked child must not get its parent's socket */
-    return engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write) : -1;
+    (void)twi_thread_here(); /* a forked child must not get its parent's descriptor */
+    return engine->life.host_driven ? engine->background.waits.fd : -1;
 }
 
 uint32_t tw_timeout_ms(tw_engine *engine) {
     twi_check(engine != NULL);
     (void)twi_thread_here();
     if (twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
-    bool wants_write = false;
-    if (engine->remote.sync != NULL && engine->remote.driver->fd(engine->remote.sync, &wants_write) >= 0 && wants_write)
-        return 0;
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms); /* one may be younger than the turn */
     if (reservations_ms < next_ms) next_ms = reservations_ms;
@@ -336,12 +319,4 @@ void tw_leave(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
     /* 0: the process forked inside the section; the child is outside */
     if (self != NULL && self->depth != 0) twi_section_leave(self);
-}
-
-void twi_turn_nap(tw_engine *engine, uint32_t ms) {
-    bool wants_write = false;
-    struct pollfd fd = {.fd = engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write)
-                                                          : -1};
-    fd.events = (short)(POLLIN | (wants_write ? POLLOUT : 0));
-    (void)poll(&fd, 1, (int)ms);
 }

@@ -10,9 +10,7 @@ void twi_turn_run(tw_engine *engine);
 bool twi_turn_take(tw_engine *engine);
 void twi_turn_leave(tw_engine *engine);
 
-/* Ends the background thread's sleep. */
-void twi_turn_wake(tw_engine *engine);
-/* Sleeps until the socket is ready, at most `ms`. */
+/* Sleeps until a socket is ready or a thread wakes it, at most `ms`. */
 void twi_turn_nap(tw_engine *engine, uint32_t ms);
 
 /* The background thread, which runs the turns of an engine that is not host-driven. */

@@ -190,7 +190,7 @@ static bool make_resolver(struct twi_pool_connection *connection) {
     struct twi_resolver_rules asking = {.url = &rules->url,
                                         .transport = rules->transport,
                                         .transport_ctx = rules->tls,
-                                        .may_thread = true,
+                                        .set = -1,
                                         .timeout_ms = rules->timeout_ms,
                                         .sentinel_login = rules->sentinel_login};
     if (rules->url.kind == TWI_URL_SENTINEL) twi_port_random(rules->engine, &asking.random, sizeof asking.random);
@@ -202,8 +202,7 @@ static bool make_resolver(struct twi_pool_connection *connection) {
 static bool make_link(struct twi_pool_connection *connection) {
     bool has_resolver = connection->rules->is_cluster || connection->resolver != NULL;
     if (!has_resolver && !make_resolver(connection)) return false;
-    if (connection->link == NULL)
-        connection->link = connection->rules->transport->create(connection->rules->tls, NULL, true);
+    if (connection->link == NULL) connection->link = connection->rules->transport->create(connection->rules->tls, -1);
     return connection->link != NULL;
 }
 

@@ -18,7 +18,6 @@ static struct twi_connection *make(const struct twi_sync *sync, const struct twi
     connection->engine = first->engine;
     connection->timeout_ms = first->timeout_ms;
     connection->is_node = true;
-    connection->use.watched.fd = -1;
     connection->breaker.retry_max_ms = first->breaker.retry_max_ms;
     connection->estimate.by_latest = first->estimate.by_latest;
     connection->near_keys = first->near_keys;
@@ -30,8 +29,8 @@ static struct twi_connection *make(const struct twi_sync *sync, const struct twi
     target->login = first->target.login; /* its texts are those of the first one's URL */
     target->resolver = twi_resolver_create_at(endpoint);
     twi_endpoint_name(endpoint, target->name, sizeof target->name);
-    if (target->resolver) /* without a thread only digits can be resolved here: no turn waits */
-        target->transport_ctx = target->transport->create(target->transport_shared, NULL, sync->cluster->may_thread);
+    if (target->resolver)
+        target->transport_ctx = target->transport->create(target->transport_shared, twi_port_socket_set(first->engine));
     target->owns_transport = target->transport_ctx != NULL;
     if (target->owns_transport) return connection;
     twi_resolver_destroy(target->resolver);

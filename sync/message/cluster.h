@@ -24,8 +24,6 @@ struct twi_cluster {
     bool has_tried;                  /* the map was read once, or could not be read */
     bool was_sent;                   /* CLUSTER SLOTS is under way there */
     int64_t asked_ms;                /* since when it is dialled, or the command is under way */
-    int socket_set;                  /* one descriptor for all sockets; -1: none */
-    bool may_thread;                 /* for names */
     char homeless_error[128];        /* what was said of slots that nobody serves (outages.h); "": nothing */
 };
 

@@ -20,7 +20,6 @@
 #include "sync/wire/login.h"
 #include "sync/wire/resolver.h"
 #include "sync/wire/socket.h"
-#include "sync/wire/socket_set.h"
 #include "sync/wire/url.h"
 
 #include "tallywheel.h"
@@ -101,7 +100,6 @@ struct twi_node_use {
     bool is_wanted;        /* somebody has use for it; always, of the one Redis */
     int64_t idle_since_ms; /* since when nobody has; 0: somebody has */
     uint32_t resting;      /* stores that are reached over it, and that are at rest or wait (awake.h) */
-    struct twi_watched watched;
 };
 
 /* How much may be under way, and what this turn has sent. */

@@ -63,8 +63,6 @@ struct twi_awake {
 
 /* What other threads may read. */
 struct twi_published {
-    _Atomic int fd;
-    _Atomic bool wants_write;
     _Atomic int64_t wake_ms;
     _Atomic uint32_t breaker_state;  /* at the end of the last turn */
     _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0: Redis replies */

@@ -433,6 +433,7 @@ void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, i
     TWI_PROBE2(connection_ended, connection->target.name, failure.why);
     twi_connect_unanswered(sync, connection, now_ms);
     if (connection->is_located && connection->phase <= TWI_GREETING) twi_resolver_distrust(connection->target.resolver);
+    twi_resolver_rest(connection->target.resolver);
     connection->target.transport->close(connection->target.transport_ctx);
     connection->phase = TWI_DOWN;
     connection->failure.is_there = false;

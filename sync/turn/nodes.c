@@ -216,17 +216,7 @@ void twi_nodes_sweep(struct twi_sync *sync) {
     }
 }
 
-/* ---- what the engine and its host are told ----------------------------------------------------------------------- */
-
-int twi_nodes_watch(struct twi_sync *sync, struct twi_connection *connection, int fd, bool writes, bool *wants_write) {
-    if (!sync->cluster) {
-        *wants_write = writes;
-        return fd;
-    }
-    bool is_new = connection->phase == TWI_CONNECTING; /* another socket may have the number of before */
-    twi_socket_set_watch(sync->cluster->socket_set, &connection->use.watched, fd, writes, is_new);
-    return sync->cluster->socket_set;
-}
+/* ---- what the engine is told ------------------------------------------------------------------------------------- */
 
 void twi_nodes_publish(struct twi_sync *sync) {
     if (sync->cluster && twi_cluster_is_whole(sync)) twi_port_connected(sync->engine, true);

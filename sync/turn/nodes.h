@@ -11,8 +11,6 @@ void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connecti
 twi_taker twi_nodes_reply; /* to CLUSTER SLOTS */
 /* When the next step is due; INT64_MAX: something else has to happen first. */
 int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms);
-/* The connection's descriptor is `fd`. Returns what the host is to wait for: it, or one descriptor for all of them. */
-int twi_nodes_watch(struct twi_sync *sync, struct twi_connection *connection, int fd, bool writes, bool *wants_write);
 /* Tells the engine whether all its stores are reached. With one Redis: nothing. */
 void twi_nodes_publish(struct twi_sync *sync);
 /* Frees connections that are down, and that nobody uses. Between two turns. */

@@ -5,7 +5,7 @@
  * Redis. It is added to the deadline of a reply, up to nine times `timeout_ms`.
  * A step that finds a connection broken marks it, and is the last step with that connection: nothing more is read or
  * sent there. Only twi_sync_turn() ends connections.
- * Always true: at the end of a turn fd, wants_write and wake_ms say what to wait for. */
+ * Always true: at the end of a turn the engine's socket set and wake_ms say what to wait for. */
 #include "sync/turn/turn.h"
 
 #include <string.h>
@@ -37,6 +37,7 @@
 
 #define LATE_MS 5 /* a shorter delay is none: it is the grain of a scheduler or a clock */
 #define LATE_TIMES 9
+#define DIAL_LOOK_MS 100 /* is the next address to be tried? And for a look-up that could get no descriptor */
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
@@ -150,25 +151,13 @@ static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- what to wait for -------------------------------------------------------------------------------------------- */
 
-/* The descriptor of the resolver until the endpoint is known, then that of the connection. */
-static int fd_of(const struct twi_connection *connection, bool *wants_write) {
-    const struct twi_target *target = &connection->target;
-    if (connection->phase == TWI_CONNECTING && !connection->is_located)
-        return twi_resolver_fd(target->resolver, wants_write);
-    int fd = target->transport->fd(target->transport_ctx, wants_write);
-    if (!twi_pipeline_is_sent(&connection->pipeline)) *wants_write = true;
-    return fd;
-}
-
-/* When the connection itself needs a turn, if no byte arrives. */
-static int64_t connection_wake_ms(const struct twi_connection *connection, int64_t now_ms, int fd) {
+/* When the connection itself needs a turn, if its descriptor is not ready before. */
+static int64_t connection_wake_ms(const struct twi_connection *connection, int64_t now_ms) {
     const struct twi_breaker *breaker = &connection->breaker;
     if (connection->phase == TWI_DOWN && !connection->use.is_wanted) return INT64_MAX;
     if (connection->phase == TWI_DOWN) return breaker->state == TWI_BREAKER_OPEN ? breaker->retry_at_ms : now_ms;
     if (connection->phase == TWI_CONNECTING && !connection->is_located) return connection->resolve_again_ms;
-    /* 10 ms: a name look-up has no descriptor; else: the next address is tried */
-    if (connection->phase == TWI_CONNECTING)
-        return earlier(now_ms + (fd < 0 ? 10 : connection->timeout_ms), connection->phase_deadline_ms);
+    if (connection->phase == TWI_CONNECTING) return earlier(now_ms + DIAL_LOOK_MS, connection->phase_deadline_ms);
     if (connection->has_more) return now_ms;
     int64_t wake_ms = twi_transfer_deadline_ms(connection);
     if (connection->phase == TWI_UP)
@@ -241,22 +230,15 @@ static void publish_stores(struct twi_sync *sync) {
 
 /* Hints: a reader of an old value wakes once too often, or at its own tick. */
 static void publish(struct twi_sync *sync, int64_t now_ms) {
-    bool wants_write = false;
     uint32_t state = TWI_BREAKER_CLOSED;
     int64_t since_ms = twi_outages_look(sync, now_ms),
             wake_ms = earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
-    int socket = -1;
     for (uint32_t i = 0; i < sync->connection_count; i++) {
-        struct twi_connection *connection = sync->connections[i];
-        bool writes = false;
-        int fd = fd_of(connection, &writes);
-        wake_ms = earlier(wake_ms, connection_wake_ms(connection, now_ms, fd));
-        socket = twi_nodes_watch(sync, connection, fd, writes, &wants_write);
+        const struct twi_connection *connection = sync->connections[i];
+        wake_ms = earlier(wake_ms, connection_wake_ms(connection, now_ms));
         if (!connection->use.is_wanted) continue;
         if (connection->breaker.state != TWI_BREAKER_CLOSED) state = connection->breaker.state;
     }
-    twi_store_relaxed(&sync->published.fd, socket);
-    twi_store_relaxed(&sync->published.wants_write, wants_write);
     twi_store_relaxed(&sync->published.outage_since_ms, since_ms);
     twi_store_relaxed(&sync->published.breaker_state, state);
     publish_stores(sync);

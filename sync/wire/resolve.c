@@ -1,8 +1,9 @@
 /* resolve.c -- see resolve.h.
  *
- *   ASKING --thread--> ANSWERED --owner--> freed by the owner
- *   ASKING --owner---> ABANDONED --thread-> freed by the thread
- * Each side exchanges `state` once. Whichever side comes last frees the look-up. */
+ *   thread: asks --> answered --> rings --> lets go
+ *   owner:  begins --> looks whether it is answered, or gives up --> lets go
+ * Always true: `found` and `error` are the thread's until it has answered, and the owner's from then on. Who lets go
+ * last frees everything. */
 #include "sync/wire/resolve.h"
 
 #include <netdb.h>
@@ -10,18 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "engine/base/atomic.h"
 #include "engine/base/own_thread.h"
 
-enum { ASKING, ANSWERED, ABANDONED };
-
 struct twi_lookup {
     char host[256];
     uint16_t port;
-    _Atomic int state;
-    struct addrinfo *found; /* written by the thread before ANSWERED */
+    int bell; /* an eventfd; -1: none */
+    _Atomic int holders;
+    _Atomic bool is_answered;
+    struct addrinfo *found;
     int error;
 };
 
@@ -38,23 +41,25 @@ struct addrinfo *twi_resolve_digits(const char *host, uint16_t port) {
     return ask(host, port, AI_NUMERICHOST, &found) == 0 ? found : NULL;
 }
 
-struct addrinfo *twi_resolve_now(const char *host, uint16_t port, const char **why) {
-    struct addrinfo *found = NULL;
-    int error = ask(host, port, AI_ADDRCONFIG, &found);
-    *why = error ? gai_strerror(error) : NULL;
-    return error ? NULL : found;
-}
-
 static void lookup_free(struct twi_lookup *lookup) {
     if (lookup->found) freeaddrinfo(lookup->found);
+    if (lookup->bell >= 0) close(lookup->bell);
     free(lookup);
+}
+
+static void let_go(struct twi_lookup *lookup) {
+    /* R3: who is first releases what it did with the look-up; who is last acquires it, and frees */
+    if (twi_sub_acqrel(&lookup->holders, 1) == 1) lookup_free(lookup);
 }
 
 static void *run(void *argument) {
     struct twi_lookup *lookup = argument;
+    uint64_t one = 1;
     lookup->error = ask(lookup->host, lookup->port, AI_ADDRCONFIG, &lookup->found);
     /* R1: releases found and error to twi_lookup_end (R2). Without it the owner could read them half-written. */
-    if (twi_swap_acqrel(&lookup->state, ANSWERED) == ABANDONED) lookup_free(lookup);
+    twi_store_release(&lookup->is_answered, true);
+    if (lookup->bell >= 0) (void)!write(lookup->bell, &one, sizeof one);
+    let_go(lookup);
     return NULL;
 }
 
@@ -63,28 +68,35 @@ struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
     if (!lookup) return NULL;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
     lookup->port = port;
+    lookup->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    twi_store_relaxed(&lookup->holders, 2);
     pthread_t thread;
     if (twi_own_thread_start(&thread, run, lookup)) {
         (void)pthread_detach(thread);
         return lookup;
     }
-    free(lookup);
+    lookup_free(lookup);
     return NULL;
 }
 
+int twi_lookup_fd(const struct twi_lookup *lookup) {
+    return lookup->bell;
+}
+
 bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why) {
-    if (twi_load_acquire(&lookup->state) != ANSWERED) return false; /* R2, pairs with R1 */
+    if (!twi_load_acquire(&lookup->is_answered)) return false; /* R2, pairs with R1 */
     *found = lookup->error ? NULL : lookup->found;
     *why = lookup->error ? gai_strerror(lookup->error) : NULL;
     if (!lookup->error) lookup->found = NULL;
-    lookup_free(lookup);
+    let_go(lookup);
     return true;
 }
 
 void twi_lookup_abandon(struct twi_lookup *lookup) {
-    if (twi_swap_acqrel(&lookup->state, ABANDONED) == ANSWERED) lookup_free(lookup); /* R2 again: it came last */
+    let_go(lookup);
 }
 
 void twi_lookup_forget(struct twi_lookup *lookup) {
-    free(lookup); /* `found` is left: the lost thread may have been writing it */
+    if (!twi_load_acquire(&lookup->is_answered)) lookup->found = NULL; /* the lost thread may have been writing it */
+    lookup_free(lookup);
 }

@@ -65,6 +65,10 @@ void twi_resolver_distrust(struct twi_resolver *resolver) {
     if (resolver->sentinels) twi_sentinels_distrust(resolver->sentinels);
 }
 
+void twi_resolver_rest(struct twi_resolver *resolver) {
+    if (resolver->sentinels) twi_sentinels_rest(resolver->sentinels);
+}
+
 void twi_resolver_found(struct twi_resolver *resolver, int64_t now_ms) {
     if (resolver->sentinels) twi_sentinels_found(resolver->sentinels, now_ms);
 }

@@ -30,6 +30,8 @@ int twi_resolver_fd(const struct twi_resolver *resolver, bool *wants_write);
 const char *twi_resolver_why(const struct twi_resolver *resolver); /* the last error */
 /* What was named last could not be reached, or was no master. */
 void twi_resolver_distrust(struct twi_resolver *resolver);
+/* Nobody will ask or look for a while: whoever is being asked is asked no longer, and waits in no socket set. */
+void twi_resolver_rest(struct twi_resolver *resolver);
 
 /* For a connection that was made: to a master, now; and in each turn from then on. True: Redis is elsewhere by now. */
 void twi_resolver_found(struct twi_resolver *resolver, int64_t now_ms);

@@ -16,8 +16,7 @@
 
 #define LOOK_FIRST_MS 500    /* after a connection was made, and as much more at random */
 #define LOOK_EVERY_MS 9000   /* and up to 2 s more */
-#define LOOK_STEP_MS 5       /* while all are asked beside a connection: nobody polls their sockets */
-#define LOOK_UP_MS 10        /* a look-up of a name has no descriptor */
+#define STEP_MS 100          /* while one is asked: does its next address have to be tried? */
 #define SHARES_OF_TIMEOUT 3u /* a round may take so many times timeout_ms */
 #define CODE_MAX 24          /* of an error's first word */
 #define LATE_MS 5            /* less than that is no lateness */
@@ -254,14 +253,13 @@ static enum twi_where round_step(struct twi_sentinels *sentinels, int64_t now_ms
 
 enum twi_where twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
                                  int64_t *again_ms) {
-    bool wants_write;
     if (sentinels->purpose != TO_CONNECT) round_begin(sentinels, TO_CONNECT, now_ms);
     note_lateness(sentinels, now_ms);
     enum twi_where where = round_step(sentinels, now_ms, endpoint);
     *again_ms = 0;
     if (where == TWI_WHERE_NOT_YET) {
         *again_ms = sentinels->seat_deadline_ms - now_ms;
-        if (*again_ms > LOOK_UP_MS && twi_sentinels_fd(sentinels, &wants_write) < 0) *again_ms = LOOK_UP_MS;
+        if (*again_ms > STEP_MS) *again_ms = STEP_MS;
         sentinels->due_ms = now_ms + *again_ms;
         return where;
     }
@@ -273,6 +271,10 @@ enum twi_where twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms
 void twi_sentinels_distrust(struct twi_sentinels *sentinels) {
     round_end(sentinels);
     sentinels->first = (sentinels->first + 1) % sentinels->count;
+}
+
+void twi_sentinels_rest(struct twi_sentinels *sentinels) {
+    round_end(sentinels);
 }
 
 /* ---- beside a connection ----------------------------------------------------------------------------------------- */
@@ -306,7 +308,7 @@ bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const s
     note_lateness(sentinels, now_ms);
     for (;;) {
         enum twi_where where = round_step(sentinels, now_ms, &named);
-        sentinels->due_ms = now_ms + LOOK_STEP_MS;
+        sentinels->due_ms = now_ms + STEP_MS;
         if (where == TWI_WHERE_NOT_YET) return false;
         if (where == TWI_WHERE_UNKNOWN) break;
         at(sentinels)->said = named;
@@ -318,7 +320,7 @@ bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const s
 }
 
 int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t now_ms) {
-    return sentinels->purpose == TO_COMPARE ? now_ms + LOOK_STEP_MS : sentinels->look_at_ms;
+    return sentinels->purpose == TO_COMPARE ? now_ms + STEP_MS : sentinels->look_at_ms;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -333,7 +335,7 @@ struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rule
     for (; sentinels->count < count; sentinels->count++) {
         struct seat *seat = &sentinels->seats[sentinels->count];
         seat->endpoint = twi_url_seed(rules->url, sentinels->count);
-        seat->link = rules->transport->create(rules->transport_ctx, &seat->endpoint, rules->may_thread);
+        seat->link = rules->transport->create(rules->transport_ctx, rules->set);
         if (seat->link) continue;
         twi_sentinels_destroy(sentinels);
         return NULL;

@@ -25,7 +25,7 @@ struct twi_resolver_rules {
     const struct twi_url *url;
     const struct twi_transport *transport;
     void *transport_ctx; /* for its create(); may be NULL where there are only sockets */
-    bool may_thread;     /* as create() has it */
+    int set;             /* as create() has it */
     uint32_t timeout_ms; /* of one answer */
     struct twi_login sentinel_login;
     uint64_t random; /* so that not all engines ask the same sentinel first */
@@ -57,6 +57,8 @@ enum twi_where twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms
                                  int64_t *again_ms);
 /* What was named last could not be reached, or was no master: another sentinel is asked first next time. */
 void twi_sentinels_distrust(struct twi_sentinels *sentinels);
+/* Nobody will ask or look for a while: the round under way ends. */
+void twi_sentinels_rest(struct twi_sentinels *sentinels);
 
 /* For a connection that stands: since now; and in each turn from then on. True: Redis is elsewhere. */
 void twi_sentinels_found(struct twi_sentinels *sentinels, int64_t now_ms);

@@ -2,8 +2,9 @@
  *
  *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() goes as far as it can without waiting
  * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of its
- * addresses once, in their order. If no name server answers, the addresses of the connection before serve again. A
- * host-driven engine keeps its addresses. */
+ * addresses once, in their order. If no name server answers, the addresses of the connection before serve again. In the
+ * socket set are only descriptors that the next call of connect(), send() or recv() looks at: a look-up leaves it when
+ * nobody connects any more, though it goes on. */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "engine/base/socket_set.h"
 #include "sync/wire/resolve.h"
 
 #define LOOKUP_OLD_MS 30000 /* an answer that nobody has waited for in this time is not used: the name is asked anew */
@@ -27,7 +29,10 @@ enum state { IDLE, RESOLVING, DIALLING, OPEN };
 struct link {
     enum state state;
     int fd;
-    bool may_thread;
+    int set;                    /* the socket set; -1: none */
+    uint32_t fd_known;          /* what the set knows of `fd` */
+    uint32_t lookup_known;      /* ... and of the look-up's descriptor */
+    bool wants_write;           /* OPEN: what was sent last did not go out whole */
     char host[TWI_HOST_SIZE];   /* whose addresses stand here, or are being looked up */
     uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
@@ -44,12 +49,40 @@ static int fail(struct link *link, const char *what, const char *detail) {
     return -1;
 }
 
+static void watch(struct link *link) {
+    if (link->fd >= 0)
+        twi_socket_set_watch(link->set, link->fd, &link->fd_known, link->state == DIALLING || link->wants_write);
+}
+
 static void fd_close(struct link *link) {
-    if (link->fd >= 0) close(link->fd); /* EINTR or not, Linux has released it */
+    if (link->fd < 0) return;
+    twi_socket_set_leave(link->set, link->fd, &link->fd_known);
+    close(link->fd); /* EINTR or not, Linux has released it */
     link->fd = -1;
+    link->wants_write = false;
+}
+
+static void set_state(struct link *link, enum state state) {
+    link->state = state;
+    watch(link);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+static void lookup_watch(struct link *link) {
+    int fd = twi_lookup_fd(link->lookup);
+    if (fd >= 0) twi_socket_set_watch(link->set, fd, &link->lookup_known, false);
+}
+
+static void lookup_leave(struct link *link) {
+    if (link->lookup) twi_socket_set_leave(link->set, twi_lookup_fd(link->lookup), &link->lookup_known);
+}
+
+static void lookup_abandon(struct link *link) {
+    lookup_leave(link);
+    if (link->lookup) twi_lookup_abandon(link->lookup);
+    link->lookup = NULL;
+}
 
 /* NULL: none are known. */
 static void set_addresses(struct link *link, struct addrinfo *addresses) {
@@ -63,8 +96,7 @@ static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
     if (link->port == endpoint->port && strcmp(link->host, endpoint->host) == 0) return;
     memcpy(link->host, endpoint->host, sizeof link->host);
     link->port = endpoint->port;
-    if (link->lookup) twi_lookup_abandon(link->lookup);
-    link->lookup = NULL;
+    lookup_abandon(link);
     set_addresses(link, NULL);
 }
 
@@ -78,23 +110,23 @@ static int take_old(struct link *link, const char *why) {
     return link->addresses ? 1 : fail(link, "name", why);
 }
 
-/* 1: link->addresses is set; 0: the helper thread is still asking; -1: failed. */
-static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
+/* Begins to look the name up. 1: it was written in digits, or no thread could be made and the old addresses serve. */
+static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms) {
+    struct addrinfo *found = twi_resolve_digits(endpoint->host, endpoint->port);
+    if (found) return take(link, found);
+    link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
+    if (!link->lookup) return take_old(link, "no thread could be made to resolve it");
+    link->lookup_ms = now_ms;
+    return 0;
+}
+
+/* 1: link->addresses is set; 0: not yet; -1: failed. */
+static int lookup_look(struct link *link, int64_t now_ms) {
     struct addrinfo *found = NULL;
     const char *why = NULL;
-    turn_to(link, endpoint);
-    if (link->addresses && !link->is_old) return 1;
-    if (!link->lookup) {
-        found = twi_resolve_digits(endpoint->host, endpoint->port);
-        if (found) return take(link, found);
-        if (!link->may_thread) return fail(link, "name", "could not be resolved when the engine was opened");
-        link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
-        if (!link->lookup) return take_old(link, "no thread could be made to resolve it");
-        link->lookup_ms = now_ms;
-    }
-    if (link->state != RESOLVING) link->dial_deadline_ms = now_ms + (deadline_ms - now_ms) / 2;
     bool is_late = now_ms - link->lookup_ms > LOOKUP_OLD_MS;
     link->lookup_ms = now_ms;
+    lookup_leave(link); /* it enters again if it goes on: the look-up closes its descriptor */
     if (!twi_lookup_end(link->lookup, &found, &why)) return link->addresses && now_ms >= link->dial_deadline_ms;
     link->lookup = NULL;
     if (is_late && found) {
@@ -104,8 +136,13 @@ static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64
     return found ? take(link, found) : take_old(link, why ? why : "has no address");
 }
 
-static void addresses_forget(struct link *link) {
-    if (link->may_thread) set_addresses(link, NULL); /* a host-driven engine keeps its addresses */
+static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
+    turn_to(link, endpoint);
+    if (link->addresses && !link->is_old) return 1;
+    if (link->state != RESOLVING) link->dial_deadline_ms = now_ms + (deadline_ms - now_ms) / 2;
+    int done = link->lookup ? lookup_look(link, now_ms) : lookup_begin(link, endpoint, now_ms);
+    if (done == 0 && link->lookup) lookup_watch(link);
+    return done;
 }
 
 /* ---- dialling ---------------------------------------------------------------------------------------------------- */
@@ -191,7 +228,7 @@ static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t 
     } else {
         done = resolve(link, endpoint, now_ms, deadline_ms);
         if (done == 0) {
-            link->state = RESOLVING;
+            set_state(link, RESOLVING);
             return 0;
         }
         if (done > 0) {
@@ -199,8 +236,8 @@ static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t 
             done = dial_next(link, now_ms, deadline_ms);
         }
     }
-    link->state = done > 0 ? OPEN : done == 0 ? DIALLING : IDLE;
-    if (done < 0) addresses_forget(link);
+    set_state(link, done > 0 ? OPEN : done == 0 ? DIALLING : IDLE);
+    if (done < 0) set_addresses(link, NULL);
     return done;
 }
 
@@ -210,11 +247,20 @@ static bool would_wait(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
+void twi_socket_wants_write(void *ctx, bool wants_write) {
+    struct link *link = ctx;
+    if (wants_write == link->wants_write) return;
+    link->wants_write = wants_write;
+    watch(link);
+}
+
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
     struct link *link = ctx;
     ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
-    if (sent >= 0) return sent;
-    return would_wait() ? 0 : fail(link, "send", strerror(errno));
+    if (sent < 0 && !would_wait()) return fail(link, "send", strerror(errno));
+    if (sent < 0) sent = 0;
+    twi_socket_wants_write(link, (size_t)sent < size);
+    return sent;
 }
 
 static ssize_t link_recv(void *ctx, void *data, size_t size) {
@@ -229,15 +275,16 @@ static void link_close(void *ctx) {
     struct link *link = ctx;
     fd_close(link);
     link->address = NULL;
-    if (link->state == DIALLING) addresses_forget(link); /* no answer in time */
-    if (link->state == OPEN) link->is_old = link->may_thread;
-    link->state = IDLE; /* a look-up under way goes on: the next attempt uses its answer */
+    if (link->state == DIALLING) set_addresses(link, NULL); /* no answer in time */
+    if (link->state == OPEN) link->is_old = true;
+    lookup_leave(link); /* it goes on: the next attempt uses its answer */
+    link->state = IDLE;
 }
 
 static int link_fd(void *ctx, bool *wants_write) {
     struct link *link = ctx;
-    *wants_write = link->state == DIALLING;
-    return link->fd;
+    *wants_write = link->state == DIALLING || link->wants_write;
+    return link->state == RESOLVING && link->lookup ? twi_lookup_fd(link->lookup) : link->fd;
 }
 
 static const char *link_why(void *ctx) {
@@ -246,17 +293,12 @@ static const char *link_why(void *ctx) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static void *link_create(void *shared, const struct twi_endpoint *endpoint, bool may_thread) {
+static void *link_create(void *shared, int set) {
     (void)shared;
     struct link *link = calloc(1, sizeof *link);
     if (!link) return NULL;
     link->fd = -1;
-    link->may_thread = may_thread;
-    if (endpoint && !endpoint->is_unix && !may_thread) {
-        const char *why = NULL;
-        turn_to(link, endpoint);
-        link->addresses = twi_resolve_now(endpoint->host, endpoint->port, &why);
-    }
+    link->set = set;
     return link;
 }
 
@@ -264,7 +306,7 @@ static void link_destroy(void *ctx) {
     struct link *link = ctx;
     if (!link) return;
     fd_close(link);
-    if (link->lookup) twi_lookup_abandon(link->lookup);
+    lookup_abandon(link);
     if (link->addresses) freeaddrinfo(link->addresses);
     free(link);
 }
@@ -272,6 +314,7 @@ static void link_destroy(void *ctx) {
 static void link_abandon(void *ctx) {
     struct link *link = ctx;
     if (!link) return;
+    link->set = -1; /* it is the parent's */
     if (link->lookup) twi_lookup_forget(link->lookup);
     link->lookup = NULL;
     link_destroy(link);

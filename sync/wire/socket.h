@@ -19,21 +19,23 @@ struct twi_transport {
     ssize_t (*send)(void *ctx, const void *data, size_t size); /* bytes taken; 0: would wait, -1: broken */
     ssize_t (*recv)(void *ctx, void *data, size_t size);       /* bytes read; 0: nothing yet, -1: broken or closed */
     void (*close)(void *ctx);                                  /* harmless when not connected */
-    int (*fd)(void *ctx, bool *wants_write);                   /* -1: none. wants_write: wait for writing, too */
-    const char *(*why)(void *ctx);                             /* the last error */
+    int (*fd)(void *ctx, bool *wants_write); /* what it waits for; -1: none. wants_write: wait for writing, too */
+    const char *(*why)(void *ctx);           /* the last error */
 
     /* Will what went wrong last go wrong again until somebody changes a certificate or an option? NULL: never so. */
     bool (*is_refused)(void *ctx);
 
     /* The ctx of one more connection; NULL: no memory. `shared`: what all connections of this kind have in common, a
-     * struct twi_tls for TLS (tls.h); NULL for sockets. `may_thread`: a helper thread looks names up. Otherwise
-     * (host-driven engines) this call looks the name of `endpoint` up, once, and waits; `endpoint` may be NULL, and
-     * then no name can be looked up later. */
-    void *(*create)(void *shared, const struct twi_endpoint *endpoint, bool may_thread);
+     * struct twi_tls for TLS (tls.h); NULL for sockets. `set`: the descriptor of a socket set (base/socket_set.h), in
+     * which the connection enters whatever it waits for: the look-up of a name, then its socket, for writing, too,
+     * while it is dialled or full. So whoever waits for the set need not ask for fd(). -1: none. */
+    void *(*create)(void *shared, int set);
     void (*destroy)(void *ctx); /* what create() made, connected or not; NULL is harmless */
     void (*abandon)(void *ctx); /* the same in a forked child: closes its copy of the descriptor and says nothing */
 };
 
 extern const struct twi_transport twi_socket_transport; /* sockets, TCP and unix */
+/* What is on top of such a socket (TLS) sends and receives by itself: it waits for writing now, or does not. */
+void twi_socket_wants_write(void *ctx, bool wants_write);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *   IDLE --> DIALLING --the socket stands--> SHAKING --handshake done--> OPEN
  * OpenSSL reads and writes through a BIO of our own: no signal is raised when Redis has gone (MSG_NOSIGNAL). It may
- * have to write in order to read (an answer to a change of keys): then fd() asks for writing. It never has to read in
+ * have to write in order to read (an answer to a change of keys): then it waits for writing, too. It never reads in
  * order to write once the handshake is done, for renegotiation is off.
  * Always true: recv() is 0 only when nothing is left inside of OpenSSL, so whoever reads until 0 may sleep on the
  * descriptor. A connection is closed with a word of farewell if it was whole, and without one in a forked child. */
@@ -31,6 +31,7 @@ struct link {
     int fd;           /* the socket's, from SHAKING on */
     int error;        /* errno of the last read or write that failed; 0: the other end closed */
     bool wants_write; /* OpenSSL has to write before it can go on */
+    bool is_full;     /* what was sent last did not go out */
     bool has_heard;   /* Redis has said something: what comes later is no refusal of TLS */
     bool is_broken;   /* OpenSSL may not be asked for a farewell */
     bool is_refused;  /* the certificate of one side is what is wrong, or the version of TLS */
@@ -129,6 +130,11 @@ static int broken(struct link *link, const char *what, int kind) {
     return fail(link, what, link->state == SHAKING ? "closed by Redis in the handshake" : "closed by Redis");
 }
 
+/* What OpenSSL waits for, as its last call said. */
+static void watch(struct link *link) {
+    twi_socket_wants_write(link->socket, link->wants_write || link->is_full);
+}
+
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
 static void forget_ssl(struct link *link) {
@@ -146,7 +152,7 @@ static int begin_failed(struct link *link) {
 static int begin(struct link *link, const struct twi_endpoint *endpoint) {
     bool wants_write;
     link->fd = twi_socket_transport.fd(link->socket, &wants_write);
-    link->wants_write = link->has_heard = link->is_broken = false;
+    link->wants_write = link->is_full = link->has_heard = link->is_broken = false;
     twi_tls_peer_make(&link->peer, endpoint, twi_tls_options_of(link->tls)->server_name);
     SSL_CTX *context = twi_tls_context(link->tls);
     link->ssl = SSL_new(context);
@@ -175,6 +181,7 @@ static int shake(struct link *link) {
     int done = SSL_do_handshake(link->ssl);
     int kind = done == 1 ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
     link->wants_write = kind == SSL_ERROR_WANT_WRITE;
+    watch(link);
     if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) return 0;
     if (done == 1 && is_verified(link)) {
         link->state = OPEN;
@@ -240,6 +247,8 @@ static ssize_t tls_send(void *ctx, const void *data, size_t size) {
     ERR_clear_error();
     int done = SSL_write_ex(link->ssl, data, size, &sent);
     int kind = done ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
+    link->is_full = kind == SSL_ERROR_WANT_WRITE;
+    watch(link);
     if (!done && kind != SSL_ERROR_WANT_READ && kind != SSL_ERROR_WANT_WRITE) {
         (void)broken_write(link, kind);
         ERR_clear_error();
@@ -257,6 +266,7 @@ static ssize_t tls_recv(void *ctx, void *data, size_t size) {
     int done = SSL_read_ex(link->ssl, data, size, &got);
     int kind = done ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
     link->wants_write = kind == SSL_ERROR_WANT_WRITE;
+    watch(link);
     if (done) link->has_heard = true;
     if (!done && kind != SSL_ERROR_WANT_READ && kind != SSL_ERROR_WANT_WRITE) {
         (void)broken(link, "recv", kind);
@@ -284,16 +294,13 @@ static void tls_close(void *ctx) {
     struct link *link = ctx;
     part(link, true);
     link->state = IDLE;
-    link->wants_write = false;
+    link->wants_write = link->is_full = false;
     link->fd = -1;
     twi_socket_transport.close(link->socket);
 }
 
 static int tls_fd(void *ctx, bool *wants_write) {
-    struct link *link = ctx;
-    int fd = twi_socket_transport.fd(link->socket, wants_write);
-    if (link->state == SHAKING || link->state == OPEN) *wants_write = link->wants_write;
-    return fd;
+    return twi_socket_transport.fd(((struct link *)ctx)->socket, wants_write);
 }
 
 static const char *tls_why(void *ctx) {
@@ -304,12 +311,12 @@ static bool tls_is_refused(void *ctx) {
     return ((struct link *)ctx)->is_refused;
 }
 
-static void *tls_create(void *shared, const struct twi_endpoint *endpoint, bool may_thread) {
+static void *tls_create(void *shared, int set) {
     struct link *link = calloc(1, sizeof *link);
     if (!link) return NULL;
     link->tls = shared;
     link->fd = -1;
-    link->socket = twi_socket_transport.create(NULL, endpoint, may_thread);
+    link->socket = twi_socket_transport.create(NULL, set);
     if (link->socket) return link;
     free(link);
     return NULL;

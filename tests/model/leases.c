@@ -243,11 +243,6 @@ static tw_status node_create(tw_engine *engine, const tw_options *options, const
     }
     return TW_OK;
 }
-static int node_fd(const struct twi_sync *sync, bool *wants_write) {
-    (void)sync;
-    *wants_write = false;
-    return -1;
-}
 static int64_t node_wake_ms(const struct twi_sync *sync) {
     int64_t due_ms = INT64_MAX;
     for (uint32_t i = 0; i < sim.stores; i++) {
@@ -276,7 +271,6 @@ static void node_destroy(struct twi_sync *sync) {
 const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {.create = node_create,
                                              .turn = node_turn,
-                                             .fd = node_fd,
                                              .wake_ms = node_wake_ms,
                                              .ticket_take = node_ticket,
                                              .ticket_state = node_ticket_state,

@@ -140,22 +140,25 @@ static void what_a_failover_loses_is_made_good_or_reported(void **state) {
 }
 
 /* Goal: an engine without a thread finds the master, too, by tw_fd() and tw_timeout_ms() alone, and without turning in
- * between: a busy loop would make thousands of turns. */
+ * between: a busy loop would make thousands of turns. One of the sentinels is given by name. */
 static void a_host_driven_engine_finds_the_master(void **state) {
     (void)state;
     tw_options options;
     tw_engine *engine;
     tw_reading reading;
     int turns = 0;
-    quick_options(&options, stage.url);
+    char url[300];
+    int head = (int)(strchr(stage.url, ',') - stage.url), at = head + 1 + (int)strlen("127.0.0.1");
+    snprintf(url, sizeof url, "%.*s,localhost%s", head, stage.url, stage.url + at);
+    quick_options(&options, url);
     options.threads = TW_HOST_DRIVEN;
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "driven", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
     for (int64_t end_ms = test_mono_ms() + 10000;;) {
         uint32_t wait_ms = tw_timeout_ms(engine);
-        struct pollfd fd = {.fd = tw_fd(engine), .events = (short)(wait_ms == 0 ? POLLIN | POLLOUT : POLLIN)};
-        (void)poll(&fd, fd.fd >= 0, wait_ms > 50 ? 50 : (int)wait_ms);
+        struct pollfd fd = {.fd = tw_fd(engine), .events = POLLIN};
+        (void)poll(&fd, 1, wait_ms > 50 ? 50 : (int)wait_ms);
         assert_status(tw_turn(engine), TW_OK);
         turns++;
         assert_status(tw_read(family, tw_str("k"), &reading), TW_OK);

@@ -512,6 +512,15 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     va_end(arguments);
 }
 
+int twi_port_socket_set(const tw_engine *engine) {
+    (void)engine;
+    return -1;
+}
+
+void twi_port_wake(tw_engine *engine) {
+    (void)engine; /* the world makes the turns, by its clock */
+}
+
 const char *twi_port_prefix(const tw_engine *engine) {
     (void)engine;
     return "p:";

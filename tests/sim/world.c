@@ -219,10 +219,10 @@ static const char *sim_why(void *ctx) {
     return ((struct world_node *)ctx)->why;
 }
 
-static void *sim_create(void *ctx, const struct twi_endpoint *endpoint, bool may_thread) {
+static void *sim_create(void *ctx, int set) {
     const struct world_node *beside = ctx;
     struct world_node *node = calloc(1, sizeof *node);
-    (void)endpoint, (void)may_thread;
+    (void)set;
     if (node) *node = (struct world_node){.world = beside->world, .index = beside->index, .life = beside->life};
     return node;
 }

@@ -162,12 +162,6 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     return TW_OK;
 }
 
-static int driver_fd(const struct twi_sync *sync, bool *wants_write) {
-    (void)sync;
-    *wants_write = false;
-    return -1;
-}
-
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
     return twi_port_mono_ms(sync->engine) + 1;
 }
@@ -201,7 +195,6 @@ const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
         .create = driver_create,
         .turn = driver_turn,
-        .fd = driver_fd,
         .wake_ms = driver_wake_ms,
         .ticket_take = driver_ticket_take,
         .ticket_state = driver_ticket_state,

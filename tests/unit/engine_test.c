@@ -1,6 +1,7 @@
 /* engine_test.c -- the life of an engine: opening, turning, closing, forking, and what it says of itself. */
 #include "tests/unit/rig.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,11 +106,19 @@ static void a_second_turn_at_once_is_pending(void **state) {
     rig_close(&rig);
 }
 
-static void a_host_without_sync_has_no_socket(void **state) {
+/* Goal: a host-driven engine has one descriptor for its life, also without Redis: other threads wake its loop by it. */
+static void a_host_waits_for_one_descriptor_without_redis_too(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    assert_int_equal(tw_fd(rig.engine), -1);
+    struct pollfd fd = {.fd = tw_fd(rig.engine), .events = POLLIN};
+    assert_true(fd.fd >= 0);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    for (int i = 0; i < 3; i++) twi_port_wake(rig.engine);
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    assert_status(tw_turn(rig.engine), TW_OK);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    assert_int_equal(tw_fd(rig.engine), fd.fd);
     assert_true(tw_timeout_ms(rig.engine) > 0);
     rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), "a", 1);
     rig_settle(&rig);
@@ -448,7 +457,7 @@ int main(void) {
         cmocka_unit_test(an_engine_leaves_nothing_behind),
         cmocka_unit_test(two_engines_know_nothing_of_each_other),
         cmocka_unit_test(a_second_turn_at_once_is_pending),
-        cmocka_unit_test(a_host_without_sync_has_no_socket),
+        cmocka_unit_test(a_host_waits_for_one_descriptor_without_redis_too),
         cmocka_unit_test(the_background_thread_closes_windows_by_itself),
         cmocka_unit_test(a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends),
         cmocka_unit_test(trap_e44_threads_may_outlive_the_engine),

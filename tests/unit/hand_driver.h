@@ -61,11 +61,6 @@ static void hand_turn(struct twi_sync *sync) {
         twi_port_acknowledge(&item, &answer);
     }
 }
-static int hand_fd(const struct twi_sync *sync, bool *wants_write) {
-    (void)sync;
-    *wants_write = false;
-    return -1;
-}
 static int64_t hand_wake_ms(const struct twi_sync *sync) {
     (void)sync;
     return INT64_MAX;
@@ -98,7 +93,6 @@ const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
         .create = hand_create,
         .turn = hand_turn,
-        .fd = hand_fd,
         .wake_ms = hand_wake_ms,
         .ticket_take = hand_ticket,
         .ticket_state = hand_ticket_state,

@@ -77,8 +77,8 @@ static const char *fake_why(void *ctx) {
     return "connect: refused";
 }
 
-static void *fake_create(void *ctx, const struct twi_endpoint *endpoint, bool may_thread) {
-    (void)ctx, (void)endpoint, (void)may_thread;
+static void *fake_create(void *ctx, int set) {
+    (void)ctx, (void)set;
     made++;
     struct link *link = calloc(1, sizeof *link);
     assert_non_null(link);

@@ -185,7 +185,7 @@ static inline void rig_hear(struct tls_rig *rig, const char *text) {
 
 static inline void rig_make_with(struct tls_rig *rig, const struct twi_tls_options *options) {
     rig->tls = rig_tls(options);
-    rig->link = twi_tls_transport.create(rig->tls, NULL, true);
+    rig->link = twi_tls_transport.create(rig->tls, -1);
     assert_non_null(rig->link);
 }
 

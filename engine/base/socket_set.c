@@ -1,0 +1,49 @@
+/* socket_set.c -- see socket_set.h. */
+#include "engine/base/socket_set.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "engine/base/atomic.h"
+
+bool twi_socket_set_make(struct twi_socket_set *set) {
+    struct epoll_event event = {.events = EPOLLIN};
+    set->fd = epoll_create1(EPOLL_CLOEXEC);
+    set->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    twi_store_relaxed(&set->rings, 0);
+    if (set->fd >= 0 && set->bell >= 0 && epoll_ctl(set->fd, EPOLL_CTL_ADD, set->bell, &event) == 0) return true;
+    twi_socket_set_unmake(set);
+    return false;
+}
+
+void twi_socket_set_unmake(struct twi_socket_set *set) {
+    if (set->fd >= 0) close(set->fd);
+    if (set->bell >= 0) close(set->bell);
+    set->fd = set->bell = -1;
+}
+
+/* The ring is counted before it is written. So whoever calms sees that one is to be read, now or at the next time. */
+void twi_socket_set_ring(struct twi_socket_set *set) {
+    uint64_t one = 1;
+    (void)twi_add_relaxed(&set->rings, 1);
+    (void)!write(set->bell, &one, sizeof one);
+}
+
+void twi_socket_set_calm(struct twi_socket_set *set) {
+    uint64_t read_here;
+    if (twi_load_relaxed(&set->rings) == 0) return;
+    if (read(set->bell, &read_here, sizeof read_here) != sizeof read_here) return; /* it is being written just now */
+    (void)twi_sub_relaxed(&set->rings, (int64_t)read_here);
+}
+
+void twi_socket_set_watch(int set, int fd, uint32_t *known, bool wants_write) {
+    struct epoll_event event = {.events = EPOLLIN | (wants_write ? EPOLLOUT : 0u)};
+    if (set < 0 || event.events == *known) return;
+    if (epoll_ctl(set, *known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0) *known = event.events;
+}
+
+void twi_socket_set_leave(int set, int fd, uint32_t *known) {
+    if (set >= 0 && *known != 0) (void)epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL);
+    *known = 0;
+}

@@ -1,0 +1,377 @@
+/* host_loop.c -- a host that does exactly what the header says: it waits for one descriptor, for reading, as long as
+ * tw_timeout_ms() allows, and calls tw_turn(). Everything arrives, and the loop does not spin: not while a connection
+ * is being made, not while a socket is full, not while a name server is silent.
+ * Method: a real server. The name server is the test's, and sockets are made small where the test wants them to be
+ * full. Turns are counted: a loop that spins makes many thousands in a second. */
+#include "tests/redis/redis_rig.h"
+#include "tests/support/redis_cluster.h"
+#include "tests/support/side_by_side.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAME "redis.test"
+#define TURNS_PER_S 20   /* promised while a connection is being made */
+#define TURNS_AROUND 200 /* for what goes on before and after: greetings, batches, and turns of the engine's own */
+
+/* ---- the system around it ---------------------------------------------------------------------------------------- */
+
+static const char *_Atomic leads_to; /* NULL: no name server answers */
+static _Atomic bool is_silent;       /* the name server says nothing until this is false again */
+static _Atomic bool is_small;        /* new sockets have little room for what is sent */
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (strcmp(host, NAME) != 0 || (hints->ai_flags & AI_NUMERICHOST)) return real(host, service, hints, found);
+    while (is_silent) test_sleep_ms(1);
+    host = leads_to;
+    return host ? real(host, service, hints, found) : EAI_AGAIN;
+}
+
+int socket(int domain, int type, int protocol) {
+    static int (*real)(int, int, int);
+    int size = 4096;
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "socket");
+    int fd = real(domain, type, protocol);
+    if (fd >= 0 && is_small) (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    return fd;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+static struct rig rig;
+static int fd; /* asked for once */
+static int64_t turns;
+
+/* The batches come by flushes and by intervals of a second: between them the engine has nothing to do. */
+static void open_host(const char *url, void (*change)(tw_options *options)) {
+    tw_options options;
+    rig_options(&rig, &options, url);
+    options.threads = TW_HOST_DRIVEN;
+    options.sync_interval_ms = 1000;
+    if (change) change(&options);
+    rig_start(&rig, &options);
+    fd = tw_fd(rig.engine);
+    turns = 0;
+    assert_true(fd >= 0);
+}
+
+static void turn_once(uint32_t most_ms) {
+    uint32_t wait_ms = tw_timeout_ms(rig.engine);
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    (void)poll(&one, 1, (int)(wait_ms < most_ms ? wait_ms : most_ms));
+    assert_status(tw_turn(rig.engine), TW_OK);
+    turns++;
+}
+
+static void turn_for(int64_t ms) {
+    for (int64_t end_ms = test_mono_ms() + ms; test_mono_ms() < end_ms;) turn_once(1000);
+}
+
+static void turn_until(bool (*is_over)(void)) {
+    for (int64_t end_ms = test_mono_ms() + 30000; !is_over();) {
+        turn_once(1000);
+        if (test_mono_ms() > end_ms) fail_msg("it does not happen");
+    }
+}
+
+static bool is_connected(void) {
+    return test_stat_of(rig.engine, redis_connected) == 1;
+}
+
+static bool is_cut(void) {
+    return !is_connected();
+}
+
+static bool is_sent(void) {
+    tw_reading reading;
+    assert_status(tw_read(rig.family, tw_str("k"), &reading), TW_OK);
+    return reading.unsent == 0;
+}
+
+/* For so long, the loop was promised to be at rest. */
+static void check_rest(int64_t ms) {
+    turns = 0;
+    turn_for(ms);
+    if (turns > ms * TURNS_PER_S / 1000 + TURNS_AROUND) fail_msg("%d turns in %d ms", (int)turns, (int)ms);
+}
+
+static void end(void) {
+    assert_status(tw_close(rig.engine, 20000), TW_OK);
+}
+
+/* ---- one descriptor ---------------------------------------------------------------------------------------------- */
+
+/* Goal: the descriptor has one number over fifty connections, and suffices for each of them. */
+static void one_number_over_fifty_connections(void **state) {
+    (void)state;
+    redis_server_start_tcp(&rig.server, NULL);
+    rig.proxy = proxy_start(&rig.server, 1);
+    open_host(proxy_url(rig.proxy), NULL);
+    for (int i = 0; i < 50; i++) {
+        turn_until(is_connected);
+        rig_add(&rig, 1);
+        proxy_cut_all(rig.proxy);
+        turn_until(is_cut);
+        assert_int_equal(tw_fd(rig.engine), fd);
+    }
+    turn_until(is_sent);
+    rig_check(&rig, &rig.server);
+    assert_true(test_stat_of(rig.engine, connects) >= 50);
+    end();
+    proxy_stop(rig.proxy);
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: while a connection is being made to a host that does not answer, the loop makes at most 20 turns a second.
+ * Method: a listener whose backlog is full drops what asks for a connection. */
+static void a_host_that_does_not_answer_is_waited_for(void **state) {
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    char url[64];
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), clients[8];
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    for (size_t i = 0; i < 8; i++) {
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(clients[i], (struct sockaddr *)&address, size);
+    }
+    snprintf(url, sizeof url, "redis://127.0.0.1:%u", ntohs(address.sin_port));
+    open_host(url, NULL);
+    rig_add(&rig, 1);
+    check_rest(2000);
+    assert_false(is_connected());
+    (void)tw_close(rig.engine, 0);
+    for (size_t i = 0; i < 8; i++) close(clients[i]);
+    close(listener);
+}
+
+static void be_patient(tw_options *options) {
+    options->redis_timeout_ms = 60000;
+}
+
+static int64_t batches; /* sent so far */
+
+static bool has_sent_a_batch(void) {
+    return test_stat_of(rig.engine, batches_sent) > batches;
+}
+
+/* Goal: while a socket takes no more bytes the loop rests, and then goes on. Method: a server that is stopped, and a
+ * socket with room for a part of a batch. */
+static void a_full_socket_is_waited_for(void **state) {
+    (void)state;
+    char key[900];
+    redis_server_start(&rig.server, NULL);
+    is_small = true;
+    open_host(rig.server.url, be_patient);
+    turn_until(is_connected);
+    is_small = false;
+    rig_add(&rig, 1);
+    turn_until(is_sent);
+    redis_server_pause(&rig.server);
+    batches = test_stat_of(rig.engine, batches_sent);
+    memset(key, 'x', sizeof key);
+    for (int i = 0; i < 500; i++) {
+        memcpy(key, &i, sizeof i);
+        assert_status(tw_add(rig.family, tw_bytes(key, sizeof key), 1, NULL), TW_OK);
+    }
+    turn_until(has_sent_a_batch); /* and it does not get through */
+    check_rest(1000);
+    redis_server_resume(&rig.server);
+    rig_add(&rig, 1);
+    turn_until(is_sent);
+    rig_flush(&rig);
+    assert_i64_equal(sum_of(&rig.server, "f:*"), 502);
+    end();
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: a host that is told only of edges (EPOLLET) misses nothing: every turn takes what is there, or
+ * tw_timeout_ms() is 0. Method: so much work that turns end before it is done; a reply that were missed would be
+ * noticed after a minute only. */
+static void a_host_that_is_told_of_edges_misses_nothing(void **state) {
+    (void)state;
+    struct epoll_event wanted = {.events = EPOLLIN | EPOLLET}, got;
+    int loop = epoll_create1(EPOLL_CLOEXEC);
+    char key[16];
+    redis_server_start_tcp(&rig.server, NULL);
+    rig.proxy = proxy_start(&rig.server, 1);
+    open_host(proxy_url(rig.proxy), be_patient);
+    assert_int_equal(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &wanted), 0);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 5000; i++) {
+            snprintf(key, sizeof key, "k%d", i);
+            assert_status(tw_add(rig.family, tw_str(key), 1, NULL), TW_OK);
+        }
+        rig_add(&rig, 1);
+        for (int64_t end_ms = test_mono_ms() + 30000; !is_sent();) {
+            (void)epoll_wait(loop, &got, 1, (int)tw_timeout_ms(rig.engine));
+            assert_status(tw_turn(rig.engine), TW_OK);
+            if (test_mono_ms() > end_ms) fail_msg("it does not arrive");
+        }
+        proxy_cut_all(rig.proxy);
+    }
+    rig_flush(&rig);
+    assert_i64_equal(sum_of(&rig.server, "f:*"), 4 * 5001);
+    end();
+    close(loop);
+    proxy_stop(rig.proxy);
+    redis_server_destroy(&rig.server);
+}
+
+/* ---- forks ------------------------------------------------------------------------------------------------------- */
+
+/* Goal: a forked child has a descriptor of its own, and parent and child go on with theirs. */
+static void a_child_waits_for_its_own(void **state) {
+    (void)state;
+    redis_server_start(&rig.server, NULL);
+    open_host(rig.server.url, NULL);
+    turn_until(is_connected);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int end_of_parent = fcntl(fd, F_GETFD);
+        fd = tw_fd(rig.engine);
+        if (end_of_parent < 0 || fd < 0) _exit(1);
+        if (tw_add(rig.family, tw_str("k"), 5, NULL) != TW_OK) _exit(2);
+        turn_until(is_sent);
+        _exit(tw_close(rig.engine, 10000) == TW_OK ? 0 : 3);
+    }
+    rig_add(&rig, 2);
+    turn_until(is_sent);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(tw_fd(rig.engine), fd);
+    rig_add(&rig, 3);
+    turn_until(is_sent);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), 10);
+    end();
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: a child that has nothing to do with the engine does not make its parent's loop spin: it keeps copies of the
+ * sockets of before. */
+static void a_child_that_only_sleeps_does_not_disturb(void **state) {
+    (void)state;
+    redis_server_start_tcp(&rig.server, NULL);
+    rig.proxy = proxy_start(&rig.server, 1);
+    open_host(proxy_url(rig.proxy), NULL);
+    turn_until(is_connected);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (;;) pause();
+    }
+    proxy_cut_all(rig.proxy);
+    turn_until(is_cut);
+    turn_until(is_connected);
+    check_rest(1000);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    end();
+    proxy_stop(rig.proxy);
+    redis_server_destroy(&rig.server);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static void name_url(char *url, size_t size, const char *scheme, int port) {
+    snprintf(url, size, "%s" NAME ":%d", scheme, port);
+}
+
+/* Goal: opening waits for no name server, nor does any turn, and the loop rests meanwhile. When the server answers, the
+ * engine connects. Closing does not wait for a look-up, either. */
+static void a_silent_name_server_holds_up_nobody(void **state) {
+    (void)state;
+    char url[64];
+    redis_server_start_tcp(&rig.server, NULL);
+    name_url(url, sizeof url, "redis://", rig.server.port);
+    leads_to = "127.0.0.1";
+    is_silent = true;
+    open_host(url, NULL); /* a call that waited would wait for ever */
+    rig_add(&rig, 1);
+    check_rest(1500);
+    assert_false(is_connected());
+    is_silent = false;
+    turn_until(is_connected);
+    turn_until(is_sent);
+    rig_check(&rig, &rig.server);
+    end();
+    is_silent = true;
+    open_host(url, NULL);
+    turn_once(0);
+    (void)tw_close(rig.engine, 0);
+    is_silent = false;
+    test_sleep_ms(100); /* the thread of the look-up frees it */
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: a name that nobody knows at the start, and that leads elsewhere later (a failover by the name server): the
+ * engine follows, in both modes. */
+static void a_name_is_followed(void **state) {
+    (void)state;
+    static const char *const other_address[] = {"--bind", "127.0.0.2", NULL};
+    char url[64];
+    redis_server_start_tcp(&rig.server, NULL);
+    assert_true(redis_server_start_at(&rig.replica, rig.server.port, 0, other_address));
+    name_url(url, sizeof url, "redis://", rig.server.port);
+    leads_to = NULL;
+    open_host(url, NULL);
+    rig_add(&rig, 7);
+    turn_for(300);
+    assert_false(is_connected());
+    leads_to = "127.0.0.1";
+    turn_until(is_sent);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), 7);
+    redis_server_kill(&rig.server);
+    turn_until(is_cut);
+    leads_to = "127.0.0.2";
+    rig_add(&rig, 1);
+    turn_until(is_sent);
+    assert_true(redis_server_get(&rig.replica, "f:k") >= 1);
+    end();
+    redis_server_destroy(&rig.replica);
+    redis_server_destroy(&rig.server);
+}
+
+/* Goal: the nodes of a cluster are reached by name, too, where the host drives: the seed of the URL. */
+static void a_seed_of_a_cluster_is_looked_up(void **state) {
+    (void)state;
+    static struct redis_cluster cluster;
+    char url[64];
+    redis_cluster_start(&cluster, 1, 0, NULL);
+    name_url(url, sizeof url, "redis+cluster://", redis_cluster_server(&cluster, 0)->port);
+    leads_to = "127.0.0.1";
+    open_host(url, NULL);
+    rig_add(&rig, 1);
+    turn_until(is_sent);
+    assert_true(is_connected());
+    end();
+    redis_cluster_destroy(&cluster);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_number_over_fifty_connections),
+        cmocka_unit_test(a_host_that_does_not_answer_is_waited_for),
+        cmocka_unit_test(a_full_socket_is_waited_for),
+        cmocka_unit_test(a_host_that_is_told_of_edges_misses_nothing),
+        cmocka_unit_test(a_child_waits_for_its_own),
+        cmocka_unit_test(a_child_that_only_sleeps_does_not_disturb),
+        cmocka_unit_test(a_silent_name_server_holds_up_nobody),
+        cmocka_unit_test(a_name_is_followed),
+        cmocka_unit_test(a_seed_of_a_cluster_is_looked_up),
+    };
+    redis_server_require();
+    return test_run_side_by_side(tests);
+}
