@@ -103,6 +103,7 @@ struct twi_request {
      * of sync/ is held. It may call ask(), ask_forget() and any service, and must not wait. */
     void (*answered)(void *ctx, struct twi_answer *answer);
     void *ctx;
+    _Atomic uint64_t *number; /* NULL, or where ask() writes the number before answered() can be called */
     /* ask() may wait, until the deadline, while calls_max requests are under way. Not for the thread that drives. */
     bool waits_for_room;
     /* After TWI_REQUEST_UNKNOWN, a cancellation is sent before anything else goes over the same connection. It takes
