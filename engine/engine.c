@@ -365,6 +365,13 @@ static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) 
     *again_ms = now_ms + CLOSING_RETRY_MS;
 }
 
+/* No call is under way, and none waits to be taken back. */
+static bool calls_are_settled(const tw_engine *engine) {
+    const struct twi_driver *driver = engine->remote.driver;
+    if (engine->remote.sync == NULL || driver->ask_owed == NULL) return true;
+    return driver->ask_owed(engine->remote.sync) == 0;
+}
+
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
@@ -374,7 +381,8 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     for (;;) {
         try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
         twi_turn_run(engine);
-        if (twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
+        bool is_over = twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine);
+        if (is_over && calls_are_settled(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
         int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);

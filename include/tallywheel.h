@@ -1499,7 +1499,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(ask_refused, counter, "tries that Redis refused") \
     X(ask_dropped, counter, "tries whose connection failed") \
     X(ask_away, counter, \
-      "calls that could not be asked: Redis was left alone, or all connections were in use") \
+      "calls that could not be asked: Redis was left alone") \
     X(asked_again, counter, "tries after one whose answer was lost") \
     X(asks_unknown, counter, "calls of which it is not known whether Redis executed them") \
     X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \
@@ -1534,7 +1534,11 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(stores_waiting, gauge, \
       "of the stores, those that wait until others were written: at most 1,024 are at a time") \
     X(overflow_sketches_refused, counter, \
-      "windows that overflowed without memory to note their heavy keys (tw_top)")
+      "windows that overflowed without memory to note their heavy keys (tw_top)") \
+    X(ask_busy, counter, "calls that found calls_max others under way") \
+    X(ask_unsettled, gauge, \
+      "calls that nobody waits for any more, and whose charge, if any, is being taken back") \
+    X(asks_forgotten, counter, "of those, calls that were given up: what was charged stays so")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1

@@ -10,7 +10,8 @@
 #include "engine/port/driver.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
-#include "sync/ask/pool.h"
+#include "sync/ask/dispatcher.h"
+#include "sync/ask/await.h"
 #include "sync/audit.h"
 #include "sync/search.h"
 #include "sync/turn/connect.h"
@@ -91,7 +92,8 @@ static void free_cluster(struct twi_cluster *cluster) {
 }
 
 static void sync_free(struct twi_sync *sync) {
-    twi_pool_destroy(sync->pool);
+    twi_dispatcher_destroy(sync->dispatcher);
+    free(sync->await);
     /* Messages that are under way name their stores: the connections go first. */
     for (uint32_t i = 0; i < sync->connection_count; i++) twi_connection_destroy(sync->connections[i]);
     free(sync->connections);
@@ -222,14 +224,26 @@ static bool make_transport(struct twi_sync *sync) {
     return target->owns_transport;
 }
 
-/* Of the connections of calls that wait. False: no memory. */
-static bool make_pool(struct twi_sync *sync, const tw_options *options) {
-    sync->pool = twi_pool_create(sync->engine, &sync->connections[0]->target.url, sync->tls, options);
-    if (!sync->pool || !sync->cluster) return sync->pool != NULL;
-    sync->cluster->directory = twi_directory_create();
-    if (!sync->cluster->directory) return false;
-    twi_pool_follow(sync->pool, sync->cluster->directory);
-    return true;
+/* Of calls that wait. False: no memory, or no descriptor. */
+static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
+    const struct twi_target *target = &sync->connections[0]->target;
+    if (!target->transport->create) return true; /* a simulator's, which has one connection */
+    if (sync->cluster) {
+        sync->cluster->directory = twi_directory_create();
+        if (!sync->cluster->directory) return false;
+    }
+    struct twi_dispatcher_rules rules = {.engine = sync->engine,
+                                         .url = &target->url,
+                                         .options = options,
+                                         .transport = target->transport,
+                                         .shared = target->transport_shared,
+                                         .directory = sync->cluster ? sync->cluster->directory : NULL,
+                                         .host_drives = !sync->own_thread};
+    sync->dispatcher = twi_dispatcher_create(&rules);
+    if (!sync->own_thread || !sync->dispatcher) return sync->dispatcher != NULL;
+    sync->await = calloc(1, sizeof *sync->await);
+    if (sync->await) twi_await_begin(sync->await, sync->dispatcher);
+    return sync->await != NULL;
 }
 
 /* False: no memory. */
@@ -244,7 +258,7 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     if (!make_resolver(sync, options)) return false;
     name_target(target);
     if ((sync->cluster || !transport) && !make_transport(sync)) return false;
-    return transport || !sync->own_thread || make_pool(sync, options);
+    return transport || make_dispatcher(sync, options);
 }
 
 /* With its first connection. NULL: no memory. */
@@ -290,10 +304,13 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
 
 static void driver_turn(struct twi_sync *sync) {
     twi_sync_turn(sync);
+    if (sync->dispatcher && !sync->own_thread) twi_dispatcher_step(sync->dispatcher);
 }
 
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
-    return twi_load_relaxed(&sync->published.wake_ms);
+    int64_t wake_ms = twi_load_relaxed(&sync->published.wake_ms);
+    int64_t ask_ms = sync->dispatcher && !sync->own_thread ? twi_dispatcher_wake_ms(sync->dispatcher) : INT64_MAX;
+    return wake_ms < ask_ms ? wake_ms : ask_ms;
 }
 
 static const uint32_t *driver_shorts(const struct twi_sync *sync) {
@@ -340,7 +357,16 @@ static bool driver_own(const struct twi_sync *sync, struct twi_audit_own **own, 
     return *own != NULL;
 }
 
+/* Whoever still waits is answered; what is owed stays so. */
+static void end_calls(struct twi_sync *sync) {
+    if (!sync->dispatcher) return;
+    if (sync->await) twi_await_end(sync->await);
+    twi_dispatcher_stop(sync->dispatcher);
+    twi_dispatcher_step(sync->dispatcher);
+}
+
 static void driver_destroy(struct twi_sync *sync) {
+    end_calls(sync);
     for (uint32_t i = 0; i < sync->connection_count; i++)
         twi_connect_unanswered(sync, sync->connections[i], twi_port_mono_ms(sync->engine));
     for (uint32_t i = 0; i < sync->store_count; i++)
@@ -354,11 +380,36 @@ static void driver_destroy(struct twi_sync *sync) {
 }
 
 static enum twi_request_outcome driver_request(struct twi_sync *sync, struct twi_request *ask) {
-    return sync->pool ? twi_pool_request(sync->pool, ask) : TWI_REQUEST_UNSENT;
+    return sync->await ? twi_await_request(sync->await, ask) : TWI_REQUEST_UNSENT;
 }
 
-static void driver_request_stop(struct twi_sync *sync) {
-    if (sync->pool) twi_pool_stop(sync->pool);
+static uint64_t driver_ask(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why) {
+    *why = TWI_REQUEST_UNSENT;
+    return sync->dispatcher ? twi_dispatcher_ask(sync->dispatcher, request, why) : 0;
+}
+
+static bool driver_ask_forget(struct twi_sync *sync, uint64_t number) {
+    return sync->dispatcher && twi_dispatcher_forget(sync->dispatcher, number);
+}
+
+static void driver_ask_step(struct twi_sync *sync) {
+    if (sync->dispatcher) twi_dispatcher_step(sync->dispatcher);
+}
+
+static int driver_ask_fd(const struct twi_sync *sync) {
+    return sync->dispatcher ? twi_dispatcher_fd(sync->dispatcher) : -1;
+}
+
+static int64_t driver_ask_wake_ms(const struct twi_sync *sync) {
+    return sync->dispatcher ? twi_dispatcher_wake_ms(sync->dispatcher) : INT64_MAX;
+}
+
+static void driver_ask_stop(struct twi_sync *sync) {
+    if (sync->dispatcher) twi_dispatcher_stop(sync->dispatcher);
+}
+
+static uint32_t driver_ask_owed(const struct twi_sync *sync) {
+    return sync->dispatcher ? twi_dispatcher_owed(sync->dispatcher) : 0;
 }
 
 static void driver_abandon(struct twi_sync *sync) {
@@ -370,8 +421,8 @@ static void driver_abandon(struct twi_sync *sync) {
         twi_resolver_abandon(target->resolver);
         target->resolver = NULL;
     }
-    twi_pool_abandon(sync->pool);
-    sync->pool = NULL;
+    twi_dispatcher_abandon(sync->dispatcher);
+    sync->dispatcher = NULL;
     sync_free(sync);
 }
 
@@ -388,7 +439,14 @@ const struct twi_driver *twi_driver_find(void) {
         .audit = twi_audit_run,
         .search = twi_search_run,
         .request = driver_request,
-        .request_stop = driver_request_stop,
+        .request_stop = driver_ask_stop,
+        .ask = driver_ask,
+        .ask_forget = driver_ask_forget,
+        .ask_step = driver_ask_step,
+        .ask_fd = driver_ask_fd,
+        .ask_wake_ms = driver_ask_wake_ms,
+        .ask_stop = driver_ask_stop,
+        .ask_owed = driver_ask_owed,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

@@ -90,7 +90,8 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
     return twi_redis_call_run(redis_call, engine);
 }
 
-/* If the request wrote something in Redis, that is taken back (sync/ask/pool.h): the answer given here stays valid. */
+/* If the request wrote something in Redis, that is taken back (sync/ask/dispatcher.h): the answer given here stays
+ * valid. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_redis_call_policy(family, key, outcome)) {

@@ -2,7 +2,7 @@
  * and reservations.
  * Always true: the caller is in no section and in no hook, in an engine with a thread of its own. Every name in one
  * request belongs to one counter, so in a cluster all of them lie in one key slot (core/key_template.h).
- * Elsewhere: connections, deadlines, repeats (sync/ask/pool.c). */
+ * Elsewhere: connections, deadlines, repeats (sync/ask/dispatcher.h). */
 #ifndef TWI_ASK_REDIS_CALL_H
 #define TWI_ASK_REDIS_CALL_H
 

@@ -9,7 +9,7 @@
  * without Redis, each request says how full the local bucket is, and Redis adopts that if it is more. What two engines
  * admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window the engine
  * learns nothing from Redis: values that came from here would come back later each time, by the time they travel.
- * A request of unknown outcome is cancelled before its connection is used again (sync/ask/pool.h).
+ * A request of unknown outcome is cancelled before its connection is used again (sync/ask/dispatcher.h).
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
  * verdict is filled, whatever the answer. */
 #include "engine/ask/strict_gcra.h"

@@ -1,5 +1,13 @@
-/* call_text.h -- calls and their replies as text: the commands of the scripts that callers wait for (pool.h). Pure.
- * Always true: a reply is taken only for the call whose number it has. */
+/* call_text.h -- calls and their replies as text: the commands of the scripts that callers wait for. Pure.
+ *
+ * Every script called here gets three arguments before its own:
+ *   ARGV[1]  who calls: "<16 digits>:<lane>" (lanes.h)
+ *   ARGV[2]  the number of the call and a nonce, "7:1f2e3d4c". Numbers of one lane rise. Two lives of one process,
+ *            after a snapshot of its machine, may use the same name and number; their nonces differ
+ *   ARGV[3]  "1" a request, "2" a repeated request, "0" a cancel
+ * A cancel takes back what the call with this number has charged; if that call comes late, it does nothing. The reply
+ * is a flat array. Its first element is ARGV[2].
+ * Always true: a reply is taken only for the call whose number and nonce it has. */
 #ifndef TWI_SYNC_ASK_CALL_TEXT_H
 #define TWI_SYNC_ASK_CALL_TEXT_H
 
@@ -8,15 +16,35 @@
 
 enum twi_call_verb { TWI_CALL_CANCEL, TWI_CALL_ASK, TWI_CALL_RETRY };
 
-/* Writes all of a command but its first two words (twi_wire_begin_script()). `who` calls, for the time `serial`.
- * Returns the number of words. */
-size_t twi_call_put_body(struct twi_bytes *body, const char *who, uint64_t serial, enum twi_call_verb verb,
-                         const struct twi_request *request);
-/* Writes the command, from scratch. `whole`: with the script's text. `asking`: behind ASKING, so that there are two
+#define TWI_CALL_WHO_SIZE 24    /* with its NUL */
+#define TWI_CALL_SERIAL_SIZE 32 /* with its NUL */
+
+/* One call, as all commands of it have it. */
+struct twi_call_text {
+    enum twi_script script;
+    bool wants_long;
+    size_t words;          /* of a command, but the first two (twi_wire_begin_script()) */
+    struct twi_bytes body; /* these words, with a verb that is put in last */
+    size_t who_at, own_at; /* in the body: the first argument of the script, and the fourth */
+    char serial[TWI_CALL_SERIAL_SIZE];
+};
+
+/* Writes the text, for a first request. The text's memory is used again. `body.failed`: no memory. */
+void twi_call_write(struct twi_call_text *text, const struct twi_request *request, const char *who, uint64_t number,
+                    uint32_t nonce);
+/* The same call under another name and number. */
+void twi_call_rename(struct twi_call_text *text, const char *who, uint64_t number, uint32_t nonce);
+/* Appends a command to `out`. `whole`: with the script's text. `asking`: behind ASKING, so that there are two
  * replies. */
-void twi_call_put(struct twi_bytes *out, enum twi_script script, bool whole, bool asking, const struct twi_bytes *body,
-                  size_t words);
-/* Reads a reply into `request`. False: this is not a reply to the call. */
-bool twi_call_read(const struct twi_node *nodes, size_t count, const char *serial, struct twi_request *request);
+void twi_call_put(struct twi_bytes *out, struct twi_call_text *text, enum twi_call_verb verb, bool whole, bool asking);
+/* Reads a reply. False: this is not a reply to the call. */
+bool twi_call_read(const struct twi_node *nodes, size_t count, const struct twi_call_text *text,
+                   struct twi_answer *answer);
+/* The first element of an answer is this word. */
+bool twi_call_says(const struct twi_answer *answer, const char *word);
+/* The reply to a request certainly says that it has charged nothing, and no copy of it will. */
+bool twi_call_charged_nothing(const struct twi_answer *answer);
+/* The keys of a call, which lie in its text. Returns how many. */
+size_t twi_call_keys(const struct twi_call_text *text, tw_key *keys, size_t most);
 
 #endif

@@ -1,16 +1,16 @@
 -- gcra.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once,
--- however often it is requested. See sync/ask/pool.h.
+-- however often it is requested. See sync/ask/call_text.h.
 --
 -- The limit is a bucket that drains evenly, `limit` units per window, and holds at most `burst`. The only stored state
 -- is one moment: when the bucket will be empty. n units move this moment by n / limit windows.
 --
--- KEYS[1]  the calls of this bucket (a hash). For each connection, under its name: "number units second moment": its
+-- KEYS[1]  the calls of this bucket (a hash). For each lane, under its name: "number:nonce units second moment": its
 --          last call, the units granted, when, and when the bucket would have been empty after it. "-": the
 --          microseconds that were ever taken back; each stored moment is increased by this value as it was then. The
 --          hash lives ten minutes after the last call, and so does each field
 -- KEYS[2]  the moment (a string): "us", microseconds since 1970, or "us+part/parts", with a fraction of one. It expires
 --          when the moment has come
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
+-- ARGV     1 name of the lane, 2 "number:nonce" of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
 --          units, 5 limit, 6 "1": as many as there are, 7 burst (not above the limit), 8 window in ms, 9 for how many
 --          more ms a bucket that the caller kept in an outage would not be empty (0: none)
 -- Replies  {number, status, units granted, units left, ms until the bucket is empty, ms until these units are there}:
@@ -109,7 +109,7 @@ if taken_back > EXACT then taken_back = 0 end
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
-    local second = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    local second = string.match(page[i + 1], '^%S+ %d+ (%d+)')
     if second and time[1] - second > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
   end
 end
@@ -122,8 +122,12 @@ local function note(taken)
   if is_new and time[2] % 8 == 0 then tidy() end
 end
 
-local last, given, after = string.match(call_before[1] or '', '^(%d+) (%d+) %d+ ?(%S*)$')
-if last and tonumber(last) > tonumber(serial) then return answer('STALE', 0, 0, 0, 0) end
+local function number(call)
+  return tonumber(string.match(call, '^%d+') or '0')
+end
+
+local last, given, after = string.match(call_before[1] or '', '^(%S+) (%d+) %d+ ?(%S*)$')
+if last and last ~= serial and number(last) >= number(serial) then return answer('STALE', 0, 0, 0, 0) end
 local known = last == serial
 given = known and tonumber(given) or 0
 

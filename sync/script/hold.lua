@@ -3,7 +3,7 @@
 --
 -- KEYS     the calls in flight (sorted sets): "instance:number" -> ms of TIME at which it counts as dead. One key; of
 --          state any number
--- ARGV     1 to 3 as in sync/ask/pool.h; 4 what: hold, release, state; 5 lifetime in ms; 6 limit (of hold); 7.. a
+-- ARGV     1 to 3 as in sync/ask/call_text.h; 4 what: hold, release, state; 5 lifetime in ms; 6 limit (of hold); 7.. a
 --          member for each of KEYS
 -- Replies  {ARGV[2], status, how many are in flight under the last of KEYS}
 --          hold      OK      in flight, or was already under this name: repeating it changes nothing;  DENIED

@@ -1,11 +1,11 @@
 -- lock.lua -- one holder at a time, for a limited time (tw_lock(), tw_lock_extend(), tw_lock_release()). See
--- sync/ask/pool.h.
+-- sync/ask/call_text.h.
 --
 -- KEYS[1]  the calls (a hash), as in strict.lua; and under "-" for how long the holder wants the lock: "token ms". It
 --          lives as long as the lock at least
 -- KEYS[2]  the lock (a string): "token fence"; it expires when the lease of the lock ends
 -- KEYS[3]  the last fencing token (a string); kept a day longer than any lock
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "L"
+-- ARGV     1 name of the lane, 2 "number:nonce" of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "L"
 --          lock, "E" extend, "U" unlock; 5 token, 6 lease time in ms, 7 a fence that the next one is above: the
 --          greatest that the caller knows, or the latest moment by Redis's clock that it knows
 -- Replies  {number, status, fence, ms that the lock lasts}: OK; HELD by another, whose fence it is; GONE: not held under
@@ -30,7 +30,7 @@ end
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
-    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    local at = string.match(page[i + 1], '^%S+ %d+ (%d+)')
     if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
   end
 end
@@ -42,10 +42,15 @@ local function note(what)
   if is_new and time[2] % 8 == 0 then tidy() end
 end
 
-local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)')
-last = tonumber(last or '0')
-if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
-local unlocked = last == tonumber(serial) and done == '1'
+local function number(call)
+  return tonumber(string.match(call, '^%d+') or '0')
+end
+
+local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%S+) (%d+)')
+local is_known = last == serial
+if last and not is_known and number(last) >= number(serial) then return say('STALE') end
+if verb == '1' and is_known then return say('STALE') end
+local unlocked = is_known and done == '1'
 local holder, fence = string.match(redis.call('GET', lock) or '', '^(%S+) (%d+)$')
 
 -- For how long the holder wants the lock, at most, from some moment before now.

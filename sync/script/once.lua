@@ -1,10 +1,10 @@
 -- once.lua -- tells exactly one caller that it is the first (tw_once() of a strict family), or cancels that. See
--- sync/ask/pool.h.
+-- sync/ask/call_text.h.
 --
 -- KEYS[1]  the calls of this counter (a hash), as in strict.lua
 -- KEYS[2]  the first caller (a string): the token of its call. It lives as long as the counter
 -- KEYS[3]  the counter: 1 from then on
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "O"
+-- ARGV     1 name of the lane, 2 "number:nonce" of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "O"
 --          once or "C" cancel, 5 token, 6 when the counter expires (absolute, ms; 0: never), 7 window in ms if its
 --          first count begins it (0: it does not)
 -- Replies  {number, status}: FIRST, SECOND; OK (cancelled); LATE: the window is over here; BAD: the counter is no
@@ -28,13 +28,18 @@ end
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
-    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    local at = string.match(page[i + 1], '^%S+ %d+ (%d+)')
     if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
   end
 end
 
-local last = tonumber(string.match(redis.call('HGET', calls, who) or '', '^(%d+) ') or '0')
-if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
+local function number(call)
+  return tonumber(string.match(call, '^%d+') or '0')
+end
+
+local last = string.match(redis.call('HGET', calls, who) or '', '^(%S+) ') or '0'
+local is_known = last == serial
+if not is_known and number(last) >= number(serial) or verb == '1' and is_known then return say('STALE') end
 if verb ~= '1' then                      -- a copy of it may still come
   local is_new = redis.call('HSET', calls, who, serial .. ' 0 ' .. time[1]) == 1
   wrote = true

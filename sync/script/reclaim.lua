@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the epoch (leases.lua): when the engine was last heard of
 -- KEYS[2].. of look, free: leases; where ARGV[6] is empty, one lease and its counter; of who: leases
--- ARGV     1..3 of the connection (sync/ask/pool.h), not used: repeating the call frees nothing twice; 4 what: list,
+-- ARGV     1..3 of the connection (sync/ask/call_text.h), not used: repeating the call frees nothing twice; 4 what: list,
 --          look, free, who; 5 instance; of look and free: 6 how many bytes of a name are the prefix: the counter of
 --          a lease is its name without the "tw:lease:" behind the prefix;
 --          of list: 6 SCAN's cursor, 7 SCAN's pattern

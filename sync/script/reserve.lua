@@ -8,7 +8,7 @@
 --   3  when reservations expire (a sorted set): id -> ms of TIME
 --   4  (not of sweep) the token (a hash): "k" the counter's name, "s" set once it is sold. It outlives its reservation
 --      by ARGV[11]
--- ARGV     1 to 3 as in sync/ask/pool.h; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units,
+-- ARGV     1 to 3 as in sync/ask/call_text.h; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units,
 --          7 limit, 8 lease time in ms, 9 buyer ("": anybody), 10 when the counter expires (absolute, ms; 0: never), 11
 --          how long the token is remembered after its reservation, ms
 -- Replies  of where: {ARGV[2], OK, the counter's name}: it names all keys of confirm and cancel;  {ARGV[2], UNKNOWN}

@@ -1,21 +1,21 @@
 -- strict.lua -- decides one call of a strict limit, and charges it once, however often it is requested. See
--- sync/ask/pool.h.
+-- sync/ask/call_text.h.
 --
--- KEYS[1]  the calls of this counter (a hash). For each connection, under its name: "number granted second": its last
+-- KEYS[1]  the calls of this counter (a hash). For each lane, under its name: "number:nonce granted second": its last
 --          call, the units granted, and when by Redis's time. The hash lives ten minutes after the last call, and so
 --          does each field
 -- KEYS[2]  the counter, as batches count it
--- KEYS[3]  the log of a sliding limit (a sorted set). One member for each admitted call: "name:number:units", at
+-- KEYS[3]  the log of a sliding limit (a sorted set). One member for each admitted call: "name:number:nonce:units", at
 --          Redis's time in microseconds. Other members have a negated sum as their score, so they come before all
 --          times. "+": the sum of the units in the log. "=start": the sum that calls of this window logged; the counter
 --          has these units as well. What the counter has beyond that came another way (a fallback, a refund), and
 --          counts until the window's end
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
+-- ARGV     1 name of the lane, 2 "number:nonce" of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
 --          units, 5 limit, 6 "1": as many as there are, 7 when the counter expires (absolute, ms; 0: never), 8 window
 --          in ms if its first count begins it (0: it does not), 9 window in ms if it slides, 10 the window's start
 -- Replies  {number, status, units granted, used, ms until all is free, ms until these units are}: the last is 0 if they
 --          were granted, -1 if they never will be
---          OK, DENIED; LATE: the window is over here; BAD: the counter is no number; STALE: a later call came already.
+--          OK, DENIED; LATE: the window is over here; BAD: the counter is no number; STALE: a later call came already, or one of another life of this process.
 --          cancel: OK, and what was taken back. Only OK changes anything
 --
 -- Always true: the grant of a call is noted before anything else is written, so a repeated request finds it. A denied
@@ -47,7 +47,7 @@ end
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
-    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    local at = string.match(page[i + 1], '^%S+ %d+ (%d+)')
     if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
   end
 end
@@ -67,8 +67,13 @@ local function put(member, sum)
   redis.pcall('ZADD', log, text(-sum), member)
 end
 
-local last, given = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)')
-if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
+local function number(call)
+  return tonumber(string.match(call, '^%d+') or '0')
+end
+
+-- The number of this call with another nonce is that of another life of the same process (call_text.h).
+local last, given = string.match(redis.call('HGET', calls, who) or '', '^(%S+) (%d+)')
+if last and last ~= serial and number(last) >= number(serial) then return say('STALE', 0, 0, 0, 0) end
 local known = last == serial
 given = known and tonumber(given) or 0
 

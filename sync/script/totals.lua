@@ -2,7 +2,7 @@
 -- tw_fetch_rank(). It changes nothing, so a call that is repeated does no harm.
 --
 -- KEYS[1]  the hash of a subject; or the sorted set of a window
--- ARGV     1..3 of the connection (sync/ask/pool.h), only the number is used; 4 what: fields, top, rank;
+-- ARGV     1..3 of the connection (sync/ask/call_text.h), only the number is used; 4 what: fields, top, rank;
 --          of fields: 5 HSCAN's cursor
 --          of top: 5 the first place, from 0; 6 how many
 --          of rank: 5 the member

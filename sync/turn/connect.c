@@ -17,7 +17,7 @@
 #include "engine/base/probe.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
-#include "sync/ask/pool.h"
+#include "sync/ask/dispatcher.h"
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/turn/merge_plain.h"
@@ -248,12 +248,12 @@ static void greeting_refused(struct twi_connection *connection, enum twi_command
     twi_connection_fail(connection, slowly, NULL);
 }
 
-/* A master is reached. The pool's connections may lead to the one of before. */
+/* A master is reached. Calls that wait may go to another one. */
 static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t now_ms) {
     bool has_moved = target->home.host[0] && !twi_endpoint_equals(&target->home, &target->endpoint);
     target->home = target->endpoint;
     twi_resolver_found(target->resolver, now_ms);
-    if (has_moved && sync->pool) twi_pool_leave(sync->pool);
+    if (has_moved && sync->dispatcher) twi_dispatcher_leave(sync->dispatcher);
 }
 
 /* Rises, and is the time where it can: two lives of one process (engine/turn/twin.c) do not have the same. */

@@ -14,7 +14,7 @@
 #include "engine/base/check.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
-#include "sync/ask/pool.h"
+#include "sync/ask/dispatcher.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/connect.h"
 #include "sync/turn/merge_plain.h"
@@ -332,7 +332,7 @@ void twi_sync_turn(struct twi_sync *sync) {
         twi_nodes_lost(sync, sync->connections[i], now_ms);
     }
     twi_nodes_sweep(sync);
-    if (sync->pool) twi_pool_log(sync->pool);
+    if (sync->dispatcher) twi_dispatcher_log(sync->dispatcher);
     for (uint32_t i = 0; i < sync->store_count; i++) twi_check_full(twi_ledger_is_valid(&sync->stores[i]->ledger));
     twi_awake_look(sync);
     publish(sync, now_ms);

@@ -1,0 +1,310 @@
+/* dispatcher.c -- see dispatcher.h: the life of a dispatcher, callers, and the driver's steps.
+ *
+ * One step: take what was begun; connect, receive and answer; expire; route what pauses; write and send.
+ * Lateness. Whoever drives may come late: a host that was busy, a machine that was stopped. Nobody has read replies
+ * meanwhile. So what is in the sockets is read first. And the time by which a step came later than it was asked for
+ * does not count for the calls under way: their deadlines are by the dispatcher's own time, the clock less all
+ * lateness.
+ * Always true: `is_stepping` while the driver may be changing anything. */
+#include "sync/ask/dispatcher_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/check.h"
+#include "engine/base/key_slot.h"
+#include "sync/ask/dispatcher.h"
+#include "sync/ask/loss.h"
+#include "sync/ask/verdict.h"
+#include "sync/ask/way.h"
+
+#define CALLS_DEFAULT 1024u
+#define TIMEOUT_DEFAULT_MS 100
+#define RECEIVE_MAX (1u << 20) /* bytes in one step */
+#define LATE_MS 20             /* a step that comes so late is late; below this the machine is merely busy */
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t mono_ms(const struct twi_dispatcher *dispatcher) {
+    return twi_port_mono_ms(dispatcher->rules.engine);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void set_rules(struct twi_link_rules *rules, const struct twi_dispatcher_rules *from) {
+    const tw_options *options = from->options;
+    *rules = (struct twi_link_rules){.engine = from->engine,
+                                     .transport = from->transport,
+                                     .shared = from->shared,
+                                     .url = *from->url,
+                                     .timeout_ms = options->redis_timeout_ms,
+                                     .retry_max_ms = options->retry_max_ms,
+                                     .is_cluster = from->directory != NULL};
+    if (rules->timeout_ms == 0) rules->timeout_ms = TIMEOUT_DEFAULT_MS;
+    rules->login = (struct twi_login){.user = rules->url.user,
+                                      .password = rules->url.password,
+                                      .ask = options->redis_password,
+                                      .ask_ctx = options->redis_password_ctx};
+    rules->sentinel_login = (struct twi_login){
+        .user = options->sentinel_user, .ask = options->sentinel_password, .ask_ctx = options->sentinel_password_ctx};
+}
+
+struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules) {
+    struct twi_dispatcher *dispatcher = calloc(1, sizeof *dispatcher);
+    if (dispatcher == NULL) return NULL;
+    set_rules(&dispatcher->rules, rules);
+    dispatcher->directory = rules->directory;
+    dispatcher->host_drives = rules->host_drives;
+    twi_lanes_begin(&dispatcher->lanes, rules->engine, CALLS_DEFAULT);
+    twi_spoilt_begin(&dispatcher->spoilt);
+    twi_store_relaxed(&dispatcher->wake_ms, INT64_MAX);
+    bool is_made = rules->host_drives || twi_socket_set_make(&dispatcher->set);
+    dispatcher->rules.set = rules->host_drives ? twi_port_socket_set(rules->engine) : dispatcher->set.fd;
+    if (is_made) return dispatcher;
+    twi_dispatcher_destroy(dispatcher);
+    return NULL;
+}
+
+static void free_dispatcher(struct twi_dispatcher *dispatcher) {
+    if (!dispatcher->host_drives) twi_socket_set_unmake(&dispatcher->set);
+    twi_url_wipe(&dispatcher->rules.url);
+    free(dispatcher);
+}
+
+static void free_links(struct twi_dispatcher *dispatcher) {
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) free(dispatcher->links[i]);
+}
+
+void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher) {
+    if (dispatcher == NULL) return;
+    if (dispatcher->unsettled != 0)
+        twi_port_log(dispatcher->rules.engine, TW_LOG_WARNING, TW_EVENT_LOST,
+                     "%u calls of unknown outcome could not be taken back before the end: what Redis has charged for "
+                     "them stays charged",
+                     (unsigned)dispatcher->unsettled);
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_unmake(dispatcher->links[i]);
+    free_links(dispatcher);
+    twi_lanes_end(&dispatcher->lanes);
+    twi_spoilt_end(&dispatcher->spoilt);
+    free_dispatcher(dispatcher);
+}
+
+/* Whatever the parent's threads were changing at the fork is left as it is: it is some memory, in a child. */
+void twi_dispatcher_abandon(struct twi_dispatcher *dispatcher) {
+    if (dispatcher == NULL) return;
+    bool is_used = twi_load_relaxed(&dispatcher->is_stepping);
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_abandon(dispatcher->links[i], is_used);
+    if (!is_used) free_links(dispatcher);
+    bool is_idle = twi_load_relaxed(&dispatcher->lanes.taken) == 0;
+    if (!is_used && is_idle) twi_lanes_end(&dispatcher->lanes);
+    free_dispatcher(dispatcher);
+}
+
+/* ---- callers ----------------------------------------------------------------------------------------------------- */
+
+static void wake(struct twi_dispatcher *dispatcher) {
+    if (dispatcher->host_drives)
+        twi_port_wake(dispatcher->rules.engine);
+    else
+        twi_socket_set_ring(&dispatcher->set);
+}
+
+/* A hint: the driver decides for those who come through. */
+static bool is_away(struct twi_dispatcher *dispatcher) {
+    int64_t until_ms = twi_load_relaxed(&dispatcher->closed_until_ms);
+    return until_ms != 0 && mono_ms(dispatcher) < until_ms;
+}
+
+uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
+                            enum twi_request_outcome *why) {
+    TWI_ASK_COUNT(dispatcher, ask_calls, 1);
+    if (is_away(dispatcher)) {
+        TWI_ASK_COUNT(dispatcher, ask_away, 1);
+        *why = TWI_REQUEST_UNSENT;
+        return 0;
+    }
+    struct twi_lane *lane = twi_lanes_take(&dispatcher->lanes, request, why);
+    if (lane == NULL) {
+        TWI_ASK_COUNT(dispatcher, ask_busy, *why == TWI_REQUEST_BUSY);
+        return 0;
+    }
+    TWI_ASK_COUNT(dispatcher, ask_active, 1);
+    if (dispatcher->directory != NULL) lane->slot = twi_key_slot_of(request->keys[0].data, request->keys[0].size);
+    uint64_t number = twi_load_relaxed(&lane->heard);
+    if (twi_lanes_submit(&dispatcher->lanes, lane)) {
+        twi_store_relaxed(&dispatcher->late.begun_ms, mono_ms(dispatcher));
+        wake(dispatcher);
+    }
+    return number;
+}
+
+bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number) {
+    bool was = twi_lanes_forget(&dispatcher->lanes, number);
+    if (was) TWI_ASK_COUNT(dispatcher, ask_active, -1);
+    return was;
+}
+
+void twi_dispatcher_stop(struct twi_dispatcher *dispatcher) {
+    twi_lanes_stop(&dispatcher->lanes);
+    twi_store_relaxed(&dispatcher->stopped, true); /* the ring brings a step, which sees it */
+    wake(dispatcher);
+}
+
+void twi_dispatcher_leave(struct twi_dispatcher *dispatcher) {
+    (void)twi_add_relaxed(&dispatcher->moves, 1); /* as above */
+    wake(dispatcher);
+}
+
+uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher) {
+    return twi_load_relaxed(&dispatcher->lanes.taken);
+}
+
+int twi_dispatcher_fd(const struct twi_dispatcher *dispatcher) {
+    return dispatcher->rules.set;
+}
+
+int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher) {
+    return twi_load_relaxed(&dispatcher->wake_ms);
+}
+
+int64_t twi_dispatcher_until_ms(const struct twi_dispatcher *dispatcher) {
+    int64_t wake_ms = twi_dispatcher_wake_ms(dispatcher), now_ms = mono_ms(dispatcher);
+    return wake_ms > now_ms ? wake_ms - now_ms : 0;
+}
+
+void twi_dispatcher_log(struct twi_dispatcher *dispatcher) {
+    twi_spoilt_log(&dispatcher->spoilt, dispatcher->rules.engine);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    struct twi_dispatcher_late *late = &dispatcher->late;
+    int64_t due_ms = twi_load_relaxed(&dispatcher->wake_ms), begun_ms = twi_swap_relaxed(&late->begun_ms, 0);
+    if (begun_ms != 0) due_ms = earlier(due_ms, begun_ms);
+    if (due_ms < late->step_ms) due_ms = late->step_ms;
+    late->before_ms = late->all_ms;
+    late->step_ms = now_ms;
+    if (now_ms - due_ms < LATE_MS) return;
+    late->all_ms += now_ms - due_ms;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
+}
+
+static void take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    struct twi_lane_list arrived;
+    if (!dispatcher->host_drives) twi_socket_set_calm(&dispatcher->set); /* first this, then the list */
+    twi_lanes_arrived(&dispatcher->lanes, &arrived);
+    for (struct twi_lane *lane; (lane = arrived.first) != NULL;) {
+        twi_lane_list_remove(&arrived, lane);
+        lane->caller.deadline_ms -= dispatcher->late.before_ms;
+        twi_lanes_time(&dispatcher->lanes, lane);
+        if (!twi_way_find(dispatcher, lane, now_ms)) twi_verdict_away(dispatcher, lane);
+    }
+}
+
+static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    uint32_t moves = twi_load_relaxed(&dispatcher->moves);
+    if (moves == dispatcher->moves_seen) return;
+    dispatcher->moves_seen = moves;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) {
+        struct twi_link *link = dispatcher->links[i];
+        if (link->phase == TWI_LINK_DOWN) continue;
+        twi_link_end(link, TWI_LINK_DISMISSED, NULL);
+        twi_loss_of(dispatcher, link, now_ms);
+    }
+}
+
+static void receive(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    size_t room = RECEIVE_MAX, count;
+    const struct twi_node *nodes;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) {
+        struct twi_link *link = dispatcher->links[i];
+        dispatcher->hearing = link;
+        twi_link_connect(link, now_ms);
+        while (twi_link_hear(link, &room, &nodes, &count, now_ms))
+            twi_verdict_heard(dispatcher, link, nodes, count, now_ms);
+        if (room != 0) twi_link_look(link, now_ms);
+        dispatcher->hearing = NULL;
+        if (link->ended != TWI_LINK_LIVES) twi_loss_of(dispatcher, link, now_ms);
+    }
+    dispatcher->has_more = room == 0;
+}
+
+/* What was not read yet may be an answer: then nobody's time is over. */
+static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    bool is_stopped = twi_load_relaxed(&dispatcher->stopped);
+    int64_t own_ms = now_ms - dispatcher->late.all_ms;
+    if (dispatcher->has_more && !is_stopped) return;
+    for (struct twi_lane *lane; (lane = twi_lanes_first(&dispatcher->lanes)) != NULL;) {
+        bool is_over = lane->caller.deadline_ms <= own_ms;
+        if (!is_over && !is_stopped) return;
+        TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over);
+        twi_verdict_expired(dispatcher, lane, now_ms);
+    }
+}
+
+static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane, int64_t now_ms) {
+    bool is_cancel = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
+    enum twi_call_verb verb = is_cancel ? TWI_CALL_CANCEL : lane->tries.perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK;
+    size_t before = link->out.size;
+    bool is_again = verb == TWI_CALL_RETRY && !lane->tries.whole; /* not for want of the script's text */
+    lane->tries.whole = lane->tries.whole && !*loading;           /* one text for each link and script is enough */
+    *loading = *loading || lane->tries.whole;
+    twi_call_put(&link->out, &lane->text, verb, lane->tries.whole, lane->tries.asking);
+    if (!is_cancel) lane->state = TWI_LANE_SENT;
+    TWI_ASK_COUNT(dispatcher, asked_again, is_again);
+    twi_link_put(link, lane, link->out.size - before, now_ms);
+}
+
+/* What is not handed over is certainly unsent: so no more than the link takes soon. */
+static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
+    if (link->phase != TWI_LINK_UP) return;
+    if (link->out_at >= TWI_LINK_OUT_MAX) {
+        twi_bytes_drop_front(&link->out, link->out_at);
+        link->out_at = 0;
+    }
+    while (link->waiting.first != NULL && link->out.size - link->out_at < TWI_LINK_OUT_MAX) {
+        struct twi_lane *lane = link->waiting.first;
+        twi_lane_list_remove(&link->waiting, lane);
+        if (!twi_verdict_is_needless(dispatcher, lane)) put(dispatcher, link, lane, now_ms);
+    }
+}
+
+static void send_all(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) {
+        struct twi_link *link = dispatcher->links[i];
+        twi_link_connect(link, now_ms); /* it may be wanted since */
+        fill(dispatcher, link, now_ms);
+        twi_link_send(link, now_ms);
+        if (link->ended != TWI_LINK_LIVES) twi_loss_of(dispatcher, link, now_ms);
+    }
+}
+
+static void publish(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    int64_t wake_ms = dispatcher->has_more ? now_ms : twi_way_wake_ms(dispatcher);
+    const struct twi_lane *first = twi_lanes_first(&dispatcher->lanes);
+    if (first != NULL) wake_ms = earlier(wake_ms, first->caller.deadline_ms + dispatcher->late.all_ms);
+    for (uint32_t i = 0; i < dispatcher->link_count; i++)
+        wake_ms = earlier(wake_ms, twi_link_wake_ms(dispatcher->links[i], now_ms));
+    bool is_one = dispatcher->directory == NULL && dispatcher->link_count != 0;
+    int64_t closed_until_ms = is_one ? twi_link_closed_until_ms(dispatcher->links[0]) : 0;
+    twi_store_relaxed(&dispatcher->closed_until_ms, closed_until_ms);
+    twi_store_relaxed(&dispatcher->wake_ms, wake_ms);
+}
+
+void twi_dispatcher_step(struct twi_dispatcher *dispatcher) {
+    int64_t now_ms = mono_ms(dispatcher);
+    twi_store_relaxed(&dispatcher->is_stepping, true);
+    note_late(dispatcher, now_ms);
+    take_arrived(dispatcher, now_ms);
+    follow_moves(dispatcher, now_ms);
+    receive(dispatcher, now_ms);
+    expire(dispatcher, now_ms);
+    twi_way_step(dispatcher, now_ms);
+    send_all(dispatcher, now_ms);
+    publish(dispatcher, now_ms);
+    twi_store_relaxed(&dispatcher->is_stepping, false);
+}

@@ -1,0 +1,59 @@
+/* dispatcher.h -- requests that callers wait for: begun by any thread, answered by whoever drives.
+ *
+ * A request is one run of a script (engine/port/driver.h, struct twi_request). It has a lane (lanes.h) and goes over a
+ * link (link.h), pipelined with all others. It has one deadline, the caller's, from start to answer. What has gone
+ * wrong by then is said: nothing was sent, or perhaps it was executed. In the second case the lane goes on without its
+ * caller: whatever Redis has charged for the call is taken back, however long that takes.
+ * If a link ends, its calls go out again over the next one, in their order, under the same names and numbers.
+ * In a cluster a directory says who has the slot of a request's keys (sync/wire/cluster_directory.h). MOVED and ASK are
+ * followed at once. While the slot cannot be served (TRYAGAIN, CLUSTERDOWN, nobody known) the call tries again until
+ * its deadline. A cancel goes to whoever has its slot by then.
+ * Always true: nothing here waits, and no lock is held while answered() runs. A request is answered once or forgotten
+ * once. Redis receives a cancel for each numbered call that nobody took and that may have been charged; what is left at
+ * the end is counted (asks_forgotten). */
+#ifndef TWI_SYNC_ASK_DISPATCHER_H
+#define TWI_SYNC_ASK_DISPATCHER_H
+
+#include "engine/port/driver.h"
+#include "sync/wire/url.h"
+
+struct twi_directory;
+struct twi_dispatcher;
+struct twi_tls;
+struct twi_transport;
+
+/* What create() goes by. All of it outlives the dispatcher, but for the options. */
+struct twi_dispatcher_rules {
+    tw_engine *engine;
+    const struct twi_url *url;
+    const tw_options *options;
+    const struct twi_transport *transport;
+    void *shared;                    /* for the transport's create() */
+    struct twi_directory *directory; /* Redis is a cluster: who has which slot; NULL: one Redis */
+    bool host_drives;                /* what is waited for is in the engine's socket set, not in one of its own */
+};
+
+/* NULL: no memory, or no descriptor. Opens no connection. */
+struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules);
+/* No call is begun any more, and nobody drives. NULL is harmless. */
+void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher);
+/* In a forked child: closes its copies of the descriptors, sends nothing, and calls no answered(). */
+void twi_dispatcher_abandon(struct twi_dispatcher *dispatcher);
+
+/* As in engine/port/driver.h. */
+uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
+                            enum twi_request_outcome *why);
+bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number);
+void twi_dispatcher_step(struct twi_dispatcher *dispatcher);
+int twi_dispatcher_fd(const struct twi_dispatcher *dispatcher);
+int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher);
+int64_t twi_dispatcher_until_ms(const struct twi_dispatcher *dispatcher); /* the same, from now: 0 or more */
+void twi_dispatcher_stop(struct twi_dispatcher *dispatcher);
+uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher);
+
+/* Redis is elsewhere by now: the link is made anew. Any thread. */
+void twi_dispatcher_leave(struct twi_dispatcher *dispatcher);
+/* Logs what replies said. By the owner of the turn. */
+void twi_dispatcher_log(struct twi_dispatcher *dispatcher);
+
+#endif

@@ -1,0 +1,362 @@
+/* lanes.c -- see lanes.h. A lane's number for callers is its call's number and its index: number << 16 | index. */
+#include "sync/ask/lanes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/check.h"
+#include "engine/base/event_count.h"
+#include "engine/base/lock.h"
+#include "engine/port/services.h"
+
+#define INDEX_BITS 16
+#define NONCE_RANDOM_US 10000
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane) {
+    lane->next = NULL;
+    lane->before = list->last;
+    if (list->last != NULL)
+        list->last->next = lane;
+    else
+        list->first = lane;
+    list->last = lane;
+    list->count++;
+}
+
+void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane) {
+    if (lane->before != NULL)
+        lane->before->next = lane->next;
+    else
+        list->first = lane->next;
+    if (lane->next != NULL)
+        lane->next->before = lane->before;
+    else
+        list->last = lane->before;
+    lane->next = lane->before = NULL;
+    list->count--;
+}
+
+void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *front) {
+    if (front->last == NULL) return;
+    front->last->next = list->first;
+    if (list->first != NULL)
+        list->first->before = front->last;
+    else
+        list->last = front->last;
+    list->first = front->first;
+    list->count += front->count;
+    *front = (struct twi_lane_list){0};
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void draw_name(struct twi_lanes *lanes) {
+    uint64_t random;
+    twi_port_random(lanes->engine, &random, sizeof random);
+    (void)snprintf(lanes->name, sizeof lanes->name, "%016" PRIx64, random);
+}
+
+void twi_lanes_begin(struct twi_lanes *lanes, tw_engine *engine, uint32_t most) {
+    *lanes = (struct twi_lanes){.engine = engine, .most = most};
+    pthread_mutex_init(&lanes->lock, NULL);
+    draw_name(lanes);
+}
+
+void twi_lanes_end(struct twi_lanes *lanes) {
+    for (uint32_t i = 0; i < lanes->made; i++)
+        twi_bytes_free(&lanes->slabs[i / TWI_LANES_SLAB][i % TWI_LANES_SLAB].text.body);
+    for (uint32_t i = 0; i < lanes->made; i += TWI_LANES_SLAB) free(lanes->slabs[i / TWI_LANES_SLAB]);
+    free(lanes->slabs);
+    free(lanes->heap);
+    pthread_mutex_destroy(&lanes->lock);
+}
+
+static uint32_t slabs_of(const struct twi_lanes *lanes) {
+    return (lanes->most + TWI_LANES_SLAB - 1) / TWI_LANES_SLAB;
+}
+
+/* Under the lock. False: no memory. */
+static bool make_tables(struct twi_lanes *lanes) {
+    if (lanes->slabs != NULL) return true;
+    struct twi_lane **slabs = calloc(slabs_of(lanes), sizeof(struct twi_lane *));
+    struct twi_lane **heap = calloc(lanes->most, sizeof(struct twi_lane *));
+    if (slabs == NULL || heap == NULL) {
+        free(slabs);
+        free(heap);
+        return false;
+    }
+    lanes->slabs = slabs;
+    lanes->heap = heap;
+    return true;
+}
+
+/* Under the lock: makes some more lanes, if there may be more. */
+static void make_slab(struct twi_lanes *lanes) {
+    uint32_t count = lanes->most - lanes->made < TWI_LANES_SLAB ? lanes->most - lanes->made : TWI_LANES_SLAB;
+    if (count == 0 || !make_tables(lanes)) return;
+    struct twi_lane *slab = calloc(count, sizeof *slab);
+    if (slab == NULL) return;
+    lanes->slabs[lanes->made / TWI_LANES_SLAB] = slab;
+    for (uint32_t i = count; i-- > 0;) {
+        slab[i].index = lanes->made + i;
+        slab[i].next = lanes->free_lanes;
+        lanes->free_lanes = &slab[i];
+    }
+    lanes->made += count;
+}
+
+/* ---- taking and giving back -------------------------------------------------------------------------------------- */
+
+/* A caller that waits for a lane. It lies on its stack, and is touched under the lock alone. */
+struct waiter {
+    struct waiter *next;
+    struct twi_lane *lane;
+    bool is_in; /* the list */
+    struct twi_event_count woken;
+};
+
+static struct twi_lane *take_free(struct twi_lanes *lanes) {
+    if (lanes->free_lanes == NULL) make_slab(lanes);
+    struct twi_lane *lane = lanes->free_lanes;
+    if (lane == NULL) return NULL;
+    lanes->free_lanes = lane->next;
+    (void)twi_add_relaxed(&lanes->taken, 1); /* a figure */
+    return lane;
+}
+
+static void leave_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
+    struct waiter *before = NULL;
+    for (struct waiter *at = lanes->first_waiter; at != waiter; at = at->next) before = at;
+    if (before != NULL)
+        before->next = waiter->next;
+    else
+        lanes->first_waiter = waiter->next;
+    if (lanes->last_waiter == waiter) lanes->last_waiter = before;
+    waiter->is_in = false;
+}
+
+static void join_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
+    if (lanes->last_waiter != NULL)
+        lanes->last_waiter->next = waiter;
+    else
+        lanes->first_waiter = waiter;
+    lanes->last_waiter = waiter;
+    waiter->is_in = true;
+}
+
+/* Under the lock, which is given away while the thread sleeps. Lanes go to those who wait in the order in which they
+ * came; each of them is woken once. */
+static struct twi_lane *wait_for_lane(struct twi_lanes *lanes, int64_t deadline_ms) {
+    struct waiter waiter = {.lane = NULL};
+    twi_event_count_make(&waiter.woken);
+    join_waiters(lanes, &waiter);
+    while (waiter.is_in && !lanes->is_stopped) {
+        int64_t left_ms = deadline_ms - twi_port_mono_ms(lanes->engine);
+        if (left_ms <= 0) break;
+        uint32_t seen = twi_event_count_value(&waiter.woken);
+        twi_unlock(&lanes->lock);
+        twi_event_count_wait(&waiter.woken, seen, left_ms < 1000 ? (uint32_t)left_ms : 1000);
+        twi_lock(&lanes->lock);
+    }
+    if (waiter.is_in) leave_waiters(lanes, &waiter);
+    return waiter.lane;
+}
+
+static void give(struct twi_lanes *lanes, struct twi_lane *lane) {
+    struct waiter *waiter = lanes->first_waiter;
+    if (waiter == NULL || lanes->is_stopped) {
+        lane->next = lanes->free_lanes;
+        lanes->free_lanes = lane;
+        (void)twi_sub_relaxed(&lanes->taken, 1);
+        return;
+    }
+    leave_waiters(lanes, waiter);
+    waiter->lane = lane;
+    twi_event_count_raise(&waiter->woken);
+}
+
+/* Random bytes at most every 10 ms: between these it is the clock that tells one life of a process from another. What
+ * was mixed in once stays, so two lives whose clocks differed once differ for ever. */
+static uint32_t draw_nonce(struct twi_lanes *lanes) {
+    int64_t now_us = twi_port_mono_us(lanes->engine);
+    uint64_t random = 0;
+    if (lanes->nonce.random_us == 0 || now_us - lanes->nonce.random_us >= NONCE_RANDOM_US) {
+        twi_port_random(lanes->engine, &random, sizeof random);
+        lanes->nonce.random_us = now_us != 0 ? now_us : 1;
+    }
+    uint64_t mixed = (lanes->nonce.state ^ random) + (uint64_t)now_us * UINT64_C(0x9E3779B97F4A7C15);
+    mixed = (mixed ^ mixed >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94D049BB133111EB);
+    lanes->nonce.state = mixed ^ mixed >> 31;
+    return (uint32_t)lanes->nonce.state;
+}
+
+/* Who calls, and the number and nonce of one call. */
+struct identity {
+    char who[TWI_CALL_WHO_SIZE];
+    uint64_t number;
+    uint32_t nonce;
+};
+
+static void identify(struct twi_lanes *lanes, const struct twi_lane *lane, struct identity *identity) {
+    (void)snprintf(identity->who, sizeof identity->who, "%s:%" PRIu32, lanes->name, lane->index);
+    identity->number = ++lanes->numbers;
+    identity->nonce = draw_nonce(lanes);
+}
+
+static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct twi_request *request,
+                    const struct identity *identity) {
+    twi_call_write(&lane->text, request, identity->who, identity->number, identity->nonce);
+    lane->state = TWI_LANE_QUEUED;
+    lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .is_new = true};
+    lane->detour = (struct twi_detour){0};
+    lane->link = NULL;
+    lane->caller = (struct twi_lane_caller){.answered = request->answered,
+                                            .ctx = request->ctx,
+                                            .began_ms = twi_port_mono_ms(lanes->engine),
+                                            .deadline_ms = request->deadline_ms,
+                                            .at = TWI_LANES_MAX};
+    /* The driver sees it through the list; ask_forget() has the number from here. */
+    uint64_t number = identity->number << INDEX_BITS | lane->index;
+    twi_store_relaxed(&lane->heard, number);
+    if (request->number != NULL) twi_store_release(request->number, number);
+}
+
+struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_request *request,
+                                enum twi_request_outcome *why) {
+    struct identity identity;
+    *why = TWI_REQUEST_UNSENT;
+    twi_lock(&lanes->lock);
+    bool is_stopped = lanes->is_stopped;
+    struct twi_lane *lane = is_stopped ? NULL : take_free(lanes);
+    bool is_full = lane == NULL && !is_stopped && lanes->made == lanes->most;
+    if (is_full) *why = TWI_REQUEST_BUSY;
+    if (is_full && request->waits_for_room) lane = wait_for_lane(lanes, request->deadline_ms);
+    if (lane != NULL) identify(lanes, lane, &identity);
+    if (lanes->is_stopped) *why = TWI_REQUEST_UNSENT;
+    twi_unlock(&lanes->lock);
+    if (lane == NULL) return NULL;
+    prepare(lanes, lane, request, &identity);
+    if (!lane->text.body.failed) return lane;
+    *why = TWI_REQUEST_UNSENT;
+    twi_store_relaxed(&lane->heard, 0);
+    twi_lanes_release(lanes, lane);
+    return NULL;
+}
+
+bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_lock(&lanes->lock);
+    bool was_empty = lanes->arrived.first == NULL;
+    twi_lane_list_add(&lanes->arrived, lane);
+    twi_unlock(&lanes->lock);
+    return was_empty;
+}
+
+bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
+    uint32_t index = (uint32_t)(number & ((1u << INDEX_BITS) - 1));
+    if (number == 0) return false;
+    twi_lock(&lanes->lock);
+    struct twi_lane *lane = index < lanes->made ? &lanes->slabs[index / TWI_LANES_SLAB][index % TWI_LANES_SLAB] : NULL;
+    twi_unlock(&lanes->lock);
+    return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* K1, pairs with itself in twi_lanes_claim() */
+}
+
+void twi_lanes_stop(struct twi_lanes *lanes) {
+    twi_lock(&lanes->lock);
+    lanes->is_stopped = true;
+    for (struct waiter *waiter = lanes->first_waiter; waiter != NULL; waiter = waiter->next)
+        twi_event_count_raise(&waiter->woken);
+    twi_unlock(&lanes->lock);
+}
+
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
+
+void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list) {
+    twi_lock(&lanes->lock);
+    *list = lanes->arrived;
+    lanes->arrived = (struct twi_lane_list){0};
+    twi_unlock(&lanes->lock);
+}
+
+#define BODY_KEPT 4096u
+
+void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_check(lane->caller.at == TWI_LANES_MAX);
+    lane->state = TWI_LANE_FREE;
+    lane->link = NULL;
+    if (lane->text.body.room > BODY_KEPT) twi_bytes_free(&lane->text.body);
+    twi_lock(&lanes->lock);
+    give(lanes, lane);
+    twi_unlock(&lanes->lock);
+}
+
+bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
+    struct identity identity;
+    twi_lock(&lanes->lock);
+    size_t size = strlen(lanes->name);
+    bool is_old = memcmp(lane->text.body.data + lane->text.who_at, "$", 1) == 0 &&
+                  memmem(lane->text.body.data + lane->text.who_at, lane->text.own_at - lane->text.who_at, lanes->name,
+                         size) != NULL;
+    if (is_old) draw_name(lanes); /* else another call has met its twin, and changed the name */
+    identify(lanes, lane, &identity);
+    twi_unlock(&lanes->lock);
+    twi_call_rename(&lane->text, identity.who, identity.number, identity.nonce);
+    return !lane->text.body.failed;
+}
+
+/* ---- callers' deadlines: a heap, the earliest first -------------------------------------------------------------- */
+
+static void put_at(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    lanes->heap[at] = lane;
+    lane->caller.at = at;
+}
+
+static bool is_earlier(const struct twi_lane *one, const struct twi_lane *other) {
+    return one->caller.deadline_ms < other->caller.deadline_ms;
+}
+
+static void rise(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    for (; at != 0 && is_earlier(lane, lanes->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        put_at(lanes, at, lanes->heap[(at - 1) / 2]);
+    put_at(lanes, at, lane);
+}
+
+static void sink(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= lanes->heap_count) break;
+        if (child + 1 < lanes->heap_count && is_earlier(lanes->heap[child + 1], lanes->heap[child])) child++;
+        if (!is_earlier(lanes->heap[child], lane)) break;
+        put_at(lanes, at, lanes->heap[child]);
+        at = child;
+    }
+    put_at(lanes, at, lane);
+}
+
+void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_check(lanes->heap_count < lanes->most);
+    rise(lanes, lanes->heap_count++, lane);
+}
+
+static void untime(struct twi_lanes *lanes, struct twi_lane *lane) {
+    uint32_t at = lane->caller.at;
+    if (at == TWI_LANES_MAX) return;
+    lane->caller.at = TWI_LANES_MAX;
+    struct twi_lane *last = lanes->heap[--lanes->heap_count];
+    if (last == lane) return;
+    sink(lanes, at, last);
+    rise(lanes, last->caller.at, last);
+}
+
+struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes) {
+    return lanes->heap_count != 0 ? lanes->heap[0] : NULL;
+}
+
+bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane) {
+    untime(lanes, lane);
+    return twi_swap_acqrel(&lane->heard, 0) != 0; /* K1: this or ask_forget() gets the number, never both */
+}

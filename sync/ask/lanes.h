@@ -1,0 +1,124 @@
+/* lanes.h -- what Redis knows of a call: a lane for each call under way, with a name of its own.
+ *
+ *   FREE --ask()--> QUEUED --> SENT --answered--> FREE
+ *                               '--nobody waits any more--> UNSETTLED --late reply, nothing charged--> FREE
+ *                                                             '--> CANCELLING --answered--> FREE
+ * A call goes out under its lane's name "<16 digits>:<lane>" and a number; the scripts keep the last number of each
+ * name (call_text.h). One counter gives the numbers of all lanes: a reply that is one place off can never pass for
+ * another's. Free lanes are taken last in, first out, so few names are used.
+ * Always true: a lane whose call may have charged something that nobody took is not free: the next call under its name
+ * would hide that charge from the cancel. No memory before the first call; none is given back before the end.
+ * Who may touch what: a free lane and the lists here are under the lock; a lane that ask() fills is the caller's; from
+ * its submission on it is the driver's, but for `heard`, with which the answer and ask_forget() meet. */
+#ifndef TWI_SYNC_ASK_LANES_H
+#define TWI_SYNC_ASK_LANES_H
+
+#include "engine/base/atomic.h"
+#include "engine/port/driver.h"
+#include "sync/ask/call_text.h"
+#include "sync/wire/redirect.h"
+
+#include <pthread.h>
+
+#define TWI_LANES_MAX 65536u
+#define TWI_LANES_SLAB 64u
+
+enum twi_lane_state { TWI_LANE_FREE, TWI_LANE_QUEUED, TWI_LANE_SENT, TWI_LANE_UNSETTLED, TWI_LANE_CANCELLING };
+
+struct twi_lane;
+struct twi_link;
+
+/* Who waits for the answer. */
+struct twi_lane_caller {
+    void (*answered)(void *ctx, struct twi_answer *answer);
+    void *ctx;
+    int64_t began_ms, deadline_ms; /* the deadline by the dispatcher's own time (dispatcher.c) */
+    uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX: not in it */
+};
+
+/* What of the call has gone out. */
+struct twi_lane_tries {
+    uint64_t end_at;            /* of the last copy: in the bytes of its link */
+    bool perhaps;               /* a copy before it may have been executed */
+    bool whole;                 /* it went with the script's text */
+    bool asking;                /* it goes, or went, behind ASKING */
+    bool asked;                 /* ASKING was answered */
+    bool numbered;              /* a cancel is owed if it was charged in vain */
+    bool unknown;               /* its caller was answered UNKNOWN */
+    bool is_new;                /* nobody has tried to send it */
+    uint8_t renamed;            /* how often */
+    int64_t pause_ms, again_ms; /* the latest pause before a further try; until when it lasts */
+};
+
+struct twi_lane {
+    uint32_t index;
+    enum twi_lane_state state;
+    _Atomic uint64_t heard; /* the number that ask() answered; 0: nobody waits for the answer */
+    struct twi_call_text text;
+    struct twi_lane_caller caller;
+    struct twi_lane_tries tries;
+    uint32_t slot; /* in a cluster */
+    struct twi_detour detour;
+    struct twi_link *link;          /* where it waits or was sent; NULL: it is paused */
+    struct twi_lane *next, *before; /* of the list that it is in */
+};
+
+struct twi_lane_list {
+    struct twi_lane *first, *last;
+    uint32_t count;
+};
+void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane);
+void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane);
+/* Puts `front` before what is in `list`, and empties it. */
+void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *front);
+
+struct twi_lanes {
+    tw_engine *engine;
+    uint32_t most;
+    pthread_mutex_t lock;
+    struct twi_lane **slabs;      /* NULL: no call yet. Under the lock, as all up to `heap` */
+    uint32_t made;                /* lanes */
+    struct twi_lane *free_lanes;  /* linked by `next` */
+    struct twi_lane_list arrived; /* submitted, and not taken by the driver */
+    struct waiter *first_waiter, *last_waiter;
+    char name[17];
+    uint64_t numbers;
+    struct {
+        uint64_t state;
+        int64_t random_us; /* when random bytes went into it last; 0: never */
+    } nonce;
+    bool is_stopped;
+    struct twi_lane **heap; /* callers' deadlines. The driver's */
+    uint32_t heap_count;
+    _Atomic uint32_t taken; /* lanes that are not free */
+};
+
+void twi_lanes_begin(struct twi_lanes *lanes, tw_engine *engine, uint32_t most);
+void twi_lanes_end(struct twi_lanes *lanes); /* no lane is used any more */
+
+/* ---- callers: any thread ---- */
+
+/* Takes a lane and writes the call's text. NULL: *why says it. */
+struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_request *request,
+                                enum twi_request_outcome *why);
+/* Gives it to the driver: from here on the caller does not touch it. Returns true if the driver has to be woken. */
+bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane);
+bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number);
+/* Nobody gets a lane from now on; who waits for one wakes up. */
+void twi_lanes_stop(struct twi_lanes *lanes);
+
+/* ---- the driver ---- */
+
+/* Takes what was submitted, into an empty list. */
+void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
+/* The lane is free. Its memory is as it was after its submission. */
+void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
+/* Gives the call another name: the one that all later calls have, too. False: no memory. */
+bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
+/* Somebody waits for the answer; from now on nobody does, and the caller of this answers. */
+bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);
+void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane); /* puts the lane into the heap */
+/* The lane whose deadline is the first; NULL: there is none. */
+struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes);
+
+#endif

@@ -1,0 +1,357 @@
+/* link.c -- see link.h. */
+#include "sync/ask/link.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/port/services.h"
+
+/* A reply of the scripts has at most some hundred bytes; with a page of names (reclaim.lua) some thousand, with one of
+ * totals (totals.lua) up to 901,100. INFO has some hundred, and an error may quote a name. Several replies may wait in
+ * the parser. */
+static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .nodes_max = 1024, .depth_max = 3};
+
+#define CHUNK 16384u
+#define DIAL_TIMES 10 /* redis_timeout_ms */
+#define PAUSE_MS 5    /* before a link is made anew; it doubles */
+#define PAUSE_MAX_MS 100
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t made_within_ms(const struct twi_link *link) {
+    return DIAL_TIMES * (int64_t)link->rules->timeout_ms;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+void twi_link_make(struct twi_link *link, const struct twi_link_rules *rules, const struct twi_endpoint *endpoint) {
+    *link = (struct twi_link){.rules = rules, .pause_ms = PAUSE_MS};
+    link->breaker.retry_max_ms = rules->retry_max_ms;
+    if (endpoint != NULL) link->endpoint = *endpoint;
+}
+
+static void close_connection(struct twi_link *link) {
+    if (link->transport != NULL) link->rules->transport->close(link->transport);
+    twi_reader_free(link->reader);
+    link->reader = NULL;
+    twi_bytes_wipe(&link->out);
+    link->out.failed = false;
+    link->out_at = 0;
+    memset(link->loading, 0, sizeof link->loading);
+    link->phase = TWI_LINK_DOWN;
+}
+
+void twi_link_unmake(struct twi_link *link) {
+    close_connection(link);
+    if (link->transport != NULL) link->rules->transport->destroy(link->transport);
+    twi_resolver_destroy(link->resolver);
+    twi_bytes_free(&link->out);
+    link->transport = NULL;
+    link->resolver = NULL;
+}
+
+void twi_link_abandon(struct twi_link *link, bool is_used) {
+    bool wants_write;
+    if (is_used) { /* its memory may be half changed: it is not freed */
+        int fd = link->transport != NULL ? link->rules->transport->fd(link->transport, &wants_write) : -1;
+        if (fd >= 0) close(fd);
+        return;
+    }
+    twi_reader_free(link->reader);
+    twi_bytes_free(&link->out);
+    twi_resolver_abandon(link->resolver);
+    if (link->transport != NULL) link->rules->transport->abandon(link->transport);
+}
+
+void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why) {
+    if (why != NULL) twi_port_last_error(link->rules->engine, why);
+    if (link->ended == TWI_LINK_LIVES) link->ended = ended;
+    close_connection(link);
+}
+
+static const char *transport_why(const struct twi_link *link) {
+    return link->rules->transport->why(link->transport);
+}
+
+static void distrust(struct twi_link *link) {
+    if (link->resolver != NULL) twi_resolver_distrust(link->resolver);
+}
+
+static void end_unmade(struct twi_link *link, const char *why) {
+    distrust(link);
+    twi_link_end(link, TWI_LINK_UNMADE, why);
+}
+
+static void end_up(struct twi_link *link, const char *why) {
+    if (link->phase == TWI_LINK_UP)
+        twi_link_end(link, TWI_LINK_CUT, why);
+    else
+        end_unmade(link, why);
+}
+
+/* ---- the greeting ------------------------------------------------------------------------------------------------ */
+
+static bool may_move(const struct twi_link *link) {
+    return link->resolver != NULL && twi_resolver_may_move(link->resolver);
+}
+
+static bool put_auth(struct twi_link *link) {
+    enum twi_login_put done = twi_login_put(&link->rules->login, &link->out);
+    link->greeting.left += done == TWI_LOGIN_PUT;
+    return done != TWI_LOGIN_FAILED;
+}
+
+/* Puts AUTH, SELECT, INFO and, where Redis may move, ROLE. */
+static void greet(struct twi_link *link, int64_t now_ms) {
+    struct twi_bytes *out = &link->out;
+    link->phase = TWI_LINK_GREETING;
+    link->deadline_ms = now_ms + made_within_ms(link);
+    link->put_total = link->sent_total = 0;
+    link->greeting = (struct twi_link_greeting){.left = 1, .roles = may_move(link)};
+    link->reader = twi_reader_create(&reply_limits);
+    if (link->reader == NULL || !put_auth(link)) {
+        end_unmade(link, link->reader != NULL ? "no password" : "no memory");
+        return;
+    }
+    if (link->rules->url.db != 0) {
+        twi_wire_begin(out, 2);
+        twi_wire_put_text(out, "SELECT");
+        twi_wire_put_u64(out, link->rules->url.db);
+        link->greeting.left++;
+    }
+    twi_wire_begin(out, 2);
+    twi_wire_put_text(out, "INFO");
+    twi_wire_put_text(out, "replication");
+    if (link->greeting.roles == 0) return;
+    twi_wire_begin(out, 1);
+    twi_wire_put_text(out, "ROLE");
+    link->greeting.left++;
+}
+
+/* If the user may not call INFO, the scripts alone detect a replica; where Redis may move, the server itself has to say
+ * that it is the master. */
+static void judge(struct twi_link *link) {
+    enum twi_role by_info = link->greeting.by_info, by_role = link->greeting.by_role;
+    bool is_replica = by_info == TWI_ROLE_REPLICA || by_role == TWI_ROLE_REPLICA;
+    bool is_master = by_info == TWI_ROLE_MASTER || by_role == TWI_ROLE_MASTER;
+    if (!link->rules->is_cluster && is_replica) {
+        end_unmade(link, "this Redis is a replica: nothing is asked of it");
+    } else if (may_move(link) && !is_master) {
+        end_unmade(link, "ROLE and INFO are refused: it does not say that it is the master");
+    } else {
+        link->phase = TWI_LINK_UP;
+        twi_port_count(link->rules->engine, ask_connects, 1);
+    }
+}
+
+static void hear_greeting(struct twi_link *link, const struct twi_node *nodes, size_t count) {
+    size_t left = link->greeting.left--, roles = link->greeting.roles;
+    if (left > 1 + roles && nodes->type == TWI_NODE_ERROR) {
+        distrust(link);
+        twi_link_end(link, TWI_LINK_DENIED, "Redis refuses the login or the database");
+        return;
+    }
+    if (left == 1 + roles) link->greeting.by_info = twi_reply_info_role(nodes);
+    if (left == roles) link->greeting.by_role = twi_reply_role(nodes, count);
+    if (link->greeting.left == 0) judge(link);
+}
+
+/* ---- from nothing to a connection -------------------------------------------------------------------------------- */
+
+static bool make_resolver(struct twi_link *link) {
+    const struct twi_link_rules *rules = link->rules;
+    struct twi_resolver_rules asking = {.url = &rules->url,
+                                        .transport = rules->transport,
+                                        .transport_ctx = rules->shared,
+                                        .set = rules->set,
+                                        .timeout_ms = rules->timeout_ms,
+                                        .sentinel_login = rules->sentinel_login};
+    if (rules->url.kind == TWI_URL_SENTINEL) twi_port_random(rules->engine, &asking.random, sizeof asking.random);
+    link->resolver = twi_resolver_create(&asking);
+    return link->resolver != NULL;
+}
+
+/* False: no memory. */
+static bool make_transport(struct twi_link *link) {
+    if (!link->rules->is_cluster && link->resolver == NULL && !make_resolver(link)) return false;
+    if (link->transport == NULL)
+        link->transport = link->rules->transport->create(link->rules->shared, link->rules->set);
+    return link->transport != NULL;
+}
+
+static bool is_wanted(const struct twi_link *link) {
+    return link->waiting.first != NULL || link->sent.first != NULL;
+}
+
+static void dial_from(struct twi_link *link, int64_t now_ms) {
+    link->phase = TWI_LINK_DIALLING;
+    link->deadline_ms = now_ms + made_within_ms(link);
+}
+
+static void locate(struct twi_link *link, int64_t now_ms) {
+    int64_t again_ms = 0;
+    enum twi_where where = twi_resolver_ask(link->resolver, now_ms, &link->endpoint, &again_ms);
+    link->again_ms = now_ms + again_ms;
+    if (where == TWI_WHERE_HERE) twi_resolver_rest(link->resolver);
+    if (where == TWI_WHERE_HERE) dial_from(link, now_ms);
+    if (where == TWI_WHERE_UNKNOWN) twi_link_end(link, TWI_LINK_UNMADE, twi_resolver_why(link->resolver));
+}
+
+static void begin(struct twi_link *link, int64_t now_ms) {
+    bool is_time = link->breaker.state == TWI_BREAKER_OPEN ? twi_breaker_may_try(&link->breaker, now_ms)
+                                                           : now_ms >= link->again_ms;
+    if (!is_wanted(link) || !is_time) return;
+    if (link->failing_since_ms == 0) link->failing_since_ms = now_ms != 0 ? now_ms : 1;
+    if (!make_transport(link)) {
+        twi_link_end(link, TWI_LINK_UNMADE, "no memory");
+        return;
+    }
+    link->phase = TWI_LINK_LOCATING;
+    if (link->rules->is_cluster) dial_from(link, now_ms);
+}
+
+void twi_link_connect(struct twi_link *link, int64_t now_ms) {
+    if (link->phase == TWI_LINK_DOWN) begin(link, now_ms);
+    if (link->phase == TWI_LINK_LOCATING) locate(link, now_ms);
+    if (link->phase != TWI_LINK_DIALLING) return;
+    int done = link->rules->transport->connect(link->transport, &link->endpoint, now_ms, link->deadline_ms);
+    if (done > 0) greet(link, now_ms);
+    if (done < 0) end_unmade(link, transport_why(link));
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* False: nothing has come, or the link has ended. */
+static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
+    char chunk[CHUNK];
+    ssize_t got = link->rules->transport->recv(link->transport, chunk, *room < CHUNK ? *room : CHUNK);
+    if (got < 0) end_up(link, transport_why(link));
+    if (got <= 0) return false;
+    *room -= (size_t)got;
+    link->heard_ms = now_ms;
+    if (!twi_reader_feed(link->reader, chunk, (size_t)got)) end_up(link, "an answer too long");
+    return link->phase != TWI_LINK_DOWN;
+}
+
+bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **nodes, size_t *count, int64_t now_ms) {
+    while (link->phase == TWI_LINK_GREETING || link->phase == TWI_LINK_UP) {
+        enum twi_wire wire = twi_reader_next(link->reader, nodes, count);
+        if (wire == TWI_WIRE_BAD) {
+            end_up(link, "an answer that is not the protocol's");
+        } else if (wire == TWI_WIRE_MORE) {
+            if (*room == 0 || !receive(link, room, now_ms)) return false;
+        } else if (link->phase == TWI_LINK_GREETING) {
+            hear_greeting(link, *nodes, *count);
+        } else if (link->sent.first == NULL) {
+            end_up(link, "an answer that nobody asked for");
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, int64_t now_ms) {
+    if (link->sent.first == NULL) link->heard_ms = now_ms;
+    link->put_total += bytes;
+    lane->tries.end_at = link->put_total;
+    twi_lane_list_add(&link->sent, lane);
+    link->used_ms = now_ms;
+}
+
+void twi_link_send(struct twi_link *link, int64_t now_ms) {
+    (void)now_ms;
+    if (link->phase != TWI_LINK_GREETING && link->phase != TWI_LINK_UP) return;
+    if (link->out.failed) {
+        end_up(link, "no memory");
+        return;
+    }
+    while (link->out_at < link->out.size) {
+        ssize_t sent =
+            link->rules->transport->send(link->transport, link->out.data + link->out_at, link->out.size - link->out_at);
+        if (sent < 0) {
+            end_up(link, transport_why(link));
+            return;
+        }
+        if (sent == 0) return;
+        link->out_at += (size_t)sent;
+        if (link->phase == TWI_LINK_UP) link->sent_total += (uint64_t)sent;
+    }
+    if (link->phase == TWI_LINK_GREETING && link->out.size != 0) twi_bytes_wipe(&link->out); /* it held a password */
+    link->out.size = link->out_at = 0;
+}
+
+/* ---- when to leave it alone -------------------------------------------------------------------------------------- */
+
+void twi_link_look(struct twi_link *link, int64_t now_ms) {
+    bool is_made = link->phase == TWI_LINK_UP, is_begun = link->phase >= TWI_LINK_DIALLING;
+    if (is_made && link->sent.first != NULL && now_ms - link->heard_ms >= link->rules->timeout_ms)
+        twi_link_end(link, TWI_LINK_SILENT, "no answer in time");
+    else if (!is_made && is_begun && now_ms >= link->deadline_ms)
+        end_unmade(link, link->phase == TWI_LINK_DIALLING ? "connect: no answer in time" : "no answer in time");
+}
+
+void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
+    link->heard_ms += late_ms;
+    link->deadline_ms += late_ms;
+}
+
+static uint64_t random_of(const struct twi_link *link) {
+    uint64_t random;
+    twi_port_random(link->rules->engine, &random, sizeof random);
+    return random;
+}
+
+void twi_link_failed(struct twi_link *link, int64_t now_ms) {
+    enum twi_link_end ended = link->ended;
+    link->ended = TWI_LINK_LIVES;
+    if (ended == TWI_LINK_DISMISSED) return;
+    if (link->failing_since_ms == 0) link->failing_since_ms = now_ms != 0 ? now_ms : 1;
+    bool is_lasting = ended == TWI_LINK_SILENT || link->breaker.state != TWI_BREAKER_CLOSED ||
+                      now_ms - link->failing_since_ms >= link->rules->timeout_ms;
+    if (ended == TWI_LINK_DENIED) {
+        twi_breaker_fail_slowly(&link->breaker, now_ms, random_of(link));
+    } else if (is_lasting) {
+        twi_breaker_fail(&link->breaker, now_ms, random_of(link));
+    } else {
+        link->again_ms = now_ms + link->pause_ms;
+        link->pause_ms = earlier(2 * link->pause_ms, PAUSE_MAX_MS);
+    }
+}
+
+void twi_link_answered(struct twi_link *link) {
+    if (link->breaker.state != TWI_BREAKER_CLOSED) twi_breaker_succeed(&link->breaker);
+    link->breaker.failures = 0;
+    link->failing_since_ms = 0;
+    link->pause_ms = PAUSE_MS;
+}
+
+/* A caller waits for one of these calls: the others are cancels, or will be. */
+static bool has_caller(const struct twi_lane_list *list) {
+    for (const struct twi_lane *lane = list->first; lane != NULL; lane = lane->next)
+        if (lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_SENT) return true;
+    return false;
+}
+
+int64_t twi_link_closed_until_ms(const struct twi_link *link) {
+    if (link->breaker.state == TWI_BREAKER_CLOSED) return 0;
+    if (has_caller(&link->waiting) || has_caller(&link->sent)) return INT64_MAX;
+    return link->breaker.state == TWI_BREAKER_OPEN ? link->breaker.retry_at_ms : 0;
+}
+
+int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
+    switch (link->phase) {
+    case TWI_LINK_DOWN:
+        if (!is_wanted(link)) return INT64_MAX;
+        return link->breaker.state == TWI_BREAKER_OPEN ? link->breaker.retry_at_ms : link->again_ms;
+    case TWI_LINK_LOCATING: return link->again_ms;
+    case TWI_LINK_DIALLING: /* the next address is tried */
+        return earlier(link->deadline_ms, now_ms + link->rules->timeout_ms / 4 + 1);
+    case TWI_LINK_GREETING: return link->deadline_ms;
+    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + link->rules->timeout_ms : INT64_MAX;
+    }
+    return INT64_MAX;
+}

@@ -1,0 +1,33 @@
+/* loss.c -- see loss.h. */
+#include "sync/ask/loss.h"
+
+#include "sync/ask/verdict.h"
+#include "sync/ask/way.h"
+#include "sync/wire/cluster_directory.h"
+
+static void count_end(struct twi_dispatcher *dispatcher, enum twi_link_end ended, uint32_t calls) {
+    if (ended == TWI_LINK_SILENT) TWI_ASK_COUNT(dispatcher, ask_timeouts, calls);
+    if (ended == TWI_LINK_CUT || ended == TWI_LINK_UNMADE) TWI_ASK_COUNT(dispatcher, ask_dropped, calls);
+    if (ended == TWI_LINK_DENIED) TWI_ASK_COUNT(dispatcher, ask_refused, calls);
+}
+
+/* Gathers what was sent, in its order, before what waits. */
+static void take_back(struct twi_dispatcher *dispatcher, struct twi_link *link) {
+    struct twi_lane_list again = {0};
+    for (struct twi_lane *lane; (lane = link->sent.first) != NULL;) {
+        twi_lane_list_remove(&link->sent, lane);
+        if (twi_verdict_lost(dispatcher, lane, lane->tries.end_at <= link->sent_total)) twi_lane_list_add(&again, lane);
+    }
+    twi_lane_list_put_before(&link->waiting, &again);
+}
+
+void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
+    enum twi_link_end ended = link->ended;
+    count_end(dispatcher, ended, link->sent.count != 0 ? link->sent.count : link->waiting.first != NULL);
+    take_back(dispatcher, link);
+    twi_link_failed(link, now_ms);
+    if (ended == TWI_LINK_DENIED) twi_verdict_refuse_all(dispatcher, &link->waiting);
+    if (dispatcher->directory == NULL || ended == TWI_LINK_DISMISSED) return;
+    twi_directory_want(dispatcher->directory);
+    twi_way_again(dispatcher, link, now_ms);
+}

@@ -1,0 +1,10 @@
+/* loss.h -- the end of a link: what was under way there goes again, in its order, under the same names and numbers. */
+#ifndef TWI_SYNC_ASK_LOSS_H
+#define TWI_SYNC_ASK_LOSS_H
+
+#include "sync/ask/dispatcher_state.h"
+
+/* The link has ended (`ended` says how). Afterwards it is DOWN, and may be made anew. */
+void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms);
+
+#endif

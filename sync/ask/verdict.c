@@ -1,0 +1,316 @@
+/* verdict.c -- see verdict.h. */
+#include "sync/ask/verdict.h"
+
+#include <stdlib.h>
+
+#include "sync/ask/way.h"
+
+#define PAUSE_MS 5 /* before a call goes again whose reply left all open; it doubles */
+#define PAUSE_MAX_MS 200
+#define CANCEL_AGAIN_MS 200 /* before a cancel goes again that was refused */
+#define RENAMES_MAX 3       /* of one call */
+
+/* ---- callers ----------------------------------------------------------------------------------------------------- */
+
+/* Whoever waited; NULL: nobody. From here on the call is nobody's. */
+static struct twi_lane_caller claim(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    struct twi_lane_caller caller = lane->caller;
+    if (!twi_lanes_claim(&dispatcher->lanes, lane)) caller.answered = NULL;
+    return caller;
+}
+
+static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller *caller,
+                 enum twi_request_outcome outcome) {
+    struct twi_answer *answer = &dispatcher->answer;
+    if (outcome != TWI_REQUEST_DONE) answer->value_count = 0;
+    answer->outcome = outcome;
+    if (caller->answered != NULL) {
+        TWI_ASK_COUNT(dispatcher, ask_active, -1);
+        TWI_ASK_COUNT(dispatcher, ask_ms, twi_port_mono_ms(dispatcher->rules.engine) - caller->began_ms);
+        caller->answered(caller->ctx, answer);
+    }
+    free(answer->long_text);
+    answer->long_text = NULL;
+}
+
+/* The lane is in no list. */
+static void finish(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enum twi_request_outcome outcome) {
+    struct twi_lane_caller caller = claim(dispatcher, lane);
+    twi_lanes_release(&dispatcher->lanes, lane);
+    tell(dispatcher, &caller, outcome);
+}
+
+/* ---- what is left in Redis --------------------------------------------------------------------------------------- */
+
+static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enum twi_lane_state state) {
+    bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
+    lane->state = state;
+    if (was) return;
+    dispatcher->unsettled++;
+    TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
+}
+
+/* Nothing of it is left in Redis, or nothing can be done about it. */
+static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
+    if (was) dispatcher->unsettled--;
+    if (was) TWI_ASK_COUNT(dispatcher, ask_unsettled, -1);
+    if (lane->tries.unknown && lane->tries.numbered) TWI_ASK_COUNT(dispatcher, asks_settled, 1);
+    twi_lanes_release(&dispatcher->lanes, lane);
+}
+
+/* Nobody waits any more, and no reply is due. The lane is in no list. */
+static void take_back(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    if (!lane->tries.numbered) {
+        settle(dispatcher, lane);
+        return;
+    }
+    note_unsettled(dispatcher, lane, TWI_LANE_CANCELLING);
+    (void)twi_way_find(dispatcher, lane, now_ms);
+}
+
+/* The outcome stays open, and the caller hears it. The lane is in no list. */
+static void leave_open(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    struct twi_lane_caller caller = claim(dispatcher, lane);
+    lane->tries.unknown = caller.answered != NULL;
+    TWI_ASK_COUNT(dispatcher, asks_unknown, lane->tries.unknown);
+    take_back(dispatcher, lane, now_ms);
+    tell(dispatcher, &caller, TWI_REQUEST_UNKNOWN);
+}
+
+/* ---- without a reply --------------------------------------------------------------------------------------------- */
+
+void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    TWI_ASK_COUNT(dispatcher, ask_away, 1);
+    finish(dispatcher, lane, TWI_REQUEST_UNSENT);
+}
+
+bool twi_verdict_is_needless(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    bool is_needless = lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && twi_load_relaxed(&lane->heard) == 0;
+    if (is_needless) finish(dispatcher, lane, TWI_REQUEST_UNSENT);
+    return is_needless;
+}
+
+void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    if (lane->state == TWI_LANE_SENT) { /* its reply is still due at the link */
+        struct twi_lane_caller caller = claim(dispatcher, lane);
+        lane->tries.unknown = caller.answered != NULL;
+        TWI_ASK_COUNT(dispatcher, asks_unknown, lane->tries.unknown);
+        note_unsettled(dispatcher, lane, TWI_LANE_UNSETTLED);
+        tell(dispatcher, &caller, TWI_REQUEST_UNKNOWN);
+        return;
+    }
+    twi_way_leave(dispatcher, lane);
+    if (lane->tries.perhaps)
+        leave_open(dispatcher, lane, now_ms);
+    else
+        finish(dispatcher, lane, TWI_REQUEST_UNSENT);
+}
+
+bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out) {
+    struct twi_lane_tries *tries = &lane->tries;
+    tries->perhaps = tries->perhaps || is_out;
+    tries->whole = tries->asking = tries->asked = false;
+    if (lane->state == TWI_LANE_SENT && twi_load_relaxed(&lane->heard) != 0) {
+        lane->state = TWI_LANE_QUEUED;
+        return true;
+    }
+    if (lane->state == TWI_LANE_SENT) { /* forgotten */
+        (void)twi_lanes_claim(&dispatcher->lanes, lane);
+        note_unsettled(dispatcher, lane, TWI_LANE_UNSETTLED);
+    }
+    bool is_owed = tries->numbered && (lane->state == TWI_LANE_CANCELLING || tries->perhaps);
+    if (is_owed)
+        lane->state = TWI_LANE_CANCELLING;
+    else
+        settle(dispatcher, lane);
+    return is_owed;
+}
+
+void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting) {
+    struct twi_lane_list stay = {0};
+    for (struct twi_lane *lane; (lane = waiting->first) != NULL;) {
+        twi_lane_list_remove(waiting, lane);
+        if (lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps)
+            finish(dispatcher, lane, TWI_REQUEST_REFUSED);
+        else
+            twi_lane_list_add(&stay, lane);
+    }
+    *waiting = stay;
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+/* Nothing was done for this copy, and the call can go again. */
+static bool goes_again(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    if (lane->state == TWI_LANE_SENT) {
+        lane->state = TWI_LANE_QUEUED;
+        return true;
+    }
+    if (lane->state == TWI_LANE_UNSETTLED && (!lane->tries.perhaps || !lane->tries.numbered)) {
+        settle(dispatcher, lane);
+        return false;
+    }
+    lane->state = TWI_LANE_CANCELLING;
+    return true;
+}
+
+static void note_spoilt(struct twi_dispatcher *dispatcher, const struct twi_lane *lane, const char *why) {
+    tw_key keys[8];
+    struct twi_request request = {.keys = keys};
+    if (lane->state != TWI_LANE_SENT) return;
+    request.key_count = twi_call_keys(&lane->text, keys, sizeof keys / sizeof *keys);
+    twi_spoilt_note(&dispatcher->spoilt, &request, why);
+}
+
+/* A call of another life of this process has the number. Nothing was done: it goes out under another name. */
+static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    bool may = twi_call_says(&dispatcher->answer, "STALE") && lane->state == TWI_LANE_SENT && !lane->tries.perhaps &&
+               lane->tries.renamed < RENAMES_MAX;
+    if (!may || !twi_lanes_rename(&dispatcher->lanes, lane)) return false;
+    lane->tries.renamed++;
+    lane->state = TWI_LANE_QUEUED;
+    (void)twi_way_find(dispatcher, lane, now_ms);
+    return true;
+}
+
+static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    struct twi_answer *answer = &dispatcher->answer;
+    /* The script says that a value is no number. (Totals say so to their caller.) */
+    if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
+        note_spoilt(dispatcher, lane, "its value decides nothing");
+    if (takes_new_name(dispatcher, lane, now_ms)) return;
+    if (lane->state == TWI_LANE_CANCELLING) {
+        settle(dispatcher, lane);
+        return;
+    }
+    struct twi_lane_caller caller = claim(dispatcher, lane);
+    bool is_owed = caller.answered == NULL && lane->tries.numbered && !twi_call_charged_nothing(answer);
+    if (is_owed)
+        take_back(dispatcher, lane, now_ms);
+    else
+        settle(dispatcher, lane);
+    tell(dispatcher, &caller, TWI_REQUEST_DONE);
+}
+
+static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error) {
+    char text[120];
+    size_t used = 0;
+    for (; used < error->size && used + 1 < sizeof text; used++)
+        text[used] = error->text[used] >= ' ' && error->text[used] < 127 ? error->text[used] : '?';
+    text[used] = '\0';
+    twi_port_last_error(dispatcher->rules.engine, text);
+}
+
+/* Redis has certainly done nothing, and would not do it the next time. */
+static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    TWI_ASK_COUNT(dispatcher, ask_refused, 1);
+    if (lane->state == TWI_LANE_CANCELLING)
+        twi_way_pause(dispatcher, lane, now_ms + CANCEL_AGAIN_MS);
+    else if (lane->state == TWI_LANE_UNSETTLED && goes_again(dispatcher, lane))
+        (void)twi_way_find(dispatcher, lane, now_ms);
+    else if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)
+        leave_open(dispatcher, lane, now_ms);
+    else if (lane->state == TWI_LANE_SENT)
+        finish(dispatcher, lane, TWI_REQUEST_REFUSED);
+}
+
+/* A key holds something else: an answer, but it decides nothing. It would refuse a cancel for ever. */
+static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_node *error,
+                        int64_t now_ms) {
+    TWI_ASK_COUNT(dispatcher, ask_refused, 1);
+    note_spoilt(dispatcher, lane, error->text);
+    dispatcher->answer.value_count = 0;
+    struct twi_lane_caller caller = claim(dispatcher, lane);
+    if (lane->state == TWI_LANE_SENT && lane->tries.perhaps)
+        take_back(dispatcher, lane, now_ms);
+    else
+        settle(dispatcher, lane);
+    tell(dispatcher, &caller, TWI_REQUEST_DONE);
+}
+
+/* Perhaps executed: the same number asks again. */
+static void hear_doubt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    struct twi_lane_tries *tries = &lane->tries;
+    TWI_ASK_COUNT(dispatcher, ask_dropped, 1);
+    tries->perhaps = true;
+    tries->pause_ms = tries->pause_ms == 0 ? PAUSE_MS : 2 * tries->pause_ms;
+    if (tries->pause_ms > PAUSE_MAX_MS) tries->pause_ms = PAUSE_MAX_MS;
+    if (goes_again(dispatcher, lane)) twi_way_pause(dispatcher, lane, now_ms + tries->pause_ms);
+}
+
+/* The server turns everybody away. It has done nothing for this call; what was sent behind it is unknown. */
+static void hear_dismissal(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
+                           const struct twi_node *error, int64_t now_ms) {
+    bool is_replica = twi_reply_is_replicas(error); /* its address may lead to the master by now */
+    twi_link_end(link, is_replica ? TWI_LINK_CUT : TWI_LINK_DENIED, NULL);
+    if (!is_replica)
+        hear_refusal(dispatcher, lane, now_ms);
+    else if (goes_again(dispatcher, lane))
+        (void)twi_way_find(dispatcher, lane, now_ms);
+}
+
+static void hear_error(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
+                       const struct twi_node *error, int64_t now_ms) {
+    enum twi_reply_kind kind = twi_reply_error(error);
+    if (kind == TWI_REPLY_NOSCRIPT) {
+        lane->tries.whole = true;
+        if (goes_again(dispatcher, lane)) (void)twi_way_join(dispatcher, lane, link, now_ms);
+        return;
+    }
+    say(dispatcher, error);
+    switch (kind) {
+    case TWI_REPLY_REFUSED: hear_refusal(dispatcher, lane, now_ms); return;
+    case TWI_REPLY_SPOILT: hear_spoilt(dispatcher, lane, error, now_ms); return;
+    case TWI_REPLY_TURNED_AWAY: hear_dismissal(dispatcher, link, lane, error, now_ms); return;
+    default: hear_doubt(dispatcher, lane, now_ms); return;
+    }
+}
+
+/* What a node of a cluster says of slots; else as of one Redis. */
+static void hear_node(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
+                      const struct twi_node *error, int64_t now_ms) {
+    struct twi_redirect redirect;
+    twi_redirect_read(error, &link->endpoint, &redirect);
+    bool is_moved = redirect.kind == TWI_REDIRECT_MOVED || redirect.kind == TWI_REDIRECT_ASK;
+    if (redirect.kind == TWI_REDIRECT_NONE) {
+        hear_error(dispatcher, link, lane, error, now_ms);
+        return;
+    }
+    if (!is_moved) say(dispatcher, error);
+    if (redirect.kind == TWI_REDIRECT_CROSSSLOT) {
+        twi_port_last_error(dispatcher->rules.engine, "CROSSSLOT: the keys of one call lie in several key slots");
+        hear_refusal(dispatcher, lane, now_ms);
+    } else if (redirect.kind == TWI_REDIRECT_NON_LOCAL) { /* a script that stopped in its middle */
+        hear_doubt(dispatcher, lane, now_ms);
+    } else if (goes_again(dispatcher, lane)) {
+        twi_way_redirect(dispatcher, lane, &redirect, now_ms);
+    }
+}
+
+void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
+    struct twi_lane *lane = link->sent.first;
+    if (lane->tries.asking && !lane->tries.asked) { /* ASKING is valid for one command, and has a reply of its own */
+        lane->tries.asked = true;
+        return;
+    }
+    bool is_error = nodes->type == TWI_NODE_ERROR;
+    if (!is_error && !twi_call_read(nodes, count, &lane->text, &dispatcher->answer)) {
+        free(dispatcher->answer.long_text);
+        dispatcher->answer.long_text = NULL;
+        twi_link_end(link, TWI_LINK_CUT, "an answer to something else");
+        return;
+    }
+    twi_lane_list_remove(&link->sent, lane);
+    lane->link = NULL;
+    if (lane->tries.whole) link->loading[lane->text.script] = false;
+    lane->tries.whole = false;
+    twi_link_answered(link);
+    if (!is_error)
+        hear_answer(dispatcher, lane, now_ms);
+    else if (dispatcher->directory != NULL)
+        hear_node(dispatcher, link, lane, nodes, now_ms);
+    else
+        hear_error(dispatcher, link, lane, nodes, now_ms);
+}

@@ -1,0 +1,26 @@
+/* verdict.h -- what becomes of a call: its reply, its deadline, the loss of its link.
+ *
+ *   the caller is answered once, unless it has forgotten the call. Then, of a numbered call that may have charged
+ *   something which nobody took: the cancel goes out, again and again until it is answered; else the lane is free
+ * Always true: a lane is free before its caller is answered, so the caller's next call finds one. */
+#ifndef TWI_SYNC_ASK_VERDICT_H
+#define TWI_SYNC_ASK_VERDICT_H
+
+#include "sync/ask/dispatcher_state.h"
+
+/* The next reply of the link. */
+void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms);
+/* The caller's time is over, or the engine is being stopped. */
+void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
+/* The call was begun while its server is left alone. It is in no list. */
+void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
+/* The link of a call that was sent has ended; `is_out`: all bytes of the call had gone out. The lane is in no list.
+ * True: it goes again, as a request or as a cancel. False: it is free. */
+bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);
+/* The login was refused: so is whoever waits there. Cancels go on waiting. */
+void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting);
+/* Nobody waits for a call that was not sent at all: it need not be. True: its lane is free now. */
+bool twi_verdict_is_needless(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
+
+#endif

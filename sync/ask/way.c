@@ -1,0 +1,169 @@
+/* way.c -- see way.h. */
+#include "sync/ask/way.h"
+
+#include <stdlib.h>
+
+#include "sync/wire/cluster_directory.h"
+
+#define IDLE_MS 60000 /* in a cluster a link without calls is closed after this time */
+#define FULL_MS 50    /* until a link may be free, where there are too many */
+#define REROUTE_MS 20 /* in a cluster: how often calls at a link that is down look for another */
+
+/* ---- links ------------------------------------------------------------------------------------------------------- */
+
+static bool is_empty(const struct twi_link *link) {
+    return link->waiting.first == NULL && link->sent.first == NULL;
+}
+
+static void drop_link(struct twi_dispatcher *dispatcher, uint32_t i) {
+    twi_link_unmake(dispatcher->links[i]);
+    free(dispatcher->links[i]);
+    dispatcher->links[i] = dispatcher->links[--dispatcher->link_count];
+}
+
+/* The one that was used longest ago, without a call. False: all have some. */
+static bool drop_idle_link(struct twi_dispatcher *dispatcher) {
+    uint32_t oldest = TWI_LINKS_MAX;
+    for (uint32_t i = 0; i < dispatcher->link_count; i++) {
+        const struct twi_link *link = dispatcher->links[i];
+        if (!is_empty(link) || link == dispatcher->hearing || link->ended != TWI_LINK_LIVES) continue;
+        if (oldest == TWI_LINKS_MAX || link->used_ms < dispatcher->links[oldest]->used_ms) oldest = i;
+    }
+    if (oldest != TWI_LINKS_MAX) drop_link(dispatcher, oldest);
+    return oldest != TWI_LINKS_MAX;
+}
+
+/* NULL: no memory, or too many masters. */
+static struct twi_link *link_to(struct twi_dispatcher *dispatcher, const struct twi_endpoint *endpoint,
+                                int64_t now_ms) {
+    for (uint32_t i = 0; i < dispatcher->link_count; i++)
+        if (endpoint == NULL || twi_endpoint_equals(&dispatcher->links[i]->endpoint, endpoint))
+            return dispatcher->links[i];
+    if (dispatcher->link_count == TWI_LINKS_MAX && !drop_idle_link(dispatcher)) return NULL;
+    struct twi_link *link = malloc(sizeof *link);
+    if (link == NULL) return NULL;
+    twi_link_make(link, &dispatcher->rules, endpoint);
+    link->used_ms = now_ms;
+    return dispatcher->links[dispatcher->link_count++] = link;
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------------ */
+
+void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms) {
+    lane->link = NULL;
+    lane->tries.again_ms = again_ms;
+    lane->tries.is_new = false;
+    twi_lane_list_add(&dispatcher->paused, lane);
+}
+
+bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms) {
+    lane->tries.asked = false;
+    if (link == NULL) {
+        twi_way_pause(dispatcher, lane, now_ms + FULL_MS);
+        return true;
+    }
+    if (lane->tries.is_new && now_ms < twi_link_closed_until_ms(link)) return false;
+    lane->tries.is_new = false;
+    lane->link = link;
+    twi_lane_list_add(&link->waiting, lane);
+    return true;
+}
+
+bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    struct twi_endpoint owner;
+    lane->tries.asking = false;
+    if (dispatcher->directory == NULL) return twi_way_join(dispatcher, lane, link_to(dispatcher, NULL, now_ms), now_ms);
+    if (twi_directory_find(dispatcher->directory, lane->slot, &owner))
+        return twi_way_join(dispatcher, lane, link_to(dispatcher, &owner, now_ms), now_ms);
+    twi_directory_want(dispatcher->directory);
+    twi_port_last_error(dispatcher->rules.engine, "no node of the cluster is known to serve the key's slot");
+    twi_detour_hold(&lane->detour, now_ms, twi_dispatcher_random(dispatcher));
+    twi_way_pause(dispatcher, lane, lane->detour.again_ms);
+    return true;
+}
+
+void twi_way_again(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
+    struct twi_lane_list all = link->waiting;
+    link->waiting = (struct twi_lane_list){0};
+    for (struct twi_lane *lane; (lane = all.first) != NULL;) {
+        twi_lane_list_remove(&all, lane);
+        (void)twi_way_find(dispatcher, lane, now_ms);
+    }
+}
+
+void twi_way_leave(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    if (lane->link == NULL)
+        twi_lane_list_remove(&dispatcher->paused, lane);
+    else
+        twi_lane_list_remove(&lane->link->waiting, lane);
+    lane->link = NULL;
+}
+
+static void count_redirect(struct twi_dispatcher *dispatcher, enum twi_redirect_kind kind) {
+    if (kind == TWI_REDIRECT_MOVED) TWI_ASK_COUNT(dispatcher, moved, 1);
+    if (kind == TWI_REDIRECT_ASK) TWI_ASK_COUNT(dispatcher, asked, 1);
+    if (kind == TWI_REDIRECT_TRYAGAIN) TWI_ASK_COUNT(dispatcher, tryagain, 1);
+}
+
+void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_redirect *redirect,
+                      int64_t now_ms) {
+    struct twi_directory *directory = dispatcher->directory;
+    bool is_unserved = redirect->kind == TWI_REDIRECT_UNSERVED || redirect->kind == TWI_REDIRECT_DOWN;
+    count_redirect(dispatcher, redirect->kind);
+    if (redirect->kind == TWI_REDIRECT_MOVED && redirect->has_endpoint)
+        twi_directory_note_moved(directory, redirect->slot, &redirect->to);
+    if (is_unserved || (redirect->kind == TWI_REDIRECT_MOVED && !redirect->has_endpoint)) twi_directory_want(directory);
+    twi_detour_note(&lane->detour, redirect->kind, now_ms, twi_dispatcher_random(dispatcher));
+    if (lane->detour.again_ms > now_ms) {
+        twi_way_pause(dispatcher, lane, lane->detour.again_ms);
+    } else if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) {
+        lane->tries.asking = true;
+        (void)twi_way_join(dispatcher, lane, link_to(dispatcher, &redirect->to, now_ms), now_ms);
+    } else {
+        (void)twi_way_find(dispatcher, lane, now_ms);
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static void end_idle(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    for (uint32_t i = dispatcher->link_count; i-- > 0;) {
+        const struct twi_link *link = dispatcher->links[i];
+        bool is_idle = is_empty(link) && now_ms - link->used_ms > IDLE_MS && link->ended == TWI_LINK_LIVES;
+        if (is_idle) drop_link(dispatcher, i);
+    }
+}
+
+static void reroute(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    if (dispatcher->directory == NULL || now_ms - dispatcher->rerouted_ms < REROUTE_MS) return;
+    dispatcher->rerouted_ms = now_ms;
+    end_idle(dispatcher, now_ms);
+    for (uint32_t i = 0; i < dispatcher->link_count; i++)
+        if (dispatcher->links[i]->phase != TWI_LINK_UP && dispatcher->links[i]->waiting.first != NULL)
+            twi_way_again(dispatcher, dispatcher->links[i], now_ms);
+}
+
+void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    struct twi_lane_list all = dispatcher->paused;
+    dispatcher->paused = (struct twi_lane_list){0};
+    for (struct twi_lane *lane; (lane = all.first) != NULL;) {
+        twi_lane_list_remove(&all, lane);
+        if (now_ms >= lane->tries.again_ms)
+            (void)twi_way_find(dispatcher, lane, now_ms);
+        else
+            twi_lane_list_add(&dispatcher->paused, lane);
+    }
+    reroute(dispatcher, now_ms);
+}
+
+int64_t twi_way_wake_ms(const struct twi_dispatcher *dispatcher) {
+    int64_t wake_ms = INT64_MAX;
+    for (const struct twi_lane *lane = dispatcher->paused.first; lane != NULL; lane = lane->next)
+        if (lane->tries.again_ms < wake_ms) wake_ms = lane->tries.again_ms;
+    for (uint32_t i = 0; dispatcher->directory != NULL && i < dispatcher->link_count; i++) {
+        const struct twi_link *link = dispatcher->links[i];
+        bool waits = link->phase != TWI_LINK_UP && link->waiting.first != NULL;
+        if (waits && dispatcher->rerouted_ms + REROUTE_MS < wake_ms) wake_ms = dispatcher->rerouted_ms + REROUTE_MS;
+    }
+    return wake_ms;
+}

@@ -1,0 +1,27 @@
+/* way.h -- where a call goes: to the link of the one Redis, or to that of the master that has its slot.
+ * Always true: a call that is begun while its server is left alone is answered at once; one that is under way waits for
+ * the next connection until its deadline. */
+#ifndef TWI_SYNC_ASK_WAY_H
+#define TWI_SYNC_ASK_WAY_H
+
+#include "sync/ask/dispatcher_state.h"
+
+/* The lane is in no list: it goes to its link's waiting calls, or pauses until it can. False: it is new, and its server
+ * is left alone: it is in no list still. */
+bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
+/* The same with this link; NULL: there is none for it now. */
+bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms);
+/* It is routed after a while. */
+void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms);
+/* A node of a cluster has sent the call away, and has done nothing. */
+void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_redirect *redirect,
+                      int64_t now_ms);
+/* All calls that wait for the link are routed again, in their order. */
+void twi_way_again(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms);
+/* Those whose pause is over; in a cluster also those that wait for a link that is down. */
+void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms);
+int64_t twi_way_wake_ms(const struct twi_dispatcher *dispatcher);
+/* Takes the lane out of the list that it is in. */
+void twi_way_leave(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
+
+#endif
