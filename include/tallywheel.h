@@ -341,7 +341,7 @@ enum tw_event {
     TW_EVENT_POISON = 13,          /* Redis refuses one key */
     TW_EVENT_ROLLBACK = 14,        /* Redis lost acknowledged batches */
     TW_EVENT_IDENTITY = 15,        /* two engines under one identity, or a ledger that is gone */
-    TW_EVENT_START = 16,           /* what a start-up check found */
+    TW_EVENT_START = 16,           /* a start-up check, or a redis_timeout_ms that is too short */
     TW_EVENT_LOST = 17,            /* counts were given up */
     TW_EVENT_REWRITE = 18,         /* Redis's append-only file is to be rewritten after a loss */
     TW_EVENT_REGRESSION = 19,      /* a key holds less than was acknowledged, unexplained */
@@ -392,9 +392,10 @@ struct tw_options {
     const char *redis_prefix;  /* before every name in Redis, for ACLs; default none */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000,
                                   default 100. tw_flush() and tw_close() do not wait for it */
-    uint32_t
-        redis_timeout_ms; /* one reply; 1..600000, default 100; ten times that to connect. Counts
-                                  wait longer where the link is measured to need it (OPTIONS) */
+    uint32_t redis_timeout_ms; /* one reply, or one call that waits; 1..600000; ten times that to
+                                  connect. Default (0): four measured round trips, at least 100 ms,
+                                  at most 2 s. Counts wait longer where the link is measured to
+                                  need it (OPTIONS) */
 
     /* Acknowledged counts are kept for so long, and in so many bytes, to be sent again to a Redis
      * that lost them. */

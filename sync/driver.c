@@ -33,7 +33,6 @@
 
 #define INTERVAL_DEFAULT_MS 100
 #define INTERVAL_MAX_MS 60000
-#define TIMEOUT_DEFAULT_MS 100
 #define TIMEOUT_MAX_MS 600000
 #define RETRY_MAX_MAX_MS 5000                     /* leases.lua relies on it: RESTARTED_MS */
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* for simulators, where the engine has not set one */
@@ -118,7 +117,7 @@ static void set_up_connection(struct twi_connection *connection, tw_engine *engi
                                                   .password = url->password,
                                                   .ask = options->redis_password,
                                                   .ask_ctx = options->redis_password_ctx};
-    connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
+    connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TWI_TIMEOUT_LEAST_MS;
     connection->breaker.retry_max_ms = options->retry_max_ms;
     connection->estimate.by_latest = options->threads != TW_OWN_THREAD;
     connection->near_keys = twi_port_tuning(engine)->near_keys;

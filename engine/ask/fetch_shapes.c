@@ -38,7 +38,7 @@ static tw_status begin(struct fetch *fetch, int64_t unix_ms, uint32_t timeout_ms
     tw_engine *engine = fetch->family->engine;
     tw_status status = choose_window(fetch, unix_ms);
     if (status == TW_OK) status = twi_redis_call_may(engine);
-    if (timeout_ms == 0) timeout_ms = engine->options.redis_timeout_ms;
+    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
     fetch->deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     return status;
 }

@@ -132,7 +132,7 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
          .is_wanted = has_units,
          .found = found_lease,
          .ctx = reclaim}};
-    tw_audit_options options = {.size = sizeof options, .timeout_ms = family->engine->options.redis_timeout_ms};
+    tw_audit_options options = {.size = sizeof options, .timeout_ms = twi_port_timeout_ms(family->engine)};
     struct twi_audit audit = {0};
     options.keys_max = UINT64_MAX;
     twi_login_of_engine(family->engine, &options, &audit);

@@ -18,7 +18,7 @@ tw_status twi_redis_call_may(tw_engine *engine) {
 
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms) {
-    if (timeout_ms == 0) timeout_ms = engine->options.redis_timeout_ms;
+    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
     redis_call->used = 0;
     redis_call->request = (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args};
     redis_call->request.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;

@@ -80,6 +80,13 @@ struct twi_auditor {
     pthread_cond_t wake;
 };
 
+/* Whether redis_timeout_ms suffices (timeout_check.c). */
+struct twi_timeout_check {
+    int64_t look_ms, logged_ms; /* monotonic: when the next look is due; when it was logged last */
+    int64_t timeouts;           /* tw_stats.ask_timeouts at the last look */
+    uint32_t short_looks;       /* looks in a row at which it was less than three round trips */
+};
+
 /* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it, apart from
  * redis_ahead_ms. */
 struct twi_peers {
@@ -97,7 +104,10 @@ struct twi_peers {
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
     _Atomic int64_t redis_ahead_ms; /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
                                        replies and by fencing tokens; 0: unknown */
-    int64_t live_rose_ms;           /* monotonic: when live_reported last rose; owned by the turn, as the next */
+    _Atomic int64_t way_us;         /* the round trip to Redis; 0: not measured yet */
+    _Atomic uint32_t timeout_ms;    /* the redis_timeout_ms that follows from it; 0: not measured yet */
+    struct twi_timeout_check check; /* owned by the turn, as the next */
+    int64_t live_rose_ms;           /* monotonic: when live_reported last rose */
     int64_t clock_offset_ms;        /* Redis's clock minus this engine's */
     int64_t closing_pause_ms;       /* monotonic: no window is closed for all before this time; owned by the turn */
 };

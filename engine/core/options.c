@@ -199,7 +199,6 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
     if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
-    if (options.redis_timeout_ms == 0) options.redis_timeout_ms = 100;
     *out = options;
     return TW_OK;
 }

@@ -5,7 +5,9 @@
 #include "engine/core/store_map.h"
 #include "engine/port/messages.h"
 
-#define ARRIVAL 2       /* intervals after which counts are surely sent: 5/4 at most, plus the way */
+#define ARRIVAL 2 /* intervals after which counts are surely sent: 5/4 at most, plus the way */
+#define TIMEOUT_LEAST_MS 100u
+#define TIMEOUT_UNKNOWN_MS 1000u
 #define RETURN_MS 12500 /* Redis is tried again within 10 s, counts are sent within 2 s (wire/breaker.c, wire/pace.c) */
 
 /* ---- how many live ---- */
@@ -126,10 +128,29 @@ int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms) {
     return since_ms != 0 ? twi_larger(twi_clock_mono_ms(&engine->clock) - since_ms, 1) : 0;
 }
 
+/* redis_timeout_ms: set, or measured, or `unknown_ms`. */
+static uint32_t reply_ms(const tw_engine *engine, uint32_t unknown_ms) {
+    uint32_t set_ms = engine->options.redis_timeout_ms, measured_ms = twi_load_relaxed(&engine->peers.timeout_ms);
+    if (set_ms != 0) return set_ms;
+    return measured_ms != 0 ? measured_ms : unknown_ms;
+}
+
 int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms) {
     int64_t ended_ms = twi_load_relaxed(&engine->peers.outage_ended_ms);
     int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
     if (ended_ms != 0 && twi_load_relaxed(&engine->peers.outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
         sent_ms = ended_ms + RETURN_MS;
-    return sent_ms + engine->options.redis_timeout_ms;
+    return sent_ms + reply_ms(engine, TIMEOUT_LEAST_MS);
+}
+
+/* ---- the way to Redis ---- */
+
+void twi_port_measured(tw_engine *engine, int64_t way_us, uint32_t timeout_ms) {
+    if (twi_load_relaxed(&engine->peers.way_us) == way_us) return;
+    twi_store_relaxed(&engine->peers.way_us, way_us); /* hints, both */
+    twi_store_relaxed(&engine->peers.timeout_ms, timeout_ms);
+}
+
+uint32_t twi_port_timeout_ms(const tw_engine *engine) {
+    return reply_ms(engine, TIMEOUT_UNKNOWN_MS);
 }

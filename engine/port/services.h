@@ -63,6 +63,12 @@ int twi_port_socket_set(const tw_engine *engine);
  * thread, with Redis and without. */
 void twi_port_wake(tw_engine *engine);
 
+/* What was measured of the way to Redis: the round trip, and the redis_timeout_ms that follows from it. By the turn. */
+void twi_port_measured(tw_engine *engine, int64_t way_us, uint32_t timeout_ms);
+/* redis_timeout_ms, as it is now: what was set; else what follows from the round trip; before the first connection to
+ * Redis is up, ten times the least. A call has so long, and a link may be silent for so long. Any thread. */
+uint32_t twi_port_timeout_ms(const tw_engine *engine);
+
 /* ---- clocks, randomness ---- */
 
 #define TWI_TICK_MS 5u /* the background thread checks the clock and runs a turn this often, also when idle */

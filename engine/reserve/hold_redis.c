@@ -90,7 +90,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
 /* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
  * takes one round trip, and it is rare: a hold is re-sent once in a third of its life. tw_stop() ends the wait. */
 static void await_statement(tw_engine *engine, uint64_t statement) {
-    int64_t until_ms = twi_clock_mono_ms(&engine->clock) + engine->options.redis_timeout_ms;
+    int64_t until_ms = twi_clock_mono_ms(&engine->clock) + twi_port_timeout_ms(engine);
     for (;;) {
         uint32_t seen = twi_event_count_value(&engine->turn.ended);
         if (twi_hold_book_is_answered(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;

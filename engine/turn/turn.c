@@ -14,6 +14,7 @@
 #include "engine/core/call_guard.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/rollover.h"
+#include "engine/turn/timeout_check.h"
 #include "engine/turn/window_reclaim.h"
 
 #include <poll.h>
@@ -162,6 +163,7 @@ void twi_turn_run(tw_engine *engine) {
     check_barriers(engine);
     check_arena(engine);
     check_clock(engine);
+    twi_timeout_check(engine);
     plan_next(engine);
     TWI_PROBE(turn_end);
 }

@@ -228,6 +228,17 @@ static void publish_stores(struct twi_sync *sync) {
     twi_store_relaxed(&sync->published.stores_waiting, sync->awake.waiting.count);
 }
 
+/* How far the farthest server is that is up. While none is, what was measured last holds. */
+static void publish_way(const struct twi_sync *sync) {
+    const struct twi_estimate *farthest = NULL;
+    for (uint32_t i = 0; i < sync->connection_count; i++) {
+        const struct twi_estimate *estimate = &sync->connections[i]->estimate;
+        if (sync->connections[i]->phase != TWI_UP || twi_estimate_way_us(estimate) == 0) continue;
+        if (!farthest || twi_estimate_way_us(estimate) > twi_estimate_way_us(farthest)) farthest = estimate;
+    }
+    if (farthest) twi_port_measured(sync->engine, twi_estimate_way_us(farthest), twi_estimate_timeout_ms(farthest));
+}
+
 /* Hints: a reader of an old value wakes once too often, or at its own tick. */
 static void publish(struct twi_sync *sync, int64_t now_ms) {
     uint32_t state = TWI_BREAKER_CLOSED;
@@ -242,6 +253,7 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     twi_store_relaxed(&sync->published.outage_since_ms, since_ms);
     twi_store_relaxed(&sync->published.breaker_state, state);
     publish_stores(sync);
+    publish_way(sync);
     twi_nodes_publish(sync);
     wake_ms = earlier(wake_ms, earlier(messages_wake_ms(sync, now_ms), batches_wake_ms(sync, now_ms)));
     twi_store_relaxed(&sync->published.wake_ms, earlier(wake_ms, twi_outages_due_ms(sync)));

@@ -93,6 +93,12 @@ int64_t twi_estimate_distance_us(const struct twi_estimate *estimate) {
     return twi_estimate_way_us(estimate) + passing_us(TWI_ESTIMATE_LIGHT, least_of(&estimate->best));
 }
 
+uint32_t twi_estimate_timeout_ms(const struct twi_estimate *estimate) {
+    int64_t ms = (twi_estimate_way_us(estimate) * WAYS + 999) / 1000;
+    if (ms > TWI_TIMEOUT_MOST_MS) return TWI_TIMEOUT_MOST_MS;
+    return ms > TWI_TIMEOUT_LEAST_MS ? (uint32_t)ms : TWI_TIMEOUT_LEAST_MS;
+}
+
 uint64_t twi_estimate_bytes(const struct twi_estimate *estimate, uint32_t timeout_ms) {
     int64_t pace = pace_of(estimate), time_us = twi_estimate_way_us(estimate) + 2500 * (int64_t)timeout_ms;
     if (pace == 0) return TWI_ESTIMATE_BYTES_UNKNOWN;

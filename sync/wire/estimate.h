@@ -62,6 +62,11 @@ void twi_estimate_forget(struct twi_estimate *estimate);
 int64_t twi_estimate_way_us(const struct twi_estimate *estimate);
 /* The round trip, and what the link needs for a light request. Meanwhile the server is idle for us. */
 int64_t twi_estimate_distance_us(const struct twi_estimate *estimate);
+/* redis_timeout_ms where it is not set: four round trips, but at least TWI_TIMEOUT_LEAST_MS, also while the way is not
+ * known, and at most TWI_TIMEOUT_MOST_MS. For links of calls; batches have twi_estimate_wait_ms(). */
+#define TWI_TIMEOUT_LEAST_MS 100u
+#define TWI_TIMEOUT_MOST_MS 2000u
+uint32_t twi_estimate_timeout_ms(const struct twi_estimate *estimate);
 /* How many bytes may be under way: what the link carries in a round trip and two and a half times `timeout_ms`. So
  * what is sent last is answered well within ten times `timeout_ms`, also if the link becomes three times slower. */
 uint64_t twi_estimate_bytes(const struct twi_estimate *estimate, uint32_t timeout_ms);

@@ -3,6 +3,7 @@
  * Method: a real server; a link of so many bytes a second, or so many milliseconds long, that all engines share. The
  * options are the defaults: `redis_timeout_ms` is 100. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
 #include "tests/support/thin_link.h"
 
 #define PATIENCE_MS 30000 /* beside other programs the processors are late; the link itself needs some seconds */
@@ -164,6 +165,88 @@ static void no_outage_is_silent(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- redis_timeout_ms -------------------------------------------------------------------------------------------- */
+
+static void add_until_logged(tw_family *family, struct log_lines *lines) {
+    for (int64_t end_ms = test_mono_ms() + PATIENCE_MS; atomic_load(&lines->count) < 2 && test_mono_ms() < end_ms;) {
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        test_sleep_ms(10);
+    }
+}
+
+static uint32_t timeout_over(struct thin_link *link, uint32_t set_ms, struct log_lines *lines) {
+    tw_options options;
+    tw_engine *engine = NULL;
+    tw_options_init(&options);
+    options.redis_url = thin_link_url(link);
+    options.redis_timeout_ms = set_ms;
+    options.log_write = on_log;
+    options.log_ctx = lines;
+    options.memory_bytes_max = 64 << 20;
+    assert_status(test_open(&options, &engine), TW_OK);
+    if (set_ms == 0) assert_int_equal(twi_port_timeout_ms(engine), 1000); /* nothing was measured */
+    tw_family *family = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+    add_all(family, 1, 29, 1);
+    assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
+    if (set_ms != 0) add_until_logged(family, lines);
+    uint32_t timeout_ms = twi_port_timeout_ms(engine);
+    assert_status(tw_close(engine, PATIENCE_MS), TW_OK);
+    return timeout_ms;
+}
+
+/* Goal: the default of redis_timeout_ms follows the round trip. One that was set is kept, and where it is less than
+ * three round trips, one line of the log says so. */
+static void the_timeout_follows_the_way_unless_it_is_set(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines measured = {0}, set = {0};
+    redis_server_start(&server, NULL);
+    struct thin_link *link = thin_link_start(server.folder, server.socket, 10000000, 60);
+    uint32_t timeout_ms = timeout_over(link, 0, &measured);
+    assert_in_range(timeout_ms, 240, 2000);
+    assert_null(strstr(measured.text, "redis_timeout_ms"));
+    assert_int_equal(timeout_over(link, 120, &set), 120);
+    assert_non_null(strstr(set.text, "redis_timeout_ms: 120 ms are less than three round trips of "));
+    thin_link_stop(link);
+    redis_server_destroy(&server);
+}
+
+/* Goal: calls that have no answer in time, while counts are acknowledged, are no silent matter: a line names the
+ * option. Method: a proxy loses the replies to calls, and lets batches pass. */
+static void calls_without_an_answer_while_counts_flow_are_logged(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {0};
+    tw_options options;
+    tw_engine *engine = NULL;
+    tw_family_options strict;
+    tw_family *family = NULL;
+    redis_server_start(&server, NULL);
+    struct proxy *proxy = proxy_start(&server, 1);
+    proxy_only(proxy, "tw:calls:");
+    proxy_chance(proxy, PROXY_LOSE_REPLY, 10000);
+    tw_options_init(&options);
+    options.redis_url = proxy_url(proxy);
+    options.redis_timeout_ms = 200;
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    options.memory_bytes_max = 64 << 20;
+    assert_status(test_open(&options, &engine), TW_OK);
+    assert_status(tw_ready(engine, PATIENCE_MS), TW_OK);
+    tw_family_options_init(&strict);
+    strict.name = "s";
+    strict.limit_mode = TW_LIMIT_STRICT;
+    assert_status(tw_family_open(engine, &strict, &family), TW_OK);
+    tw_family *counts = family_of(engine, "c", TW_WINDOW_FOREVER, 0);
+    for (int i = 0; i < 3; i++) (void)tw_acquire(family, tw_str("k"), 1, 10, NULL);
+    add_until_logged(counts, &lines); /* the first line says that Redis answers */
+    (void)tw_close(engine, 0);
+    assert_non_null(strstr(lines.text, "redis_timeout_ms: "));
+    assert_non_null(strstr(lines.text, "had no answer within 200 ms"));
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -172,6 +255,8 @@ int main(void) {
         cmocka_unit_test(a_round_trip_beyond_the_timeout_is_measured),
         cmocka_unit_test(the_line_of_a_lost_connection_names_the_timeout),
         cmocka_unit_test(no_outage_is_silent),
+        cmocka_unit_test(the_timeout_follows_the_way_unless_it_is_set),
+        cmocka_unit_test(calls_without_an_answer_while_counts_flow_are_logged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

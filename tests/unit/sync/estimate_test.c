@@ -170,6 +170,22 @@ static void one_late_reply_is_no_thin_link(void **state) {
     assert_true(twi_estimate_distance_us(&estimate) < 250);
 }
 
+/* Goal: where redis_timeout_ms is not set, it is four round trips, from 100 ms to 2 s. */
+static void the_time_of_a_call_follows_the_way(void **state) {
+    (void)state;
+    static const struct {
+        int64_t way_us;
+        uint32_t timeout_ms;
+    } table[] = {{150, 100}, {25000, 100}, {25001, 101}, {40000, 160}, {300000, 1200}, {500000, 2000}, {9000000, 2000}};
+    struct twi_estimate unknown = {0};
+    assert_int_equal(twi_estimate_timeout_ms(&unknown), 100);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct twi_estimate estimate = {0};
+        note_light(&estimate, table[i].way_us, 0, 1000000);
+        assert_int_equal(twi_estimate_timeout_ms(&estimate), table[i].timeout_ms);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_quickest_answer_tells_the_way),
@@ -181,6 +197,7 @@ int main(void) {
         cmocka_unit_test(the_deadline_doubles_until_a_reply_comes),
         cmocka_unit_test(a_large_batch_arrives_in_the_end),
         cmocka_unit_test(one_late_reply_is_no_thin_link),
+        cmocka_unit_test(the_time_of_a_call_follows_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

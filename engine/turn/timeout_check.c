@@ -1,0 +1,54 @@
+/* timeout_check.c -- see timeout_check.h.
+ * A call that has no answer in time is decided by on_outage, or fails, though Redis is well: without a line in the log
+ * nobody would look for the reason there.
+ * Always true: at most one line in ten seconds, and none while Redis is away. */
+#include "engine/turn/timeout_check.h"
+
+#include "engine/core/state.h"
+
+#define LOOK_EVERY_MS 1000
+#define LOG_EVERY_MS 10000
+#define LOG_WAY_EVERY_MS 600000 /* it stays as it is until somebody changes it */
+#define SHORT_LOOKS 3           /* so that a host that is late once, and with it a round trip, is none */
+#define WAYS 3                  /* to connect, to greet, and for the answer */
+
+static void log_timeouts(tw_engine *engine, int64_t timeouts) {
+    twi_port_log(
+        engine, TW_LOG_WARNING, TW_EVENT_START,
+        "redis_timeout_ms: %lld tries of calls that wait had no answer within %u ms, though Redis acknowledges "
+        "counts; a round trip takes %.1f ms",
+        (long long)timeouts, twi_port_timeout_ms(engine), (double)twi_load_relaxed(&engine->peers.way_us) / 1000);
+}
+
+static void log_way(tw_engine *engine) {
+    twi_port_log(
+        engine, TW_LOG_WARNING, TW_EVENT_START,
+        "redis_timeout_ms: %u ms are less than three round trips of %.1f ms: calls that wait may have no answer "
+        "in time though Redis is well",
+        engine->options.redis_timeout_ms, (double)twi_load_relaxed(&engine->peers.way_us) / 1000);
+}
+
+static bool is_due(const struct twi_timeout_check *check, int64_t now_ms, int64_t every_ms) {
+    return check->logged_ms == 0 || now_ms - check->logged_ms >= every_ms;
+}
+
+void twi_timeout_check(tw_engine *engine) {
+    struct twi_timeout_check *check = &engine->peers.check;
+    int64_t now_ms = engine->turn.mono_ms;
+    if (engine->remote.sync == NULL || now_ms < check->look_ms) return;
+    check->look_ms = now_ms + LOOK_EVERY_MS;
+    int64_t timeouts = twi_load_relaxed(&engine->report.stats[offsetof(tw_stats, ask_timeouts) / sizeof(int64_t)]);
+    int64_t more = timeouts - check->timeouts;
+    int64_t set_us = (int64_t)engine->options.redis_timeout_ms * 1000;
+    bool is_short = set_us != 0 && set_us < WAYS * twi_load_relaxed(&engine->peers.way_us);
+    check->timeouts = timeouts;
+    check->short_looks = is_short ? check->short_looks + 1 : 0;
+    if (!twi_load_relaxed(&engine->peers.is_connected)) return;
+    if (more != 0 && is_due(check, now_ms, LOG_EVERY_MS))
+        log_timeouts(engine, more);
+    else if (check->short_looks >= SHORT_LOOKS && is_due(check, now_ms, LOG_WAY_EVERY_MS))
+        log_way(engine);
+    else
+        return;
+    check->logged_ms = now_ms;
+}
