@@ -37,6 +37,7 @@
 /* with Redis, an eighth of memory_bytes_max is reserved for batches and buffers outside the arena */
 #define SYNC_MEMORY_SHARE 8
 #define CLOSING_RETRY_MS 200 /* how soon an engine that closes tries again to reach Redis */
+#define LEAVE_MS 500         /* so long tw_close() waits at most to say that it has done */
 
 /* ---- its threads ---- */
 
@@ -372,6 +373,25 @@ static bool calls_are_settled(const tw_engine *engine) {
     return driver->ask_owed(engine->remote.sync) == 0;
 }
 
+static void nap(tw_engine *engine, int64_t now_ms) {
+    int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
+    if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
+}
+
+/* All that was counted is acknowledged. What this engine has in Redis for itself is given a short life. If Redis does
+ * not answer, it stays a while longer: nobody waits for that. */
+static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
+    const struct twi_driver *driver = engine->remote.driver;
+    if (engine->remote.sync == NULL || driver->leave == NULL) return;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    if (deadline_ms > now_ms + LEAVE_MS) deadline_ms = now_ms + LEAVE_MS;
+    while (now_ms < deadline_ms && !driver->leave(engine->remote.sync)) {
+        twi_turn_run(engine);
+        now_ms = twi_clock_mono_ms(&engine->clock);
+        nap(engine, now_ms);
+    }
+}
+
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
@@ -382,11 +402,13 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
         try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
         twi_turn_run(engine);
         bool is_over = twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine);
-        if (is_over && calls_are_settled(engine)) return true;
+        if (is_over && calls_are_settled(engine)) {
+            leave_redis(engine, deadline_ms);
+            return true;
+        }
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
-        int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
-        if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
+        nap(engine, now_ms);
     }
     /* Out of time: the hooks get what is known here. Sealing continues until the values are final. */
     engine->turn.hooks_partial = true;

@@ -15,6 +15,7 @@
 #include "sync/audit.h"
 #include "sync/search.h"
 #include "sync/turn/connect.h"
+#include "sync/turn/leave.h"
 #include "sync/turn/merge_plain.h"
 #include "sync/turn/settle.h"
 #include "sync/turn/stores.h"
@@ -364,6 +365,10 @@ static void end_calls(struct twi_sync *sync) {
     twi_dispatcher_step(sync->dispatcher);
 }
 
+static bool driver_leave(struct twi_sync *sync) {
+    return twi_leave(sync);
+}
+
 static void driver_destroy(struct twi_sync *sync) {
     end_calls(sync);
     for (uint32_t i = 0; i < sync->connection_count; i++)
@@ -446,6 +451,7 @@ const struct twi_driver *twi_driver_find(void) {
         .ask_wake_ms = driver_ask_wake_ms,
         .ask_stop = driver_ask_stop,
         .ask_owed = driver_ask_owed,
+        .leave = driver_leave,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

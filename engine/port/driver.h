@@ -136,6 +136,9 @@ struct twi_driver {
     uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
+    /* The engine closes, and owes nothing: what it has in Redis for itself gets a short life. To be called again after
+     * turns until it is true, or until the time is over. May be NULL. By the owner of the turn. */
+    bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it holds with twi_port_give_up(TW_LOST_CLOSED), and frees. */
     void (*destroy)(struct twi_sync *sync);
     /* In a forked child: closes the inherited socket without sending anything, and frees without settling anything. */

@@ -16,6 +16,9 @@
 #include "sync/batch/batch.h"
 
 #define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h: an engine that is cut off for longer starts a new instance */
+/* Of an engine that has closed: a system tries for no longer to deliver what a connection that is gone had sent (Linux:
+ * 15 minutes). */
+#define TWI_LEDGER_LEFT_MS INT64_C(1200000)
 /* 30 s: an engine with nothing to send writes the ledger this often, and so learns that Redis was wiped */
 #define TWI_LEDGER_REFRESH_MS INT64_C(30000)
 #define TWI_LEDGER_NAME_MAX 512

@@ -92,6 +92,7 @@ struct twi_sync {
     struct twi_by_slot *by_slot; /* NULL: there is one store */
     uint64_t serials;            /* the last one that a store was given */
     uint32_t lives;              /* how often this process was found to live twice */
+    bool leaves;                 /* the engine closes, and all that it counted is acknowledged (leave.h) */
     uint32_t send_first;         /* the store that sends first in the next turn, modulo those that are awake */
     size_t window_bytes;         /* of the replay windows of all stores */
     struct twi_senders senders;

@@ -50,6 +50,7 @@ struct twi_store_belief {
     bool is_open;             /* it has the ledger of this instance */
     bool is_restoring;        /* it lost acknowledged writes, and batches are sent to it again */
     bool lacks_marker;        /* a key of another type has the marker's name */
+    bool has_left;            /* it was sent the last batch of this engine (leave.h) */
     uint32_t life;            /* sync->lives when this instance began */
     bool is_joined;           /* its marker came from another state, and may be younger than what we counted there */
     char history[41];         /* master_replid of the server that last had the ledger; "": none, or unknown */

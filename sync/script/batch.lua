@@ -10,7 +10,8 @@
 --          r and is missing here, the store forgot it: the store went back to a state before the instance existed. If
 --          only its ledger is missing, the ledger was evicted
 -- KEYS[3..] the counters; with number 0: the earlier ledgers of this engine, the newest first
--- ARGV     1 version, 2 number, 3 the number before it, 4 nonce, 5 the ledger's lifetime in ms, 6 p and 7 m with this
+-- ARGV     1 version, 2 number, 3 the number before it, 4 nonce, 5 the ledger's lifetime in ms (below a day: the engine has
+--          closed, and owes nothing), 6 p and 7 m with this
 --          batch included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms),
 --          count, and per item
 --             (with number 0: none, but in a cluster the key slot, see k of the marker)
@@ -56,6 +57,7 @@ local SCORE_MAX = 9007199254740992       -- 2^53: a score is a double
 -- 6 h: the greatest age of an instance's entry in the marker, while the instance writes
 local REFRESH_MS = 21600000
 local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; after 48 h its engine needs no entry any more
+local DAY_MS = 86400000                  -- 24 h: a lifetime below this is that of an engine that has closed
 local LOOKED_AT_MAX = 1000               -- keys of a slot, some 0.5 us each; more of them are counted, not looked at
 
 local time = redis.call('TIME')
@@ -127,7 +129,10 @@ if args[1] ~= '1' then return deny('CLASH') end
 
 local function enter()                   -- the marker names the store, and gets an entry for this instance
   if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
-  if not born or now - born > REFRESH_MS or born > now + REFRESH_MS then pcall('HSET', keys[2], id, now) end
+  -- a copy of an engine that has closed, such as a snapshot of its machine, needs the entry for a day: without it the store
+  -- would seem to be older than the ledger
+  if tonumber(args[5]) < DAY_MS then pcall('HSET', keys[2], id, string.format('%.0f', now + DAY_MS - FORGET_MS))
+  elseif not born or now - born > REFRESH_MS or born > now + REFRESH_MS then pcall('HSET', keys[2], id, now) end
 end
 
 local function tidy()                    -- looks at some of the entries, whenever a ledger is opened

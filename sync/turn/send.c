@@ -6,7 +6,7 @@
 #include "sync/message/state.h"
 
 static struct twi_envelope envelope_of(const struct twi_connection *connection, const struct twi_store *store,
-                                       bool opens) {
+                                       bool opens, bool leaves) {
     return (struct twi_envelope){
         .eval = connection->use_eval,
         .ledger_name = opens ? store->candidate.name : store->ledger.name,
@@ -14,7 +14,7 @@ static struct twi_envelope envelope_of(const struct twi_connection *connection, 
         .marker_name = store->marker_name,
         .marker_name_size = store->marker_name_size,
         .marker = opens ? store->candidate.marker : store->ledger.marker,
-        .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
+        .ledger_ttl_ms = leaves ? TWI_LEDGER_LEFT_MS : TWI_LEDGER_TTL_MS,
     };
 }
 
@@ -28,7 +28,7 @@ static void put_asking(struct twi_connection *connection) {
 void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, enum twi_command command,
                     int64_t now_ms) {
     struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
-    struct twi_envelope envelope = envelope_of(connection, store, command == TWI_OPEN);
+    struct twi_envelope envelope = envelope_of(connection, store, command == TWI_OPEN, sync->leaves);
     twi_pipeline_begin(&connection->pipeline, now_ms);
     if (store->route.asking) put_asking(connection);
     twi_batch_encode(batch, &envelope, &connection->pipeline.out);
