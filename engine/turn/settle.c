@@ -86,7 +86,9 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
 void twi_port_give_up(const struct twi_item *item, int reason) {
     struct twi_cold *cold = cold_of(item);
     item->generation->turn.restore.is_short = true;
-    if (reason != TW_LOST_CLOSED) (void)twi_add_relaxed(&item->family->engine->collector.given_up, 1);
+    /* A flush speaks of what on_lost names: of no item that only asks for a total. */
+    bool is_lost = item->delta != 0 || (item->flags & TWI_ITEM_DISTINCT) != 0;
+    if (is_lost && reason != TW_LOST_CLOSED) (void)twi_add_relaxed(&item->family->engine->collector.given_up, 1);
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is no longer owed */
     twi_item_let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);

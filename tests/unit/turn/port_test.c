@@ -404,6 +404,33 @@ static void what_is_given_up_is_reported_to_the_unit(void **state) {
     }
 }
 
+/* Goal: an item that only asks for a total and is given up is nothing that was lost: on_lost names nothing, and so no
+ * flush fails for it. */
+static void a_total_that_does_not_come_fails_no_flush(void **state) {
+    (void)state;
+    struct rig rig;
+    struct lost_log log = {0};
+    hand_init(&rig);
+    rig.options.on_lost = lost_write;
+    rig.options.lost_ctx = &log;
+    rig_start(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
+    rig_add(family, "key", 1);
+    assert_i64_equal(hand_collect(10), 1);
+    struct twi_item item = hand_pop();
+    struct twi_reply reply = {.total = 1, .has_total = true};
+    twi_port_acknowledge(&item, &reply);
+    (void)rig_get(family, "key"); /* wants the total */
+    assert_i64_equal(hand_collect(10), 1);
+    item = hand_pop();
+    assert_i64_equal(item.delta, 0);
+    uint64_t before = twi_load_relaxed(&rig.engine->collector.given_up);
+    twi_port_give_up(&item, TW_LOST_POISON);
+    assert_true(twi_load_relaxed(&rig.engine->collector.given_up) == before);
+    assert_i64_equal(log.calls, 0);
+    hand_close(&rig);
+}
+
 static void a_close_that_runs_out_of_time_reports_every_unit_once(void **state) {
     (void)state;
     struct rig rig;
@@ -946,6 +973,7 @@ int main(void) {
         cmocka_unit_test(a_counter_that_is_refused_twice_comes_back_once),
         cmocka_unit_test(what_is_refused_to_the_end_is_told_as_poison),
         cmocka_unit_test(what_is_given_up_is_reported_to_the_unit),
+        cmocka_unit_test(a_total_that_does_not_come_fails_no_flush),
         cmocka_unit_test(a_close_that_runs_out_of_time_reports_every_unit_once),
         cmocka_unit_test(the_hook_waits_until_all_of_its_window_is_acknowledged),
         cmocka_unit_test(trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures),
