@@ -9,6 +9,7 @@
 #define WAYS 4               /* a reply may take so many round trips */
 #define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been held up */
 #define FASTER_TIMES 4
+#define DOUBT_PART 8 /* of what deadlines said, a reply takes away one */
 
 static int64_t earlier_or(int64_t a, int64_t b) {
     return a == 0 || (b != 0 && b < a) ? b : a;
@@ -52,6 +53,8 @@ static void note_pace(struct twi_estimate *estimate, const struct twi_measure *m
     if (before != 0 && pace > before * SLOWER_TIMES) pace = before * SLOWER_TIMES;
     if (pace < before / FASTER_TIMES) pace = before / FASTER_TIMES;
     estimate->pace = pace;
+    estimate->doubt -= estimate->doubt / DOUBT_PART;
+    if (estimate->doubt <= pace) estimate->doubt = 0;
 }
 
 static void note_way(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {

@@ -160,6 +160,24 @@ static void a_large_batch_arrives_in_the_end(void **state) {
     assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) < 65536);
 }
 
+/* Goal: what deadlines said is forgotten once heavy replies come again: after a while of congestion, or a server that
+ * stood still, a fast link is a fast one. Method: three deadlines pass; then replies come within half a millisecond. */
+static void what_deadlines_said_is_forgotten_as_replies_come(void **state) {
+    (void)state;
+    struct twi_estimate estimate = {0};
+    for (int i = 1; i < 5; i++) note(&estimate, 400, 8192, 1000000 * i);
+    uint64_t bytes = twi_estimate_bytes(&estimate, TIMEOUT_MS);
+    int64_t wait_ms = twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 65536, false);
+    for (int i = 0; i < 3; i++) twi_estimate_timed_out(&estimate, 8192, 1000);
+    assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) < bytes / 10);
+    twi_estimate_answered(&estimate);
+    note(&estimate, 400, 8192, 6000000);
+    assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) < bytes / 10); /* not at once */
+    for (int i = 0; i < 80; i++) note(&estimate, 400, 8192, 6100000 + 20000 * i);
+    assert_true(twi_estimate_bytes(&estimate, TIMEOUT_MS) >= bytes);
+    assert_true(twi_estimate_wait_ms(&estimate, TIMEOUT_MS, 65536, false) <= wait_ms);
+}
+
 /* Goal: one reply that was held up, by a thread without time, does not make a fast link a thin one. */
 static void one_late_reply_is_no_thin_link(void **state) {
     (void)state;
@@ -196,6 +214,7 @@ int main(void) {
         cmocka_unit_test(a_thin_link_is_a_distance),
         cmocka_unit_test(the_deadline_doubles_until_a_reply_comes),
         cmocka_unit_test(a_large_batch_arrives_in_the_end),
+        cmocka_unit_test(what_deadlines_said_is_forgotten_as_replies_come),
         cmocka_unit_test(one_late_reply_is_no_thin_link),
         cmocka_unit_test(the_time_of_a_call_follows_the_way),
     };
