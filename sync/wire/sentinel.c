@@ -42,6 +42,7 @@ struct twi_sentinels {
     uint32_t first, asked; /* the round began at that seat, and so many have been asked */
     int64_t round_deadline_ms, seat_deadline_ms;
     int64_t due_ms, late_left_ms; /* the next look was to come then; so much lateness is still forgiven */
+    bool was_late;                /* in this round */
     struct twi_bytes out;
     size_t out_at;
     uint32_t replies_due;
@@ -221,13 +222,17 @@ static void round_begin(struct twi_sentinels *sentinels, enum purpose purpose, i
     sentinels->round_deadline_ms = now_ms + SHARES_OF_TIMEOUT * (int64_t)sentinels->rules.timeout_ms;
     sentinels->due_ms = now_ms;
     sentinels->late_left_ms = LATE_TIMES * (int64_t)sentinels->rules.timeout_ms;
+    sentinels->was_late = false;
     for (uint32_t i = 0; i < sentinels->count; i++) sentinels->seats[i].said.port = 0;
 }
 
+/* The time in which nobody looked does not count, and once in a round there is a while to look once more. Not for each
+ * late look: on a busy machine every look is a bit late, and the deadline would move away faster than time passes. */
 static void note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
     int64_t late_ms = now_ms - sentinels->due_ms;
     if (late_ms < LATE_MS) return;
-    late_ms += sentinels->rules.timeout_ms / 4; /* and a while to look once more */
+    if (!sentinels->was_late) late_ms += sentinels->rules.timeout_ms / 4;
+    sentinels->was_late = true;
     if (late_ms > sentinels->late_left_ms) late_ms = sentinels->late_left_ms;
     sentinels->late_left_ms -= late_ms;
     sentinels->round_deadline_ms += late_ms;

@@ -302,6 +302,22 @@ static void time_in_which_nobody_looked_is_forgiven_but_not_for_ever(void **stat
     twi_sentinels_destroy(sentinels);
 }
 
+/* Goal: looks that are all a bit late, as on a busy machine, do not make the round of silent sentinels longer than the
+ * lateness and one more look. */
+static void many_slightly_late_looks_do_not_push_the_deadline_away(void **state) {
+    (void)state;
+    struct twi_endpoint endpoint;
+    int64_t again_ms, now_ms = 1000, late_ms = 0;
+    struct twi_sentinels *sentinels = sentinels_of(NULL, NULL, NULL);
+    while (twi_sentinels_ask(sentinels, now_ms, &endpoint, &again_ms) == TWI_WHERE_NOT_YET) {
+        now_ms += again_ms + 6;
+        late_ms += 6;
+        assert_true(late_ms < 1000);
+    }
+    assert_true(now_ms - 1000 <= 3 * TIMEOUT_MS + TIMEOUT_MS / 4 + late_ms);
+    twi_sentinels_destroy(sentinels);
+}
+
 static void who_named_the_wrong_one_is_not_asked_first_again(void **state) {
     (void)state;
     struct twi_sentinels *sentinels = sentinels_of(a, b, NULL);
@@ -429,6 +445,7 @@ int main(void) {
         cmocka_unit_test(who_does_not_say_is_passed_over),
         cmocka_unit_test(all_of_them_have_three_times_the_timeout),
         cmocka_unit_test(time_in_which_nobody_looked_is_forgiven_but_not_for_ever),
+        cmocka_unit_test(many_slightly_late_looks_do_not_push_the_deadline_away),
         cmocka_unit_test(who_named_the_wrong_one_is_not_asked_first_again),
         cmocka_unit_test(why_nobody_says_names_the_sentinel_and_the_reason),
         cmocka_unit_test(the_sentinels_have_a_login_of_their_own),
