@@ -104,7 +104,6 @@ static void empty_family(struct tw_family *family) {
     memset(&family->turn.closing, 0, sizeof family->turn.closing);
     family->turn.history.packing = family->turn.history.waiting = 0;
     family->turn.history.mono_ms = INT64_MAX;
-    twi_store_relaxed(&family->is_laying, false);
     family->turn.keys_last = 0;
     family->turn.bytes_last = 0;
     family->turn.prepared.generation = NULL;

@@ -76,6 +76,15 @@ static void note_what_is_over(struct tw_family *family) {
     (void)twi_family_raise(&family->marks.gone_ms, twi_time_before(now_ms, more_ms));
 }
 
+/* For how many keys the index of each window of a share is laid: as many as windows of one size have that fill it. */
+static uint64_t keys_laid(const struct tw_family *family, const tw_family_options *options) {
+    bool is_one = family->rule.window == TW_WINDOW_FOREVER && !family->kind.evicts_idle;
+    int64_t windows = is_one ? 1 : 1 + family->kind.sub_windows;
+    if (family->kind.has_starts) windows += options->lateness_ms / twi_calendar_longest_ms(&family->rule);
+    if (options->memory_share == 0 || windows > UINT16_MAX) return 0;
+    return twi_share_keys(options->memory_share, (uint32_t)windows, family->kind.synced);
+}
+
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
     twi_store_release(&family->policy.lateness_ms,
                       options->lateness_ms); /* F1: with what note_what_is_over() has noted */
@@ -96,6 +105,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->policy.keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.overflows, options->on_full != TW_ON_FULL_REJECT && !family->kind.keeps_no_counts);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
+    twi_store_relaxed(&family->quota.keys_laid, keys_laid(family, options));
 }
 
 static void choose_hot_path(struct tw_family *family) {

@@ -215,7 +215,6 @@ struct tw_family {
     struct twi_quota quota;
     _Atomic uint64_t map;           /* line of the map of windows (0: none yet) | number of unlinkings << 32 */
     _Atomic uint32_t arrivals;      /* generations that the turn has not yet seen */
-    _Atomic bool is_laying;         /* a thread opens a window and lays its index: a hint */
     _Atomic int64_t eviction_epoch; /* idle eviction: the current epoch; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;

@@ -193,6 +193,7 @@ static struct twi_generation *enter(struct tw_family *family, struct twi_generat
         }
         if (mine == NULL && (mine = make(ctx)) == NULL) return NULL;
         uint64_t slot = (uint64_t)start_tag(start_ms) << 32 | twi_arena_line(arena, mine), found = TWI_SLOT_EMPTY;
+        TWI_RACE_POINT(window_made_not_entered);
         if (twi_cas_acqrel(&map->slots[at], &found, slot)) { /* W5, pairs with W4 */
             (void)twi_add_relaxed(&map->used, 1);
             TWI_RACE_POINT(window_entered_not_announced);

@@ -91,35 +91,6 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
     }
 }
 
-#define INDEX_BYTES_MAX (INT64_C(256) << 10) /* what a call takes ahead: some microseconds */
-
-/* How many keys a window that a call opens is made for. In a share, the index that they need is taken at once: one that
- * grows takes twice as much in the end, and the share is reckoned for its keys. A window of now will have as many as
- * the one before had. */
-static uint64_t expected_keys(const struct twi_call *call) {
-    struct tw_family *family = call->family;
-    if (twi_load_relaxed(&family->quota.bytes_max) == 0 || family->kind.from_first) return 0;
-    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
-    uint64_t before = call->at ? 0 : twi_load_relaxed(&twi_load_acquire(&family->current)->keys);
-    if (before > expected) expected = before;
-    return twi_index_bytes(expected) <= INDEX_BYTES_MAX ? expected : 0;
-}
-
-#define LOOKS_MAX 20000u /* a bound, some 50 us: nobody waits for a thread that is stopped */
-
-/* Opens the window. In a share, one thread lays its index, and the others wait a little for it: many of them would take
- * a copy each, and whoever found no room for one would open a window with a small index, which grows. */
-static struct twi_generation *open_window(const struct twi_call *call, struct twi_span span) {
-    struct tw_family *family = call->family;
-    uint64_t expected = expected_keys(call);
-    if (expected == 0) return twi_window_open(family, span, 0);
-    bool is_first = !twi_load_relaxed(&family->is_laying) && !twi_swap_relaxed(&family->is_laying, true);
-    for (uint32_t looks = 0; !is_first && looks < LOOKS_MAX && twi_load_relaxed(&family->is_laying); looks++) continue;
-    struct twi_generation *generation = twi_window_open(family, span, expected);
-    if (is_first) twi_store_relaxed(&family->is_laying, false);
-    return generation;
-}
-
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->kind.evicts_idle) return twi_idle_make(call, place);
@@ -135,7 +106,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->kind.from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
-    place->generation = open_window(call, span);
+    place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
     /* over for good, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;

@@ -253,6 +253,29 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
     return *next == 1u << bits;
 }
 
+/* The node has room for leaves that split, should more keys come. */
+static uint64_t lay_node(struct twi_arena *arena, struct twi_generation *generation, uint32_t bits) {
+    uint64_t root = TWI_ENTRY(TWI_ENTRY_NODE, TWI_NODE_LOG2, 0);
+    uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(root)), span = 1u << (TWI_NODE_LOG2 - bits);
+    struct twi_node *node = twi_arena_at(arena, line);
+    if (line == 0) return 0;
+    node->log2 = TWI_NODE_LOG2;
+    twi_piece_own(arena, generation, root | line);
+    for (uint32_t first = 0; first < 1u << TWI_NODE_LOG2; first += span) {
+        uint64_t leaf = twi_leaf_make(arena, generation, TWI_LEAF_LOG2_MIN, bits, TWI_NODE_LOG2 - bits);
+        if (leaf == 0) return 0;
+        twi_piece_own(arena, generation, leaf);
+        for (uint32_t i = 0; i < span; i++) twi_store_relaxed(&node->entries[first + i], leaf);
+    }
+    return root | line;
+}
+
+uint64_t twi_index_lay(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys) {
+    uint32_t bits = forecast_bits(keys);
+    if (bits == 0) return twi_index_begin(arena, generation, 0);
+    return lay_node(arena, generation, bits < TWI_NODE_LOG2 ? bits : TWI_NODE_LOG2);
+}
+
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup) {
     for (;;) {

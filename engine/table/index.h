@@ -97,6 +97,9 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
 /* True when every leaf exists. Else *next is how many exist; if *work was not used up, there is no memory. */
 bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
                     uint32_t *work);
+/* The root of an index for `keys` of which few are there yet: it has all leaves, and each is small until keys come.
+ * 0: no memory. */
+uint64_t twi_index_lay(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys);
 /* An empty leaf; 0: no memory. */
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room);

@@ -81,9 +81,10 @@ static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the
 /* How much of the arena a family may take. */
 struct twi_quota {
     _Atomic int64_t bytes;
-    _Atomic int64_t bytes_max; /* 0: none */
-    _Atomic uint64_t keys_max; /* per generation; 0: none */
-    _Atomic bool overflows;    /* what finds no room is counted in the overflow counter */
+    _Atomic int64_t bytes_max;  /* 0: none */
+    _Atomic uint64_t keys_max;  /* per generation; 0: none */
+    _Atomic uint64_t keys_laid; /* how many keys the index of each window is laid for; 0: none, there is no share */
+    _Atomic bool overflows;     /* what finds no room is counted in the overflow counter */
     twi_parts parts; /* memory that is set aside for it: bytes_max of it, or more where the share was larger */
 };
 

@@ -6,11 +6,26 @@
 #define SHARE_SPLIT (INT64_C(64) << 10) /* a smaller share has nothing for sketches alone */
 #define SKETCHES_MAX (INT64_C(128) << 10)
 
+static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
+    if (kind == 0 && synced) return (count + 1) / 2 * 3;
+    return count * twi_kinds[kind].lines;
+}
+
+static int64_t without_sketches(int64_t share) {
+    if (share < SHARE_SPLIT) return share;
+    return share - (share / 8 < SKETCHES_MAX ? share / 8 : SKETCHES_MAX);
+}
+
 /* What a share has for all but sketches. 0: no bound. */
 static int64_t most_without_sketches(const struct twi_quota *quota) {
-    int64_t most = twi_load_relaxed(&quota->bytes_max);
-    if (most < SHARE_SPLIT) return most;
-    return most - (most / 8 < SKETCHES_MAX ? most / 8 : SKETCHES_MAX);
+    return without_sketches(twi_load_relaxed(&quota->bytes_max));
+}
+
+#define INDEX_OF_KEY 18u /* bytes, where the index was laid for so many keys */
+
+uint64_t twi_share_keys(uint64_t bytes, uint32_t windows, bool synced) {
+    uint64_t record = record_lines(0, synced, 2) * TWI_LINE_BYTES / 2;
+    return (uint64_t)without_sketches((int64_t)bytes) / windows / (record + INDEX_OF_KEY);
 }
 
 /* False: the share has no room for it. `most` 0: no bound. */
@@ -92,11 +107,6 @@ void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation,
     chunk->kind = (uint8_t)kind;
     chunk->lines = (uint16_t)lines;
     chunk->generation = twi_arena_line(arena, generation);
-}
-
-static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
-    if (kind == 0 && synced) return (count + 1) / 2 * 3;
-    return count * twi_kinds[kind].lines;
 }
 
 #define SHARE_CHUNKS 64u      /* a chunk takes at most such a part of a share: not all of its records may be needed */

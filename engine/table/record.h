@@ -30,6 +30,8 @@ void twi_piece_disown(struct twi_generation *generation, uint32_t lines);
  * KiB at most). *lines: how many are wanted; becomes how many the piece has, which may be more, or `least` at least. */
 uint32_t twi_piece_take_for_spill(struct twi_arena *arena, struct twi_generation *generation, uint32_t *lines,
                                   uint32_t least);
+/* How many keys each of so many windows can have if they fill a share of so many bytes. */
+uint64_t twi_share_keys(uint64_t bytes, uint32_t windows, bool synced);
 /* How much is left for a family, of the arena and of its share. */
 int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota);
 /* Fills in the head of a chunk of so many lines. The caller sets `older` and adds the chunk to its list. */

@@ -8,6 +8,28 @@
 #include "engine/table/spill.h"
 #include "engine/table/stripe.h"
 
+/* If there is no memory for so many keys, the window starts small, like any other. */
+static uint64_t keys_with_room(const struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected) {
+    int64_t room = twi_piece_room(arena, quota);
+    if (keys_expected > (uint64_t)room / TWI_LINE_BYTES) return 0;
+    return twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > room ? 0 : keys_expected;
+}
+
+/* An index that grows from small, or from too small a forecast, takes up to twice as much in the end, for closed leaves
+ * stay until the window goes; and a thread that stops while it lays a whole index keeps that memory from all others. A
+ * share has no memory for either. There each window has all the leaves that it may ever need, and these take their
+ * memory with their keys. */
+static uint64_t make_index(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
+    uint64_t laid = twi_load_relaxed(&generation->quota->keys_laid), root;
+    uint32_t next = 0, work = UINT32_MAX;
+    if (laid != 0) {
+        root = twi_index_lay(arena, generation, laid > keys_expected ? laid : keys_expected);
+        return root != 0 ? root : twi_index_begin(arena, generation, 0);
+    }
+    root = twi_index_begin(arena, generation, keys_expected);
+    return root != 0 && twi_index_fill(arena, generation, root, &next, &work) ? root : 0;
+}
+
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced) {
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
@@ -20,14 +42,10 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     generation->synced = synced;
     twi_store_relaxed(&generation->overflow.meta,
                       TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
-    /* There is no memory for so many keys: the window starts small, like any other. */
-    if (keys_expected > (uint64_t)twi_piece_room(arena, quota) / TWI_LINE_BYTES ||
-        twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > twi_piece_room(arena, quota))
-        keys_expected = 0;
-    uint64_t root = twi_index_begin(arena, generation, keys_expected);
-    uint32_t next = 0, work = UINT32_MAX;
-    if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
-        work = UINT32_MAX;
+    keys_expected = keys_with_room(arena, quota, keys_expected);
+    uint64_t root = make_index(arena, generation, keys_expected);
+    if (root == 0) {
+        uint32_t work = UINT32_MAX;
         (void)twi_table_unmake(arena, generation, &work);
         return NULL;
     }

@@ -112,19 +112,23 @@ static tw_family *rig_family(struct rig *rig, const char *name, bool hook) {
     return family;
 }
 
-static void rig_open(struct rig *rig, bool synced) {
+static void rig_open_with(struct rig *rig, bool synced, uint64_t bytes) {
     memset(rig, 0, sizeof *rig);
     fake_clock_init(&rig->clock, START_MS);
     fake_driver_reset(START_MS, TW_SECOND);
     tw_options options;
     tw_options_init(&options);
     options.threads = TW_HOST_DRIVEN;
-    options.memory_bytes_max = 16 << 20;
+    options.memory_bytes_max = bytes;
     fake_clock_install(&rig->clock, &options);
     if (synced) fake_driver_install(&options);
     assert_status(tw_open(&options, &rig->engine), TW_OK);
     rig->family = rig_family(rig, "main", true);
     rig->other = rig_family(rig, "other", false);
+}
+
+static void rig_open(struct rig *rig, bool synced) {
+    rig_open_with(rig, synced, 16 << 20);
 }
 
 static void rig_turns(struct rig *rig, int count) {
@@ -832,6 +836,124 @@ static void a_record_that_lost_a_race_forgets_its_first_delta(void **state) {
     check_delta_of_lost_records(1000); /* tag groups, so full that records are used again */
 }
 
+/* ---- a share that holds all of its users ------------------------------------------------------------------------- */
+
+#define USERS 5000
+#define OF_EACH 5
+
+struct asker {
+    struct errand errand;
+    tw_family *family;
+    int first, step;
+    int64_t admitted, by_full;
+};
+
+/* Those users are counted by event time. */
+static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
+    for (; first < end; first++) {
+        char key[40];
+        (void)snprintf(key, sizeof key, "user of a longer name %08d", first);
+        assert_status(tw_add_at(family, tw_str(key), 1, at_ms, NULL), TW_OK);
+    }
+}
+
+static void ask_for_some(struct errand *errand) {
+    struct asker *asker = (struct asker *)errand;
+    (void)twi_thread_here();
+    for (int user = asker->first; user < USERS; user += asker->step) {
+        for (int time = 0; time <= OF_EACH; time++) {
+            char key[40];
+            tw_verdict verdict;
+            (void)snprintf(key, sizeof key, "user of a longer name %08d", user);
+            if (tw_acquire(asker->family, tw_str(key), 1, OF_EACH, &verdict) != TW_OK) continue;
+            asker->admitted++;
+            asker->by_full += verdict.decided_by == TW_BY_FULL;
+        }
+    }
+}
+
+static void flood(tw_family *family) {
+    static uint32_t next;
+    do next++;
+    while (tw_add(family, fake_key(&next), 1, NULL) == TW_OK);
+}
+
+/* All users ask; where there is a point, half of them in a thread that stops there, and the others meanwhile. */
+static void assert_all_are_held(tw_family *family, const char *point) {
+    struct asker stopped = {.errand.stop_at = point, .family = family, .step = 2};
+    struct asker others = {.family = family, .first = 1, .step = 2};
+    if (point != NULL)
+        errand_begin(&stopped.errand, ask_for_some);
+    else
+        ask_for_some(&stopped.errand);
+    ask_for_some(&others.errand);
+    if (point != NULL) errand_end(&stopped.errand);
+    assert_i64_equal(stopped.by_full + others.by_full, 0);
+    assert_i64_equal(stopped.admitted + others.admitted, USERS * OF_EACH);
+}
+
+static tw_family *open_login(struct rig *rig, uint64_t keys_expected, int64_t lateness_ms) {
+    tw_family_options options;
+    tw_family *login, *pages;
+    rig_open_with(rig, false, 2 << 20);
+    tw_family_options_init(&options);
+    options.name = "login";
+    options.window_ms = TW_SECOND;
+    options.memory_share = 1 << 20;
+    options.on_full = TW_ON_FULL_REJECT;
+    options.keys_expected = keys_expected;
+    options.lateness_ms = lateness_ms;
+    assert_status(tw_family_open(rig->engine, &options, &login), TW_OK);
+    tw_family_options_init(&options);
+    options.name = "pages";
+    options.window = TW_WINDOW_FOREVER;
+    assert_status(tw_family_open(rig->engine, &options, &pages), TW_OK);
+    flood(pages);
+    return login;
+}
+
+/* Goal: P1. A share holds all of its users whenever the next window is opened: when the window before has few of them
+ * yet, for the others still read an earlier time; and after windows with few. Method: so many users ask in the first
+ * window; the next one is opened, and gets all; the others ask in the first one, by event time. */
+static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
+    (void)state;
+    static const int early[] = {1, 100, 400, 900, 1500, 2500, 3000, 4000, USERS};
+    for (size_t i = 0; i < sizeof early / sizeof *early; i++) {
+        struct rig rig;
+        tw_family *login = open_login(&rig, 0, TW_SECOND);
+        struct asker all = {.family = login, .step = 1};
+        int64_t start_ms = twi_clock_now_ms(&rig.engine->clock);
+        add_at(login, 0, early[i], start_ms);
+        fake_clock_advance_ms(&rig.clock, TW_SECOND);
+        ask_for_some(&all.errand);
+        add_at(login, early[i], USERS, start_ms);
+        assert_i64_equal(all.by_full, 0);
+        assert_i64_equal(all.admitted, USERS * OF_EACH);
+        assert_status(tw_close(rig.engine, 0), TW_OK);
+    }
+}
+
+/* Goal: P1. A share holds all of its users on both sides of a boundary, though the system stops a thread while it opens
+ * the window, lays its index, or inserts a key: with and without keys_expected. Method: all users ask just before the
+ * end of a window, and again just after it; before the second time a thread stops at each of the places where it has
+ * memory in hand. */
+static void a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share(void **state) {
+    (void)state;
+    static const char *const points[] = {"window_made_not_entered",  "window_entered_not_announced",
+                                         "closed_not_copied",        "copied_not_published",
+                                         "record_ready_not_claimed", "claimed_not_published"};
+    for (size_t i = 0; i < 2 * sizeof points / sizeof *points; i++) {
+        struct rig rig;
+        tw_family *login = open_login(&rig, i % 2 != 0 ? USERS : 0, 0);
+        fake_clock_advance_ms(&rig.clock, TW_SECOND - 5);
+        rig_turns(&rig, 1);
+        assert_all_are_held(login, NULL);
+        fake_clock_advance_ms(&rig.clock, 5);
+        assert_all_are_held(login, points[i / 2]);
+        assert_status(tw_close(rig.engine, 0), TW_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_window_is_not_opened_again_by_a_thread_that_found_it),
@@ -857,6 +979,8 @@ int main(void) {
         cmocka_unit_test(units_are_not_taken_of_a_counter_that_was_frozen_since),
         cmocka_unit_test(a_short_section_keeps_the_memory_of_its_window),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
+        cmocka_unit_test(a_share_holds_two_windows_that_grow_at_the_same_time),
+        cmocka_unit_test(a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

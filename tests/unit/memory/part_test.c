@@ -178,21 +178,6 @@ static void a_share_holds_every_user_on_both_sides_of_a_boundary(void **state) {
     }
 }
 
-/* Goal: a thread that is stopped while it lays the index of a window makes nobody wait for long. */
-static void nobody_waits_for_a_thread_that_lays_an_index(void **state) {
-    (void)state;
-    start(2 * MIB);
-    tw_family_options options = with_share("login", MIB);
-    options.keys_expected = USERS;
-    tw_family *login = rig_family_of(&rig, &options);
-    for (int window = 0; window < 3; window++) {
-        fake_clock_advance_ms(&rig.clock, TW_MINUTE);
-        twi_store_relaxed(&login->is_laying, true);
-        assert_everybody_is_held(login, "user %d", 1000);
-        pass_ms(TW_SECOND);
-    }
-}
-
 /* Goal: what cannot be set aside is refused by name, and changes nothing: more than an engine has for shares, more than
  * other shares have left, more than other families have left, at opening and by tw_family_set(). */
 static void a_share_that_does_not_fit_is_refused_by_name(void **state) {
@@ -315,7 +300,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_share_holds_every_user_in_every_window_of_a_flood, stop),
         cmocka_unit_test_teardown(a_share_holds_every_user_on_both_sides_of_a_boundary, stop),
-        cmocka_unit_test_teardown(nobody_waits_for_a_thread_that_lays_an_index, stop),
         cmocka_unit_test_teardown(a_share_that_does_not_fit_is_refused_by_name, stop),
         cmocka_unit_test_teardown(a_share_changes_while_its_family_is_open, stop),
         cmocka_unit_test_teardown(a_family_that_is_opened_again_takes_its_share_over, stop),
