@@ -46,13 +46,15 @@ static int compare(const struct twi_item *a, const struct twi_item *b, bool look
     return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
 }
 
-/* Items of one group stand by their windows, so that names of one window are recorded together. */
+/* Within a group, those whose names are recorded come first, window by window. */
 static int order(const void *a, const void *b, bool look_always) {
     const struct twi_item *one = a, *other = b;
     int order = compare(one, other, look_always);
-    if (order != 0 || !((one->flags | other->flags) & TWI_ITEM_NAMED)) return order;
-    uintptr_t here = (uintptr_t)one->generation, there = (uintptr_t)other->generation;
-    return here < there ? -1 : here > there;
+    bool here = one->flags & TWI_ITEM_NAMED, there = other->flags & TWI_ITEM_NAMED;
+    if (order != 0 || !(here || there)) return order;
+    if (here != there) return here ? -1 : 1;
+    uintptr_t mine = (uintptr_t)one->generation, others = (uintptr_t)other->generation;
+    return mine < others ? -1 : mine > others;
 }
 
 static int compare_merge_plain(const void *a, const void *b) {
@@ -150,44 +152,89 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
 
 /* ---- names that the closer of a window needs --------------------------------------------------------------------- */
 
-/* Behind items[0], how many of the next items record a name of the same window. */
-static size_t names_size(const struct twi_item *items, size_t count, bool *is_new) {
-    size_t size = 0;
-    for (size_t i = 0; i < count && items[i].generation == items[0].generation; i++) {
-        if (!(items[i].flags & TWI_ITEM_NAMED)) continue;
-        *is_new = *is_new || items[i].delta != items[i].units;
-        size++;
+/* One member of a set has so much. Whoever closes the window reads a hundred members at a time. */
+#define MEMBER_NAMES_MAX 64u
+#define MEMBER_BYTES_MAX 2048u
+#define FIRST_ARG 9u   /* of the groups, in ARGV */
+#define FIRST_REPLY 9u /* of the items, in the reply */
+
+/* Items in a row whose names are recorded: of one group and one window. */
+struct named {
+    const struct twi_item *items;
+    size_t count, first; /* its first item in the batch */
+    uint32_t arg, width; /* its delta in ARGV, and how many arguments an item has */
+};
+
+static size_t put_member(struct twi_bytes *member, const struct twi_item *items, size_t count) {
+    size_t taken = 0;
+    char size[24];
+    member->size = 0;
+    twi_bytes_add(member, "", 1); /* a name that begins with such a byte is recorded in this form, too */
+    for (; taken < count && taken < MEMBER_NAMES_MAX && member->size < MEMBER_BYTES_MAX; taken++) {
+        tw_key key = twi_port_key(&items[taken]);
+        twi_bytes_add(member, size, (size_t)snprintf(size, sizeof size, "%zu:", key.size));
+        twi_bytes_add(member, key.data, key.size);
     }
-    return size;
+    return taken;
 }
 
-static void put_group_of_names(struct twi_batch *batch, const struct twi_item *items, size_t count, size_t size,
-                               bool is_new) {
+/* Encodes the members, and returns how many these are. */
+static size_t put_members(struct twi_bytes *wire, const struct twi_item *items, size_t count) {
+    struct twi_bytes member = {0};
+    size_t members = 0;
+    for (size_t at = 0; at < count; members++) {
+        at += put_member(&member, items + at, count - at);
+        twi_wire_put(wire, member.data, member.size);
+    }
+    wire->failed = wire->failed || member.failed;
+    twi_bytes_free(&member);
+    return members;
+}
+
+static void put_named(struct twi_batch *batch, const struct named *named) {
     struct twi_window_names names;
-    twi_port_window_names(items, &names);
+    bool is_new = false;
+    twi_port_window_names(named->items, &names);
     for (uint32_t i = 0; i < names.key_count; i++) twi_wire_put(&batch->keys, names.keys[i], names.sizes[i]);
     batch->name_keys += names.key_count;
-    put_group(batch, '\0', names.key_count == 1 ? 'N' : 'n', items->expiry_ms, size);
+    for (size_t i = 0; i < named->count; i++) is_new = is_new || named->items[i].delta != named->items[i].units;
+    put_group(batch, '\0', names.key_count == 1 ? 'N' : 'n', named->items->expiry_ms, named->count);
     put_arg_i64(batch, names.start_ms);
     put_arg_i64(batch, names.due_ms);
     put_arg_i64(batch, names.recorded);
     put_arg_i64(batch, is_new);
-    for (size_t i = 0; i < count && items[i].generation == items[0].generation; i++) {
-        if (!(items[i].flags & TWI_ITEM_NAMED)) continue;
-        tw_key key = twi_port_key(&items[i]);
-        twi_wire_put(&batch->args, key.data, key.size);
-        batch->arg_count++;
-    }
+    put_arg_i64(batch, (int64_t)(FIRST_REPLY + named->first));
+    put_arg_i64(batch, named->arg);
+    put_arg_i64(batch, named->width);
+    struct twi_bytes members = {0};
+    size_t count = put_members(&members, named->items, named->count);
+    put_arg_i64(batch, (int64_t)count);
+    twi_bytes_add(&batch->args, members.data, members.size);
+    batch->arg_count += (uint32_t)count;
+    batch->args.failed = batch->args.failed || members.failed;
+    twi_bytes_free(&members);
+}
+
+static size_t named_size(const struct twi_item *items, size_t count) {
+    size_t size = 0;
+    while (size < count && (items[size].flags & TWI_ITEM_NAMED) && items[size].generation == items[0].generation)
+        size++;
+    return size;
 }
 
 /* Behind all items: the names of those keys in which this engine counts for the first time, window by window. */
-static void put_names(struct twi_batch *batch, const struct twi_item *items, size_t count) {
+static void put_names(struct twi_batch *batch, const struct twi_item *items, size_t count, bool look_always) {
+    uint32_t arg = FIRST_ARG;
     for (size_t at = 0; at < count;) {
-        bool is_new = false;
-        size_t size = items[at].flags & TWI_ITEM_NAMED ? names_size(items + at, count - at, &is_new) : 0;
-        if (size != 0) put_group_of_names(batch, items + at, count - at, size, is_new);
-        const struct twi_generation *generation = items[at].generation;
-        for (at++; size != 0 && at < count && items[at].generation == generation;) at++;
+        size_t end = at + group_size(items + at, count - at, look_always);
+        char kind = kind_of(&items[at], look_always);
+        uint32_t width = (items[at].delta != 0) + (kind == 'f' || kind == 'F') + (shape_of(&items[at]) != '\0');
+        arg += 3; /* the head of the group */
+        for (size_t run; at < end; at += run, arg += (uint32_t)run * width) {
+            run = named_size(items + at, end - at);
+            if (run != 0) put_named(batch, &(struct named){items + at, run, at, arg, width});
+            if (run == 0) run = 1;
+        }
     }
 }
 
@@ -203,7 +250,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
-    put_names(batch, items, fits);
+    put_names(batch, items, fits, how->look_always);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
         twi_batch_free(batch);

@@ -140,13 +140,33 @@ static void take_age(struct twi_sync *sync, const struct twi_node *nodes, int64_
         twi_closing_sender_met(sync, made_ms, redis_ms, now_ms);
 }
 
+/* One member of a set of names: a name; or, behind a zero byte, "size:name" for each of several (batch.lua). */
+static void take_names(struct twi_sync *sync, const struct twi_closing_message *message, const struct twi_node *node) {
+    const char *at = node->text, *end = node->text + node->size;
+    if (node->size == 0 || *at != '\0') {
+        twi_port_closing_name(sync->engine, message, tw_bytes(at, node->size));
+        return;
+    }
+    for (at++; at < end;) {
+        size_t size = 0, digits = 0;
+        for (; at < end && *at >= '0' && *at <= '9' && digits < 4; at++, digits++)
+            size = size * 10 + (size_t)(*at - '0');
+        if (digits == 0 || at == end || *at != ':' || size == 0 || size > (size_t)(end - at - 1)) {
+            twi_port_closing_name(sync->engine, message, tw_bytes("", 0)); /* no engine wrote it: names were lost */
+            return;
+        }
+        twi_port_closing_name(sync->engine, message, tw_bytes(at + 1, size));
+        at += 1 + size;
+    }
+}
+
 /* Names of keys, or windows, as they stand behind the reply's head. */
 static void take_list(struct twi_sync *sync, const struct twi_closing_message *message, bool are_names,
                       const struct twi_node *nodes, size_t count) {
     for (size_t i = 5; i < count; i++) {
         if (nodes[i].type != TWI_NODE_STRING) continue;
         if (are_names)
-            twi_port_closing_name(sync->engine, message, tw_bytes(nodes[i].text, nodes[i].size));
+            take_names(sync, message, &nodes[i]);
         else
             twi_port_closing_window(sync->engine, message, strtoll(nodes[i].text, NULL, 10));
     }

@@ -22,9 +22,11 @@
 --             n, N  no items, but names that the closer of a window needs (close_election.lua): of keys in which this
 --                   engine counts for the first time in that window. Behind the count: the window's start; from when
 --                   on an engine that has not counted in it may look after it; 1 if this engine has recorded names of
---                   the window before; 1 if any of these counts is new to all stores; then the names. In KEYS: the set
---                   of names, and with n the family's list of windows and the window's state (N: keys lie in several
---                   stores, and these two elsewhere). Such groups come last
+--                   the window before; 1 if any of these counts is new to all stores; where the first of these items
+--                   is in the reply; where its delta is in ARGV; how many arguments each of these items has; how many
+--                   arguments follow, and these: names in the order of the items, as "\0size:name" and more of
+--                   "size:name". In KEYS: the set of names, and with n the family's list of windows and the window's
+--                   state (N: keys lie in several stores, and these two elsewhere). Such groups come last
 --          Before r, e, w or W there may be the shape: h, a field of a hash, or z, a member of a sorted set. Then the
 --          name of that field or member is the item's last argument. A name may stand in KEYS more than once
 -- Replies  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
@@ -235,6 +237,7 @@ end
 
 local LATE, FAILED = {ok = 'LATE'}, {err = 'ERR refused when it was first applied'}
 local failed, fails = {}, 0
+local created = 0                        -- items, of windows, which no store had before
 local at, key, item = 9, 2, 8            -- positions in ARGV, in KEYS, in the reply
 
 local has_nx = true                      -- Redis 7 checks and sets in one command; an older Redis refuses NX
@@ -320,6 +323,7 @@ local function apply_inside(shape, kind, expiry, count)
         fails = fails + 1
         failed[fails] = (item - 8) .. 'e'
       else
+        if is_new then created = created + 1 end
         if (kind == 'W' or kind == 'w' and is_new) and name ~= healed then
           heal(name, expiry)
           healed = name
@@ -344,21 +348,62 @@ local function mark_late(state)
   return string.sub(said or '', 1, 1) == 'd'
 end
 
+-- How many of these items, from the first on, this batch has created.
+local function count_created(item_at, delta_at, width, count)
+  local seen, seen_number
+  for i = 0, count - 1 do
+    local delta = args[delta_at + i * width]
+    if delta ~= seen then seen, seen_number = delta, tonumber(delta) end
+    if dup or out[item_at + i] ~= seen_number then return i end
+  end
+  return count
+end
+
+-- Names of keys that this batch has created are in no other batch: they are recorded as they came, many in one member.
+-- Each other name is a member of its own, which all engines have in common.
+local function own_names(item_at, delta_at, width, first, last)
+  local members, i = {}, 0
+  for at_names = first, last do
+    local names, created, from = args[at_names], {'\0'}, 2
+    while from <= #names do
+      local colon = string.find(names, ':', from, true)
+      local to = colon + tonumber(string.sub(names, from, colon - 1))
+      local name = string.sub(names, colon + 1, to)
+      if count_created(item_at + i, delta_at + i * width, width, 1) == 1 then
+        created[#created + 1] = string.sub(names, from, to)
+      else
+        members[#members + 1] = string.byte(name) == 0 and '\0' .. string.sub(names, from, to) or name
+      end
+      from, i = to + 1, i + 1
+    end
+    if created[2] then members[#members + 1] = table.concat(created) end
+  end
+  return members
+end
+
 -- An engine that has recorded names before finds its set again. If the set is gone, others' names are gone with it; an
--- empty name says so to the closer.
+-- empty name says so to the closer. So does a window that is listed, but has no names.
 local function record_names(kind, expiry, count)
   local start, due, knows, is_new = args[at], tonumber(args[at + 1]), args[at + 2] == '1', args[at + 3] == '1'
   local set, windows, state = keys[key + 1], keys[key + 2], keys[key + 3]
-  local first = at + 4
-  at, key = first + count, key + (kind == 'n' and 3 or 1)
-  if dup or tonumber(expiry) <= now then return end
+  local item_at, delta_at, width = tonumber(args[at + 4]), tonumber(args[at + 5]), tonumber(args[at + 6])
+  local first, last = at + 8, at + 7 + tonumber(args[at + 7])
+  at, key = last + 1, key + (kind == 'n' and 3 or 1)
+  if dup and out[7] == 1 or tonumber(expiry) <= now then return end
   local was_there = pcall('EXISTS', set) == 1
-  if type(pcall('SADD', set, unpack(args, first, at - 1))) ~= 'number' then return end
+  local added
+  if created == item - 8 or count_created(item_at, delta_at, width, count) == count then
+    added = pcall('SADD', set, unpack(args, first, last))
+  else
+    added = pcall('SADD', set, unpack(own_names(item_at, delta_at, width, first, last)))
+  end
+  if type(added) ~= 'number' then return end
   local is_closed = kind == 'n' and is_new and mark_late(state)
   if was_there then return end
   heal(set, expiry)
-  if knows and not is_closed then pcall('SADD', set, '') end
-  if kind == 'N' or pcall('ZADD', windows, string.format('%.0f', math.max(due, now)), start) ~= 1 then return end
+  local listed = kind == 'n' and pcall('ZADD', windows, string.format('%.0f', math.max(due, now)), start)
+  if (knows or listed == 0) and not is_closed then pcall('SADD', set, '') end
+  if listed ~= 1 then return end
   local life = pcall('PTTL', windows)
   if type(life) == 'number' and now + life < tonumber(expiry) then pcall('PEXPIREAT', windows, expiry) end
 end
@@ -431,6 +476,7 @@ while args[at] do
         failed[fails] = (item - 8) .. 'e'
       else
         if delta ~= seen then seen, seen_number = delta, tonumber(delta) end
+        if value == seen_number then created = created + 1 end
         if look_always or look_newborn and value == seen_number then heal(name, expiry) end
         if value > EXACT or value < -EXACT then value = told(name) end
       end

@@ -58,6 +58,13 @@ local DEATH_MS = 86400000                -- for a day after a death the names of
 local FRESH_MS = 1500                    -- first use: live engines have come by then
 local REPLIES_MAX = 1000                 -- elements of the replies to many messages, before one more is looked at
 
+-- A member of the set that begins with a zero byte is "\0size:name" and more of "size:name": names that a batch recorded.
+local function escape_names(arguments, first)
+  for i = first, #arguments do
+    if string.byte(arguments[i]) == 0 then arguments[i] = '\0' .. #arguments[i] .. ':' .. arguments[i] end
+  end
+end
+
 local function take(KEYS, ARGV)
   local by_tag = ARGV[1] == '2'
   if ARGV[1] ~= '1' and not by_tag then return {'CLASH', 0, 0} end
@@ -233,6 +240,7 @@ local function take(KEYS, ARGV)
       if ARGV[12] == '1' and not by_tag and kind ~= 'd' and not late and redis.call('EXISTS', KEYS[3]) == 0 then
         redis.call('SADD', KEYS[3], '')
       end
+      escape_names(ARGV, 13)
       redis.call('SADD', KEYS[3], unpack(ARGV, 13))
       redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
     end

@@ -25,6 +25,9 @@ local function text(n) return string.format('%.0f', n) end
 if ARGV[2] == 'add' then
   local is_known = ARGV[5] ~= '' and redis.call('HMGET', KEYS[2], 'm')[1] == ARGV[5]
   if is_known and redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SADD', KEYS[1], '') end
+  for i = 6, #ARGV do                    -- a member that begins with a zero byte has another form (batch.lua)
+    if string.byte(ARGV[i]) == 0 then ARGV[i] = '\0' .. #ARGV[i] .. ':' .. ARGV[i] end
+  end
   redis.call('SADD', KEYS[1], unpack(ARGV, 6))
   redis.pcall('PEXPIREAT', KEYS[1], text(math.max(tonumber(ARGV[3]), now + tonumber(ARGV[4]))))
   return {'OK', now, 0}

@@ -54,6 +54,21 @@ static void by_tag_a_killed_process_is_in_the_figures(void **state) {
     keys_that_only_a_killed_process_counted_are_reported(true);
 }
 
+/* Goal: the same for names that look like what stands around names in Redis. */
+static void names_of_any_bytes_are_reported(void **state) {
+    (void)state;
+    struct redis_server server;
+    begin_in(&server, 3, false, LONG_MS);
+    page->odd_names = true;
+    start();
+    int64_t start_ms = count_all();
+    kill_process(2);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 3 * page->keys + 1);
+    end();
+    redis_server_destroy(&server);
+}
+
 /* Goal: only a process that is killed has counted in the window. A process that has counted nothing there closes it,
  * though it had counted in the window before; and so does one that comes when all others are dead. */
 static void a_window_of_the_dead_is_closed(bool by_tag) {
@@ -117,6 +132,40 @@ static void figures_without_names_are_flagged(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: Redis has lost the names of a process that is dead, and another process makes the set again, that has recorded
+ * none before: the figures are flagged. */
+static void figures_whose_names_were_made_again_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 3, false, LONG_MS);
+    start();
+    int64_t start_ms = count_alone(2);
+    kill_process(2);
+    name_of_names(start_ms, name, sizeof name);
+    assert_string_equal(redis_server_ask(&server, "DEL", name, NULL), "1");
+    if (count_at(start_ms)) assert_flagged(start_ms, 1, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have members
+ * that all have in common. */
+static void names_of_a_batch_are_one_member(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 3, false, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    name_of_names(start_ms, name, sizeof name);
+    long long members = atoll(redis_server_ask(&server, "SCARD", name, NULL));
+    if (real_ms() < start_ms + WINDOW_MS) assert_in_range(members, 1, 3 * 4); /* then each lists its own */
+    assert_closed(start_ms, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
 /* Goal: Redis refuses the names, for another client has written a value under their name: counts arrive, and the
  * figures are flagged after the wait. */
 static void figures_whose_names_are_refused_are_flagged(void **state) {
@@ -147,6 +196,9 @@ int main(void) {
         cmocka_unit_test(by_tag_who_counted_nothing_closes_for_the_dead),
         cmocka_unit_test(figures_without_names_are_flagged),
         cmocka_unit_test(figures_whose_names_are_refused_are_flagged),
+        cmocka_unit_test(figures_whose_names_were_made_again_are_flagged),
+        cmocka_unit_test(names_of_any_bytes_are_reported),
+        cmocka_unit_test(names_of_a_batch_are_one_member),
     };
     return test_run_side_by_side(tests);
 }

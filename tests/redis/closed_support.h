@@ -34,7 +34,8 @@ struct page {
     char url[PROCESSES_MAX][128];
     int64_t life_ms, wait_ms, pause_ms;
     int keys;
-    uint64_t tags; /* the keys lie in so many groups, each of which is a store; 0: there is one store */
+    uint64_t tags;  /* the keys lie in so many groups, each of which is a store; 0: there is one store */
+    bool odd_names; /* names begin with a zero byte, or look like a size */
     bool without_hook[PROCESSES_MAX];
     _Atomic bool refuses[PROCESSES_MAX]; /* its hook returns false */
     _Atomic bool go;
@@ -91,8 +92,9 @@ static inline tw_status count_in(const struct process *process, int64_t start_ms
     bool is_hash = test_shape == TW_REDIS_HASH;
     tw_status status = tw_add_at(process->family, tw_str(is_hash ? "a|l" : "all"), 1, start_ms, NULL);
     for (int i = 0; i < page->keys && status == TW_OK; i++) {
-        snprintf(own, sizeof own, is_hash ? "own-%d-%d|f" : "own-%d-%d", process->number, i);
-        status = tw_add_at(process->family, tw_str(own), process->number + 1, start_ms, NULL);
+        int size = snprintf(own, sizeof own, is_hash ? "own-%d-%d|f" : "own-%d-%d", process->number, i);
+        if (page->odd_names) memcpy(own, i % 2 == 0 ? "\0001:" : "3:a", 3);
+        status = tw_add_at(process->family, tw_bytes(own, (size_t)size), process->number + 1, start_ms, NULL);
     }
     return status;
 }
