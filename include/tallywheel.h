@@ -1159,19 +1159,24 @@ TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
  *  for each page of leases. In a cluster it searches all masters, as an audit does. What cannot be
  *  seen, or freed, stops nothing else; tw_error_text() then says how much it is. If a store that
  *  knows the engine does not say when it heard of it, nothing is freed. Nothing is freed twice.
- *    instance  the engine's 32 digits in Redis; with a '?' before them the call changes nothing
- *    units     becomes how many were freed; with a '?', how many would be
+ *    instance  the engine's 32 digits in Redis
+ *    units     becomes how many were freed
  *  `tallywheel reclaim --force` does the same. An engine that was only paused, and goes on, sells
  *  those units a second time. Be sure that it is gone.
  *  Answers:
  *    TW_OK
  *    TW_DENIED             Redis had a heartbeat of that engine within the last 5 s
- *    TW_ERR_UNKNOWN_TOKEN  not an instance; with one Redis also: it has no lease of this family
+ *    TW_ERR_UNKNOWN_TOKEN  not an instance; or it has no lease of this family, and tw_error_text()
+ *                          names some that have
  *    TW_ERR_MODE           the family is not TW_LIMIT_HARD; see A WAITING CALL
  *    TW_ERR_REDIS          no Redis, refused, away; a cluster: not all was seen, or freed
  *    TW_ERR_TIMEOUT        some may have been freed: ask again
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units);
+
+/** How many units tw_lease_reclaim() would free now. Changes nothing.
+ *  Cost and answers: as tw_lease_reclaim(). */
+TW_API tw_status tw_lease_stranded(tw_family *family, const char *instance, int64_t *units);
 
 /* ==== 11. Once, and locks ==================================================================== */
 

@@ -416,6 +416,9 @@ class family {
     tw_status lease_reclaim(const char *instance, int64_t *units = nullptr) noexcept {
         return held ? tw_lease_reclaim(held, instance, units) : TW_ERR_CLOSED;
     }
+    tw_status lease_stranded(const char *instance, int64_t *units = nullptr) noexcept {
+        return held ? tw_lease_stranded(held, instance, units) : TW_ERR_CLOSED;
+    }
     [[nodiscard]] tw_status once(std::string_view key, bool &first) noexcept {
         first = false;
         return held ? tw_once(held, tallywheel::key(key), &first) : TW_ERR_CLOSED;

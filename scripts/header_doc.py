@@ -43,7 +43,7 @@ PAGES = [
     ("tw_acquire", "limits: take units, and give them back",
      "tw_acquire, tw_acquire_some, tw_acquire_wait, tw_acquire_all, tw_claim, tw_refund, Rules of tw_acquire(), tw_verdict, "
      "tw_decided_by"),
-    ("tw_lease_warm", "leases of hard limits", "tw_lease_warm, tw_lease_reclaim"),
+    ("tw_lease_warm", "leases of hard limits", "tw_lease_warm, tw_lease_reclaim, tw_lease_stranded"),
     ("tw_once", "the first caller in a window", "tw_once, tw_once_cancel"),
     ("tw_lock", "a lock over all processes, with a fencing token", "tw_lock, tw_lock_extend, tw_lock_release"),
     ("tw_reserve", "set units of a stock aside until they are paid", "tw_reserve, tw_reserve_confirm, tw_reserve_cancel"),

@@ -30,8 +30,10 @@ static void put_hget(void *ctx, size_t i, struct twi_bytes *out, tw_key name) {
 /* A key of another type only looks alike. */
 static void take_hget(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count) {
     struct looking *looking = ctx;
-    (void)name, (void)count;
-    if (reply->type == TWI_NODE_STRING) looking->is_match[i] = looking->search->is_wanted(reply->text);
+    (void)count;
+    if (reply->type == TWI_NODE_STRING || reply->type == TWI_NODE_NIL)
+        looking->is_match[i] =
+            looking->search->is_wanted(looking->search->ctx, name, reply->type == TWI_NODE_STRING ? reply->text : NULL);
     if (reply->type == TWI_NODE_ERROR && !twi_node_is(reply, "WRONGTYPE"))
         twi_audit_servers_fail(looking->servers, TW_ERR_REDIS, "Redis refuses", reply->text);
 }

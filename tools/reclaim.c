@@ -71,7 +71,6 @@ static bool is_instance(const char *text) {
 
 static int reclaim(tw_engine *engine, const tw_family_options *options, const char *instance, bool force,
                    const char *error) {
-    char asked[34]; /* "?": only look */
     tw_family *family;
     int64_t units = 0;
     tw_status status = tw_family_open(engine, options, &family);
@@ -83,8 +82,7 @@ static int reclaim(tw_engine *engine, const tw_family_options *options, const ch
         tool_complain("'%s' is no instance: 32 digits of 0-9a-f are", instance);
         return EXIT_USAGE;
     }
-    (void)snprintf(asked, sizeof asked, "%s%s", force ? "" : "?", instance);
-    status = tw_lease_reclaim(family, asked, &units);
+    status = force ? tw_lease_reclaim(family, instance, &units) : tw_lease_stranded(family, instance, &units);
     if (status == TW_ERR_UNKNOWN_TOKEN) {
         tool_complain("%s", tw_error_text());
         return EXIT_USAGE;

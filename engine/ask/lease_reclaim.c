@@ -93,12 +93,9 @@ static tw_status free_page(struct reclaim *reclaim) {
     return status;
 }
 
-tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
-    twi_check(family != NULL);
+static tw_status reclaim_of(tw_family *family, const char *instance, bool only_looks, int64_t *units) {
     if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
-    bool only_looks = instance != NULL && instance[0] == '?';
-    if (only_looks) instance++;
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
@@ -119,4 +116,14 @@ tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *uni
                            reclaim.leases == 0 ? "family: Redis has no lease of family \"%s\"%s"
                                                : "instance: it has no lease of family \"%s\"; these have: %s",
                            family->options.name, reclaim.known);
+}
+
+tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
+    twi_check(family != NULL);
+    return reclaim_of(family, instance, false, units);
+}
+
+tw_status tw_lease_stranded(tw_family *family, const char *instance, int64_t *units) {
+    twi_check(family != NULL);
+    return reclaim_of(family, instance, true, units);
 }

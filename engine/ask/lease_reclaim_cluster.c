@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OTHERS_MAX 4u /* leases that are asked whose they are, for an error */
+
 struct reclaim {
     tw_engine *engine;
     const char *instance;
@@ -28,8 +30,14 @@ struct reclaim {
     bool is_over;            /* the engine is alive, or the caller's is being closed */
     uint32_t unsaid;         /* epochs that know the engine, and do not say when they heard of it */
     uint64_t leases, unfree; /* that were found; of them, those that could not be freed */
-    tw_status status;        /* the first that was not TW_OK; if it is over, why */
-    char why[200];           /* of it */
+    uint64_t fields;         /* leases of the family in which the engine has a field */
+    uint32_t other_count;    /* some in which it has none */
+    struct {
+        size_t size;
+        char text[TWI_OWN_NAME_MAX];
+    } others[OTHERS_MAX];
+    tw_status status; /* the first that was not TW_OK; if it is over, why */
+    char why[200];    /* of it */
 };
 
 static void note(struct reclaim *reclaim, tw_status status) {
@@ -37,25 +45,6 @@ static void note(struct reclaim *reclaim, tw_status status) {
     if (reclaim->status != TW_OK && !reclaim->is_over) return;
     reclaim->status = status;
     (void)snprintf(reclaim->why, sizeof reclaim->why, "%s", tw_error_text());
-}
-
-/* The name of the lease's counter: without "tw:lease:", and without the tag of its slot if the name has none itself
- * (twi_key_template_own()). */
-static size_t counter_of(const struct reclaim *reclaim, tw_key lease, char *out) {
-    size_t prefix = reclaim->template->prefix_size, size = lease.size - (sizeof "tw:lease:" - 1);
-    char again[TWI_REDIS_CALL_NAME_MAX + 32];
-    memcpy(out, lease.data, prefix);
-    memcpy(out + prefix, (const char *)lease.data + lease.size - (size - prefix), size - prefix);
-    const char *end = out[prefix] == '{' ? memchr(out + prefix, '}', size - prefix) : NULL;
-    if (end == NULL) return size;
-    size_t tag = (size_t)(end + 1 - (out + prefix));
-    char bare[TWI_REDIS_CALL_NAME_MAX];
-    memcpy(bare, out, prefix);
-    memcpy(bare + prefix, end + 1, size - prefix - tag);
-    size_t whole = twi_key_template_own(reclaim->template, "lease", bare, size - tag, again);
-    if (whole != lease.size || memcmp(again, lease.data, whole) != 0) return size;
-    memcpy(out, bare, size - tag);
-    return size - tag;
 }
 
 /* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: Redis did not do it. */
@@ -66,7 +55,8 @@ static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     char counter[TWI_REDIS_CALL_NAME_MAX];
     if (lease != NULL) {
         call.keys[call.request.key_count++] = *lease;
-        call.keys[call.request.key_count++] = tw_bytes(counter, counter_of(reclaim, *lease, counter));
+        size_t size = twi_key_template_counter_of(reclaim->template, "lease", *lease, counter);
+        call.keys[call.request.key_count++] = tw_bytes(counter, size);
     }
     twi_redis_call_text(&call, reclaim->only_looks ? "look" : "free");
     twi_redis_call_text(&call, reclaim->instance);
@@ -82,9 +72,9 @@ static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
 
 /* ---- epochs ---- */
 
-static bool is_any(const char *value) {
-    (void)value;
-    return true;
+static bool knows(void *ctx, tw_key name, const char *value) {
+    (void)ctx, (void)name;
+    return value != NULL;
 }
 
 static bool found_epoch(void *ctx, tw_key name) {
@@ -96,7 +86,14 @@ static bool found_epoch(void *ctx, tw_key name) {
 /* ---- leases ---- */
 
 /* "connection granted returned spent risk" (lease.lua). */
-static bool has_units(const char *value) {
+static bool has_units(void *ctx, tw_key name, const char *value) {
+    struct reclaim *reclaim = ctx;
+    if (value != NULL) reclaim->fields++;
+    if (value == NULL && reclaim->other_count < OTHERS_MAX && name.size <= sizeof reclaim->others[0].text) {
+        memcpy(reclaim->others[reclaim->other_count].text, name.data, name.size);
+        reclaim->others[reclaim->other_count++].size = name.size;
+    }
+    if (value == NULL) return false;
     long long numbers[4] = {0};
     for (int i = 0; i < 4; i++) {
         char *end;
@@ -107,14 +104,20 @@ static bool has_units(const char *value) {
     return numbers[1] - numbers[2] - numbers[3] > 0;
 }
 
+/* The epoch of the lease's slot. `out` has room for TWI_REDIS_CALL_NAME_MAX bytes. */
+static tw_key epoch_of(const struct reclaim *reclaim, tw_key lease, char *out) {
+    uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(lease.data, lease.size)];
+    int size =
+        snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
+    return tw_bytes(out, (size_t)size);
+}
+
 static bool found_lease(void *ctx, tw_key name) {
     struct reclaim *reclaim = ctx;
     if (reclaim->unsaid != 0) return false;
     char epoch[TWI_REDIS_CALL_NAME_MAX];
-    uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(name.data, name.size)];
-    int size = snprintf(epoch, sizeof epoch, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
     reclaim->leases++;
-    if (!run(reclaim, tw_bytes(epoch, (size_t)size), &name)) reclaim->unfree++;
+    if (!run(reclaim, epoch_of(reclaim, name, epoch), &name)) reclaim->unfree++;
     return !reclaim->is_over;
 }
 
@@ -126,7 +129,7 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
     char epochs[2 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48], field[48];
     char patterns[2][TWI_KEY_TEMPLATE_GLOB_MAX];
     struct twi_search searches[3] = {
-        {.pattern = epochs, .field = field, .is_wanted = is_any, .found = found_epoch, .ctx = reclaim},
+        {.pattern = epochs, .field = field, .is_wanted = knows, .found = found_epoch, .ctx = reclaim},
         {.pattern = patterns[0],
          .field = reclaim->instance,
          .is_wanted = has_units,
@@ -159,6 +162,28 @@ static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
                            (unsigned long long)reclaim->unfree, (unsigned long long)reclaim->leases, reclaim->why);
 }
 
+/* Nobody has heard of the instance. Whose are the leases? */
+static tw_status refuse_unknown(struct reclaim *reclaim, const char *family) {
+    char known[200] = "", epoch[TWI_REDIS_CALL_NAME_MAX];
+    if (reclaim->other_count == 0)
+        return twi_refuse_with(TW_ERR_UNKNOWN_TOKEN, "family: Redis has no lease of family \"%s\"", family);
+    for (uint32_t i = 0; i < reclaim->other_count && known[0] == '\0'; i++) {
+        struct twi_redis_call call;
+        tw_key lease = tw_bytes(reclaim->others[i].text, reclaim->others[i].size);
+        twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+        call.keys[call.request.key_count++] = epoch_of(reclaim, lease, epoch);
+        call.keys[call.request.key_count++] = lease;
+        twi_redis_call_text(&call, "who");
+        twi_redis_call_text(&call, reclaim->instance);
+        call.request.wants_long = true;
+        if (twi_redis_call_run(&call, reclaim->engine) == TWI_REQUEST_DONE && call.request.long_size != 0)
+            (void)snprintf(known, sizeof known, "%.*s", (int)call.request.long_size, call.request.long_text);
+        free(call.request.long_text);
+    }
+    return twi_refuse_with(TW_ERR_UNKNOWN_TOKEN, "instance: it has no lease of family \"%s\"; these have: %s", family,
+                           known);
+}
+
 tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, bool only_looks, int64_t *units) {
     struct reclaim reclaim = {.engine = family->engine,
                               .instance = instance,
@@ -168,5 +193,6 @@ tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, boo
     tw_status status = search(family, &reclaim);
     *units = reclaim.freed;
     if (reclaim.is_over) return reclaim.status;
-    return reclaim.status != TW_OK ? refuse(&reclaim, status) : status;
+    if (status != TW_OK || reclaim.status != TW_OK) return reclaim.status != TW_OK ? refuse(&reclaim, status) : status;
+    return reclaim.fields == 0 ? refuse_unknown(&reclaim, family->options.name) : TW_OK;
 }

@@ -333,6 +333,24 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
     return size + added;
 }
 
+/* A short behind the second colon may be the counter's own tag: then the same name does not come out again. */
+size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out) {
+    const char *name = own.data;
+    size_t prefix = pattern->prefix_size, added = strlen(what) + sizeof "tw::" - 1, size = own.size - added;
+    char bare[TWI_REDIS_KEY_MAX], again[TWI_OWN_NAME_MAX];
+    memcpy(out, name, prefix);
+    memcpy(out + prefix, name + prefix + added, size - prefix);
+    const char *end = size > prefix && out[prefix] == '{' ? memchr(out + prefix, '}', size - prefix) : NULL;
+    if (end == NULL) return size;
+    size_t tag = (size_t)(end + 1 - (out + prefix));
+    memcpy(bare, out, prefix);
+    memcpy(bare + prefix, end + 1, size - prefix - tag);
+    size_t whole = twi_key_template_own(pattern, what, bare, size - tag, again);
+    if (whole != own.size || memcmp(again, name, whole) != 0) return size;
+    memcpy(out, bare, size - tag);
+    return size - tag;
+}
+
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out) {
     const size_t inserted = sizeof TWI_KEY_TEMPLATE_OVERFLOW - 1, prefix = pattern->prefix_size;
     char name[TWI_REDIS_KEY_MAX];

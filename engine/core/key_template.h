@@ -85,6 +85,9 @@ size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, 
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
 
+/* The counter of a key beside it: the inverse of twi_key_template_own(). `out` has room for the name. */
+size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out);
+
 /* True: this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key);
 

@@ -38,12 +38,13 @@ struct twi_audit {
     tw_audit_report *report;
 };
 
-/* Hashes whose names match a pattern and that have a field, on all masters: what tw_lease_reclaim() looks for in a
+/* Hashes whose names match a pattern, and a field of them, on all masters: what tw_lease_reclaim() looks for in a
  * cluster. */
 struct twi_search {
     const char *pattern; /* for the MATCH of SCAN */
     const char *field;
-    bool (*is_wanted)(const char *value);  /* of the field. Waits for nothing */
+    /* A hash that matches, and its field; NULL: it has none. True: it is wanted. Waits for nothing */
+    bool (*is_wanted)(void *ctx, tw_key name, const char *value);
     bool (*found)(void *ctx, tw_key name); /* perhaps twice for a name; may wait. False: the search is over */
     void *ctx;
 };

@@ -367,7 +367,9 @@ local function own_names(item_at, delta_at, width, first, last)
     local names, created, from = args[at_names], {'\0'}, 2
     while from <= #names do
       local colon = string.find(names, ':', from, true)
-      local to = colon + tonumber(string.sub(names, from, colon - 1))
+      local size = colon and tonumber(string.sub(names, from, colon - 1))
+      if not size then break end         -- no engine sends it
+      local to = colon + size
       local name = string.sub(names, colon + 1, to)
       if count_created(item_at + i, delta_at + i * width, width, 1) == 1 then
         created[#created + 1] = string.sub(names, from, to)

@@ -9,7 +9,7 @@ tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 need_redis
-plan 9
+plan 10
 
 # Three ports that are free, and free 10000 above: there the nodes speak to each other.
 free_ports() {
@@ -138,6 +138,9 @@ ok $? 'what a dead process held at any master is freed'
 printf '0\n' >"$work/wanted"
 run 0 reclaim --force --redis "$url" sale "$dead" && same "$work/out" "$work/wanted"
 ok $? 'a second time there is nothing to free'
+run 2 reclaim --redis "$url" sale "00$other" && run 2 reclaim --redis "$url" sale ffffffffffffffffffffffffffffffff &&
+    err_has 'these have: ' && run 2 reclaim --force --redis "$url" nothing "$dead" && err_has 'no lease of family "nothing"'
+ok $? 'who has no lease is an error, as on one Redis'
 set_up 1 ask EVAL "local t = redis.call('TIME') return redis.call('HSET', KEYS[1], 'i:$dead', (t[1] + 60) * 1000)" 1 \
     'tw:leases:{94}'
 run 1 reclaim --force --redis "$url" --redis-key 'stock:%k' sale "$dead" && err_has 'it is alive' &&

@@ -149,8 +149,8 @@ static void figures_whose_names_were_made_again_are_flagged(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have members
- * that all have in common. */
+/* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have
+ * members that all have in common. */
 static void names_of_a_batch_are_one_member(void **state) {
     (void)state;
     struct redis_server server;

@@ -200,7 +200,7 @@ static const struct row rows[] = {
      BATCH("2 1") "F 0 2 1 1800000100000 1 5"},
     {"a batch that brings names", twi_script_batch,
      LEDGER LISTED "SADD tw:names:{m}w name;SET tw:closed:{m}w d|abc;SET {m}a 1;SET {m}b 1",
-     BATCH_OF_NAMES "w 1800000100000 2 2 3 n 1800000100000 2 1799990000000 1800000000000 1 1 name other"},
+     BATCH_OF_NAMES "w 1800000100000 2 2 3 n 1800000100000 2 1799990000000 1800000000000 1 1 9 12 1 1 x4:name5:other"},
     {"a batch that is over", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("2 1") "W 1 1 2 R 0 1"},
     {"a batch that is known", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("1 0") "W 1800000100000 2 2 3"},
     {"a batch that comes too early", twi_script_batch, LEDGER "SET {m}a 1;SET {m}b 1", BATCH("3 2") "e 0 2 2 3"},

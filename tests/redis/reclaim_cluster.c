@@ -306,6 +306,30 @@ static void a_store_that_does_not_say_whether_it_lives_keeps_all(void **state) {
     assert_status(tw_close(engine, 10000), TW_OK);
 }
 
+/* Goal: an instance that has no lease, and a family that has none, are errors that say so, with and without looking
+ * only; the first one names who has leases. */
+static void who_has_no_lease_is_unknown(void **state) {
+    (void)state;
+    static const char nobody[] = "ffeeddccbbaa99887766554433221100";
+    tw_engine *engine;
+    int64_t units = -1;
+    tw_family *family = open_sale("known", &engine);
+    write_leases("known");
+    assert_status(tw_lease_stranded(family, nobody, &units), TW_ERR_UNKNOWN_TOKEN);
+    assert_says("no lease of family \"known\"");
+    assert_says(dead);
+    assert_i64_equal(units, 0);
+    assert_status(tw_lease_reclaim(family, nobody, &units), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_lease_stranded(family, dead, &units), TW_OK);
+    assert_i64_equal(units, TAGS * HELD);
+    assert_status(tw_close(engine, 10000), TW_OK);
+    family = open_sale("unknown", &engine);
+    assert_status(tw_lease_reclaim(family, dead, &units), TW_ERR_UNKNOWN_TOKEN);
+    assert_says("Redis has no lease of family \"unknown\"");
+    assert_i64_equal(units, 0);
+    assert_status(tw_close(engine, 10000), TW_OK);
+}
+
 int main(void) {
     redis_server_require();
     redis_cluster_start(&cluster, MASTERS, 0, server_options);
@@ -315,6 +339,7 @@ int main(void) {
         cmocka_unit_test(a_master_that_is_away_keeps_only_its_own),
         cmocka_unit_test(what_was_found_and_not_freed_is_said),
         cmocka_unit_test(a_store_that_does_not_say_whether_it_lives_keeps_all),
+        cmocka_unit_test(who_has_no_lease_is_unknown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_cluster_destroy(&cluster);

@@ -172,6 +172,7 @@ static tw_status two_keys(tw_family *family) {
     X(warm_soft, TW_ERR_MODE, "limit_mode: ", tw_lease_warm(hour, key, 10)) \
     X(warm_nothing, TW_ERR_RANGE, "limit: ", tw_lease_warm(hard, key, -1)) \
     X(reclaim_soft, TW_ERR_MODE, "limit_mode: ", tw_lease_reclaim(there, "x", NULL)) \
+    X(stranded_soft, TW_ERR_MODE, "limit_mode: ", tw_lease_stranded(there, "x", NULL)) \
     X(reclaim_nobody, TW_ERR_UNKNOWN_TOKEN, "instance: ", tw_lease_reclaim(there_hard, "x", NULL)) \
     X(reclaim_away, TW_ERR_REDIS, "Redis: ", tw_lease_reclaim(there_hard, "0123456789abcdef0123456789abcdef", NULL)) \
     /* stock */ \
