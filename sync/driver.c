@@ -258,7 +258,7 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     if (!make_resolver(sync, options)) return false;
     name_target(target);
     if ((sync->cluster || !transport) && !make_transport(sync)) return false;
-    return transport || make_dispatcher(sync, options);
+    return make_dispatcher(sync, options);
 }
 
 /* With its first connection. NULL: no memory. */

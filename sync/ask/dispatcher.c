@@ -193,16 +193,19 @@ static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
 }
 
-static void take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+/* True: there was some. */
+static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     struct twi_lane_list arrived;
     if (!dispatcher->host_drives) twi_socket_set_calm(&dispatcher->set); /* first this, then the list */
     twi_lanes_arrived(&dispatcher->lanes, &arrived);
+    bool is_any = arrived.first != NULL;
     for (struct twi_lane *lane; (lane = arrived.first) != NULL;) {
         twi_lane_list_remove(&arrived, lane);
         lane->caller.deadline_ms -= dispatcher->late.before_ms;
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms)) twi_verdict_away(dispatcher, lane);
     }
+    return is_any;
 }
 
 static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
@@ -217,12 +220,15 @@ static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
-static void receive(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+/* `was_rung`: a call has come, so a link of which no reply is due need not be looked at. If it has something to say,
+ * the set wakes the driver again. */
+static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t now_ms) {
     size_t room = RECEIVE_MAX, count;
     const struct twi_node *nodes;
     for (uint32_t i = 0; i < dispatcher->link_count; i++) {
         struct twi_link *link = dispatcher->links[i];
         dispatcher->hearing = link;
+        link->has_heard = was_rung;
         twi_link_connect(link, now_ms);
         while (twi_link_hear(link, &room, &nodes, &count, now_ms))
             twi_verdict_heard(dispatcher, link, nodes, count, now_ms);
@@ -299,9 +305,9 @@ void twi_dispatcher_step(struct twi_dispatcher *dispatcher) {
     int64_t now_ms = mono_ms(dispatcher);
     twi_store_relaxed(&dispatcher->is_stepping, true);
     note_late(dispatcher, now_ms);
-    take_arrived(dispatcher, now_ms);
+    bool was_rung = take_arrived(dispatcher, now_ms);
     follow_moves(dispatcher, now_ms);
-    receive(dispatcher, now_ms);
+    receive(dispatcher, was_rung, now_ms);
     expire(dispatcher, now_ms);
     twi_way_step(dispatcher, now_ms);
     send_all(dispatcher, now_ms);

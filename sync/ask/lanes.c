@@ -63,7 +63,6 @@ static void draw_name(struct twi_lanes *lanes) {
 void twi_lanes_begin(struct twi_lanes *lanes, tw_engine *engine, uint32_t most) {
     *lanes = (struct twi_lanes){.engine = engine, .most = most};
     pthread_mutex_init(&lanes->lock, NULL);
-    draw_name(lanes);
 }
 
 void twi_lanes_end(struct twi_lanes *lanes) {
@@ -91,6 +90,7 @@ static bool make_tables(struct twi_lanes *lanes) {
     }
     lanes->slabs = slabs;
     lanes->heap = heap;
+    draw_name(lanes);
     return true;
 }
 
@@ -298,8 +298,7 @@ bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
     struct identity identity;
     twi_lock(&lanes->lock);
     size_t size = strlen(lanes->name);
-    bool is_old = memcmp(lane->text.body.data + lane->text.who_at, "$", 1) == 0 &&
-                  memmem(lane->text.body.data + lane->text.who_at, lane->text.own_at - lane->text.who_at, lanes->name,
+    bool is_old = memmem(lane->text.body.data + lane->text.who_at, lane->text.own_at - lane->text.who_at, lanes->name,
                          size) != NULL;
     if (is_old) draw_name(lanes); /* else another call has met its twin, and changed the name */
     identify(lanes, lane, &identity);

@@ -231,9 +231,15 @@ static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     if (got < 0) end_up(link, transport_why(link));
     if (got <= 0) return false;
     *room -= (size_t)got;
+    link->has_heard = true;
     link->heard_ms = now_ms;
     if (!twi_reader_feed(link->reader, chunk, (size_t)got)) end_up(link, "an answer too long");
     return link->phase != TWI_LINK_DOWN;
+}
+
+/* No reply is due any more: what comes besides, perhaps the end, is read in a step of its own. */
+static bool is_through(const struct twi_link *link) {
+    return link->has_heard && link->phase == TWI_LINK_UP && link->sent.first == NULL;
 }
 
 bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **nodes, size_t *count, int64_t now_ms) {
@@ -242,7 +248,7 @@ bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **
         if (wire == TWI_WIRE_BAD) {
             end_up(link, "an answer that is not the protocol's");
         } else if (wire == TWI_WIRE_MORE) {
-            if (*room == 0 || !receive(link, room, now_ms)) return false;
+            if (*room == 0 || is_through(link) || !receive(link, room, now_ms)) return false;
         } else if (link->phase == TWI_LINK_GREETING) {
             hear_greeting(link, *nodes, *count);
         } else if (link->sent.first == NULL) {

@@ -76,6 +76,7 @@ struct twi_link {
     struct twi_lane_list waiting, sent;
     bool loading[TWI_SCRIPTS]; /* the script's text is on its way */
     int64_t used_ms;           /* when a call went there last */
+    bool has_heard;            /* in this step */
 };
 
 /* `endpoint`: NULL, unless the rules have a cluster. */

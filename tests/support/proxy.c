@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define PAIRS_MAX 64
-#define EXPECTED_MAX 64
+#define EXPECTED_MAX 1024 /* calls that wait are pipelined */
 #define DEPTH_MAX 8
 
 struct bytes {
@@ -183,7 +183,7 @@ static struct plan plan_next(struct proxy *proxy) {
 }
 
 static void expect(struct pair *pair, const struct plan *plan) {
-    if (pair->expected_count == EXPECTED_MAX) abort(); /* clients pipeline only a few */
+    if (pair->expected_count == EXPECTED_MAX) abort(); /* clients pipeline fewer */
     pair->expected[(pair->expected_first + pair->expected_count++) % EXPECTED_MAX] = *plan;
 }
 
