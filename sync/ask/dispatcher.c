@@ -20,7 +20,6 @@
 #include "sync/ask/way.h"
 
 #define CALLS_DEFAULT 1024u
-#define TIMEOUT_DEFAULT_MS 100
 #define RECEIVE_MAX (1u << 20) /* bytes in one step */
 #define LATE_MS 20             /* a step that comes so late is late; below this the machine is merely busy */
 
@@ -40,10 +39,8 @@ static void set_rules(struct twi_link_rules *rules, const struct twi_dispatcher_
                                      .transport = from->transport,
                                      .shared = from->shared,
                                      .url = *from->url,
-                                     .timeout_ms = options->redis_timeout_ms,
                                      .retry_max_ms = options->retry_max_ms,
                                      .is_cluster = from->directory != NULL};
-    if (rules->timeout_ms == 0) rules->timeout_ms = TIMEOUT_DEFAULT_MS;
     rules->login = (struct twi_login){.user = rules->url.user,
                                       .password = rules->url.password,
                                       .ask = options->redis_password,

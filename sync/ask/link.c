@@ -21,8 +21,13 @@ static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* redis_timeout_ms; where it is not set, by the measured way. */
+static int64_t timeout_ms(const struct twi_link *link) {
+    return twi_port_timeout_ms(link->rules->engine);
+}
+
 static int64_t made_within_ms(const struct twi_link *link) {
-    return DIAL_TIMES * (int64_t)link->rules->timeout_ms;
+    return DIAL_TIMES * timeout_ms(link);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -167,7 +172,7 @@ static bool make_resolver(struct twi_link *link) {
                                         .transport = rules->transport,
                                         .transport_ctx = rules->shared,
                                         .set = rules->set,
-                                        .timeout_ms = rules->timeout_ms,
+                                        .timeout_ms = twi_port_timeout_ms(rules->engine),
                                         .sentinel_login = rules->sentinel_login};
     if (rules->url.kind == TWI_URL_SENTINEL) twi_port_random(rules->engine, &asking.random, sizeof asking.random);
     link->resolver = twi_resolver_create(&asking);
@@ -294,7 +299,7 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
 
 void twi_link_look(struct twi_link *link, int64_t now_ms) {
     bool is_made = link->phase == TWI_LINK_UP, is_begun = link->phase >= TWI_LINK_DIALLING;
-    if (is_made && link->sent.first != NULL && now_ms - link->heard_ms >= link->rules->timeout_ms)
+    if (is_made && link->sent.first != NULL && now_ms - link->heard_ms >= timeout_ms(link))
         twi_link_end(link, TWI_LINK_SILENT, "no answer in time");
     else if (!is_made && is_begun && now_ms >= link->deadline_ms)
         end_unmade(link, link->phase == TWI_LINK_DIALLING ? "connect: no answer in time" : "no answer in time");
@@ -317,7 +322,7 @@ void twi_link_failed(struct twi_link *link, int64_t now_ms) {
     if (ended == TWI_LINK_DISMISSED) return;
     if (link->failing_since_ms == 0) link->failing_since_ms = now_ms != 0 ? now_ms : 1;
     bool is_lasting = ended == TWI_LINK_SILENT || link->breaker.state != TWI_BREAKER_CLOSED ||
-                      now_ms - link->failing_since_ms >= link->rules->timeout_ms;
+                      now_ms - link->failing_since_ms >= timeout_ms(link);
     if (ended == TWI_LINK_DENIED) {
         twi_breaker_fail_slowly(&link->breaker, now_ms, random_of(link));
     } else if (is_lasting) {
@@ -355,9 +360,9 @@ int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
         return link->breaker.state == TWI_BREAKER_OPEN ? link->breaker.retry_at_ms : link->again_ms;
     case TWI_LINK_LOCATING: return link->again_ms;
     case TWI_LINK_DIALLING: /* the next address is tried */
-        return earlier(link->deadline_ms, now_ms + link->rules->timeout_ms / 4 + 1);
+        return earlier(link->deadline_ms, now_ms + timeout_ms(link) / 4 + 1);
     case TWI_LINK_GREETING: return link->deadline_ms;
-    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + link->rules->timeout_ms : INT64_MAX;
+    case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + timeout_ms(link) : INT64_MAX;
     }
     return INT64_MAX;
 }

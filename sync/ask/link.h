@@ -34,7 +34,6 @@ struct twi_link_rules {
     int set;      /* the socket set; -1: none */
     struct twi_url url;
     struct twi_login login, sentinel_login;
-    uint32_t timeout_ms;
     uint32_t retry_max_ms; /* of each breaker */
     bool is_cluster;       /* endpoints are given; no resolver asks for them */
 };

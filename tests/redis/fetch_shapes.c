@@ -333,7 +333,7 @@ struct reply {
 };
 
 /* Replies to the fields of a subject, to the first two of a ranking, to a rank. SERIAL: the call's number. */
-#define SERIAL "$1\r\n%s\r\n"
+#define SERIAL PROXY_SERIAL
 #define PAGE "$11\r\n5:views2:30"
 static const struct reply of_fields[] = {
     {"a reply that is right", "*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n" PAGE "\r\n", TW_OK},
@@ -376,17 +376,9 @@ static const struct reply of_rank[] = {
     {"no score", "*3\r\n" SERIAL "+OK\r\n$1\r\n2\r\n", TW_ERR_REDIS},
 };
 
-/* Requests get this reply, after `skip` of them. They bear the number of the call, which is one more for each. */
-static void reply_with(const char *reply, uint32_t skip, uint32_t times, char text[512]) {
-    struct proxy_order order = {.fault = PROXY_ANSWER, .skip = skip, .times = times, .text = text};
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)test_stat_of(engine, ask_calls) + 1 + skip);
-    const char *at = strstr(reply, SERIAL);
-    if (at != NULL)
-        snprintf(text, 512, "%.*s$%zu\r\n%s\r\n%s", (int)(at - reply), reply, strlen(number), number,
-                 at + strlen(SERIAL));
-    else
-        snprintf(text, 512, "%s", reply);
+/* Requests get this reply, after `skip` of them. */
+static void reply_with(const char *reply, uint32_t skip, uint32_t times) {
+    struct proxy_order order = {.fault = PROXY_ANSWER, .skip = skip, .times = times, .text = reply};
     proxy_order(proxy, &order);
 }
 
@@ -406,10 +398,9 @@ static tw_status ask_rank(uint32_t timeout_ms, struct shown *shown) {
 
 static void check_replies(const struct reply *replies, size_t count,
                           tw_status (*ask)(uint32_t timeout_ms, struct shown *shown)) {
-    char text[512];
     for (size_t i = 0; i < count; i++) {
         struct shown shown = {.text = ""};
-        reply_with(replies[i].text, 0, 50, text);
+        reply_with(replies[i].text, 0, 50);
         tw_status status = ask(replies[i].says == TW_ERR_TIMEOUT ? 60 : 5000, &shown);
         bool is_late = status == TW_ERR_REDIS && replies[i].says == TW_ERR_TIMEOUT; /* not sent in that time */
         if (status != replies[i].says && !is_late)
@@ -436,9 +427,8 @@ static void wrong_replies_are_refused(void **state) {
 /* Goal: HSCAN may give a field twice: it is shown once, with the total that came last. */
 static void a_field_that_comes_twice_is_shown_once(void **state) {
     (void)state;
-    char text[512];
     assert_string_equal(fields_of("of-proxy"), "");
-    reply_with("*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$24\r\n1:b1:71:a1:51:b1:81:a1:6\r\n", 0, 1, text);
+    reply_with("*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$24\r\n1:b1:71:a1:51:b1:81:a1:6\r\n", 0, 1);
     assert_string_equal(fields_of("of-proxy"), "a=6 b=8 ");
 }
 
@@ -446,11 +436,10 @@ static void a_field_that_comes_twice_is_shown_once(void **state) {
  * the fields of the first page would be shown together with those of the other server. */
 static void a_server_that_takes_over_is_read_from_the_beginning(void **state) {
     (void)state;
-    char text[512];
     static const char fill[] = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'field' .. i, i) end";
     assert_string_equal(fields_of("of-proxy"), ""); /* the script is known from now on */
     redis_server_ask(&server, "EVAL", fill, "1", "subjects:of-proxy", "2000", NULL);
-    reply_with("*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$14\r\n9:a visitor1:5\r\n", 1, 1, text);
+    reply_with("*5\r\n" SERIAL "+OK\r\n$2\r\nab\r\n$1\r\n0\r\n$14\r\n9:a visitor1:5\r\n", 1, 1);
     struct tally all = {.last = ""};
     assert_status(tw_fetch_fields(subjects, tw_str("of-proxy"), TW_NOW, 20000, tally, &all), TW_OK);
     assert_i64_equal(proxy_look(proxy).happened[PROXY_ANSWER], 1);

@@ -32,6 +32,7 @@ struct plan {
     size_t at;
     const char *text;
     size_t text_size;
+    char serial[40];          /* of a call that waits: its number and nonce, ARGV[2] */
     uint32_t slot;            /* of the first key, for PROXY_REDIRECT */
     bool is_batch, is_hidden; /* hidden: the proxy's own request; its reply goes nowhere */
     bool is_late;
@@ -238,8 +239,19 @@ static void choose_redirect(struct proxy *proxy, const char *data, size_t size, 
     if (plan->text == NULL) plan->text = proxy->redirects[test_prng_below(&proxy->prng, proxy->redirect_count)];
 }
 
+/* After the keys, and the name of who calls. A batch has something else there. */
+static void note_serial(const char *data, size_t size, struct plan *plan) {
+    size_t length, begins, keys = 0, count = (size_t)line_number(data, 0);
+    const char *word = word_of(data, size, 2, &length, &begins);
+    for (size_t i = 0; i < length && i < 3; i++) keys = keys * 10 + (size_t)(word[i] - '0');
+    if (3 + keys + 1 >= count) return;
+    word = word_of(data, size, 3 + keys + 1, &length, &begins);
+    if (length < sizeof plan->serial) snprintf(plan->serial, sizeof plan->serial, "%.*s", (int)length, word);
+}
+
 static void take_batch(struct proxy *proxy, struct pair *pair, char *data, size_t size) {
     struct plan plan = plan_next(proxy);
+    note_serial(data, size, &plan);
     static const struct plan hidden = {.is_hidden = true};
     impersonate(proxy, data, size);
     look_at_batch(proxy, data, size, &plan);
@@ -353,6 +365,17 @@ static void give_redirect(struct pair *pair, const struct plan *plan) {
     bytes_add(&pair->to_client, text, strlen(text));
 }
 
+static void give_text(struct pair *pair, const struct plan *plan) {
+    const char *at = plan->text, *end = at + plan->text_size, *mark;
+    char serial[64];
+    int length = snprintf(serial, sizeof serial, "$%zu\r\n%s\r\n", strlen(plan->serial), plan->serial);
+    for (; (mark = memchr(at, PROXY_SERIAL[0], (size_t)(end - at))) != NULL; at = mark + 1) {
+        bytes_add(&pair->to_client, at, (size_t)(mark - at));
+        bytes_add(&pair->to_client, serial, (size_t)length);
+    }
+    bytes_add(&pair->to_client, at, (size_t)(end - at));
+}
+
 static void give_reply(struct proxy *proxy, struct pair *pair, const char *data, size_t size, const struct plan *plan) {
     if (plan->is_batch) {
         proxy->seen.replies++;
@@ -374,7 +397,7 @@ static void give_reply(struct proxy *proxy, struct pair *pair, const char *data,
         bytes_add(&pair->to_client, plan->text, plan->text_size);
         pair->mute = true;
         break;
-    case PROXY_ANSWER: bytes_add(&pair->to_client, plan->text, plan->text_size); break;
+    case PROXY_ANSWER: give_text(pair, plan); break;
     case PROXY_REDIRECT: give_redirect(pair, plan); break;
     case PROXY_RESET:
         pair->mute = true;

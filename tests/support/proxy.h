@@ -8,6 +8,8 @@
 
 #include "tests/support/redis_server.h"
 
+#define PROXY_SERIAL "\1"
+
 enum proxy_fault {
     PROXY_PASS,
     PROXY_DROP_REQUEST, /* never executed; the connection ends */
@@ -18,7 +20,8 @@ enum proxy_fault {
     PROXY_CUT_REPLY,    /* executed; `at` bytes of the reply arrive, then the connection ends */
     PROXY_DRIP,         /* executed; the reply comes byte by byte, one every `at` ms */
     PROXY_GARBAGE,      /* executed; `text` comes in place of the reply */
-    PROXY_ANSWER,       /* never executed; `text` comes as the reply, and the connection goes on */
+    PROXY_ANSWER,       /* never executed; `text` comes as the reply, and the connection goes on. PROXY_SERIAL in it
+                           is the number of the call that it replies to, as it was sent */
     PROXY_TWICE,        /* executed; the reply comes twice */
     /* the connection ends for the client; the request is executed on the old one after a later batch was answered */
     PROXY_HOLD,
