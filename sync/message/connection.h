@@ -59,7 +59,9 @@ struct twi_server {
     char history[41];    /* its master_replid, the history of its data; "": unknown */
     enum twi_role role;  /* what ROLE said; asked where the resolver may move */
     bool has_other_keys; /* another of its databases holds keys */
-    bool may_restore;    /* its eviction policy is known not to drop ledgers and markers alike */
+    bool may_restore;    /* it is known not to have dropped ledgers and markers by itself */
+    int64_t evicted;     /* how many keys it had evicted when it was first greeted, or when an instance began there */
+    int64_t evicted_now; /* the same at the last greeting */
     bool is_seven;       /* Redis 7 or later */
     bool has_aof;        /* it keeps an append-only file */
     bool is_checked;     /* the start-up checks were made and logged */

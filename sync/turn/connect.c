@@ -163,12 +163,25 @@ static bool has_other_keys(const struct twi_connection *connection, const struct
     return false;
 }
 
+/* Whether Redis may have evicted ledger and marker. The policy of this moment does not say it alone: it may have been
+ * allkeys-* for a while. With noeviction no key goes, so keys that went since this server was first met went under
+ * another policy. (With volatile-* keys go all the time; the marker has no end, so it stays.) */
+static bool may_restore(struct twi_server *server, const char *policy, const struct twi_node *info) {
+    char value[64];
+    info_value(info, "evicted_keys", value, sizeof value);
+    int64_t evicted = strtoll(value, NULL, 10);
+    if (!server->is_checked || evicted < server->evicted) server->evicted = evicted; /* it may have started anew */
+    server->evicted_now = evicted;
+    if (policy[0] == '\0' || strncmp(policy, "allkeys-", 8) == 0) return false;
+    return strcmp(policy, "noeviction") != 0 || evicted == server->evicted;
+}
+
 static void check_server(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info) {
     char value[64];
     bool news = !connection->server.is_checked; /* one line each, at the first connect */
-    connection->server.is_checked = true;
     info_value(info, "maxmemory_policy", value, sizeof value);
-    connection->server.may_restore = value[0] != '\0' && strncmp(value, "allkeys-", 8) != 0;
+    connection->server.may_restore = may_restore(&connection->server, value, info);
+    connection->server.is_checked = true;
     if (value[0] && strcmp(value, "noeviction") != 0)
         log_start(sync, news, "Redis may evict counters before their time (maxmemory-policy %s)", value);
     info_value(info, "redis_version", value, sizeof value);

@@ -407,6 +407,7 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
             break;
         }
         if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms);
+        if (!sync->by_slot) connection->server.evicted = connection->server.evicted_now; /* of what was before it */
         begin_instance(sync, store);
         end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);

@@ -148,6 +148,19 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
     }
 }
 
+/* A proxy that knows only some commands answers PING, and closes at the next one. */
+static void note_closed(struct twi_connection *connection) {
+    const struct twi_pipeline *pipeline = &connection->pipeline;
+    bool is_at_info = connection->phase == TWI_GREETING && pipeline->count != 0 &&
+                      twi_pipeline_at(&connection->pipeline, 0)->command == TWI_INFO;
+    if (is_at_info)
+        twi_connection_fail(connection, false,
+                            "closed at INFO: is it a proxy that lets only some commands through (as twemproxy)? Name "
+                            "Redis itself");
+    else
+        twi_connection_break(connection);
+}
+
 void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     char chunk[16384];
     connection->has_more = false;
@@ -155,7 +168,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
         ssize_t got = connection->target.transport->recv(connection->target.transport_ctx, chunk, sizeof chunk);
         if (got == 0) return;
         if (got < 0) {
-            twi_connection_break(connection);
+            note_closed(connection);
         } else if (!twi_reader_feed(connection->pipeline.reader, chunk, (size_t)got)) {
             twi_connection_fail(connection, false, "a reply too long");
         } else {

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, HANGS_UP };
+enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, KNOWS_PING_ONLY, HANGS_UP };
 
 struct rogue {
     enum manner manner;
@@ -39,6 +39,11 @@ static void serve(struct rogue *rogue, int fd) {
     if (rogue->manner != DRIPS) (void)!send(fd, words, strlen(words), MSG_NOSIGNAL);
     while (!atomic_load(&rogue->stop)) {
         struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+        if (rogue->manner == KNOWS_PING_ONLY && poll(&pollfd, 1, 20) > 0) {
+            (void)!recv(fd, bytes, sizeof bytes, 0);
+            (void)!send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
+            return;
+        }
         if (poll(&pollfd, 1, 20) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0) break;
         if (rogue->manner == DRIPS && *words && send(fd, words++, 1, MSG_NOSIGNAL) < 0) break;
     }
@@ -107,7 +112,30 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
     }
 }
 
+/* Goal: a proxy that knows PING, and closes at INFO as twemproxy does, has a log line that says what to do. */
+static void a_proxy_that_closes_at_info_is_named(void **state) {
+    (void)state;
+    struct rogue rogue;
+    static struct log_lines lines;
+    tw_options options;
+    tw_engine *engine;
+    memset(&lines, 0, sizeof lines);
+    rogue_start(&rogue, KNOWS_PING_ONLY);
+    quick_options(&options, rogue.url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    for (int i = 0; i < 20000 && atomic_load(&lines.count) == 0; i++) test_sleep_ms(1);
+    (void)tw_close(engine, 100);
+    rogue_stop(&rogue);
+    assert_non_null(strstr(lines.text, "closed at INFO"));
+    assert_non_null(strstr(lines.text, "Name Redis itself"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more),
+                                       cmocka_unit_test(a_proxy_that_closes_at_info_is_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,9 +105,48 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: Redis may evict whatever it likes for a while, ledger and marker too, and is set back before the engine looks.
+ * That is no wipe: what the counters contributed is not sent again.
+ * Method: keys with an end are evicted, so that Redis has evicted some; ledger and marker are removed by hand, as
+ * allkeys-random may do. */
+static void what_a_policy_of_a_while_ago_evicted_is_not_restored(void **state) {
+    (void)state;
+    struct redis_server one;
+    redis_server_start(&one, NULL);
+    tw_engine *engine = quick_engine(one.url, NULL);
+    tw_family *family = family_of(engine, "hits", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("a"), 7, NULL), TW_OK);
+    assert_status(tw_flush(engine, 10000), TW_OK);
+    redis_server_ask(&one, "EVAL",
+                     "for i = 1, 200 do redis.call('SET', 'junk' .. i, string.rep('x', 10000), 'EX', 60) end return 1",
+                     "0", NULL);
+    const char *used = strstr(redis_server_ask(&one, "INFO", "memory", NULL), "used_memory:");
+    assert_non_null(used);
+    char bound[32];
+    snprintf(bound, sizeof bound, "%lld", atoll(used + 12) - 300000);
+    redis_server_ask(&one, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl", NULL);
+    redis_server_ask(&one, "CONFIG", "SET", "maxmemory", bound, NULL);
+    redis_server_ask(&one, "SET", "more", "x", NULL); /* evicts */
+    redis_server_ask(&one, "CONFIG", "SET", "maxmemory", "0", NULL);
+    redis_server_ask(&one, "CONFIG", "SET", "maxmemory-policy", "noeviction", NULL);
+    assert_null(strstr(redis_server_ask(&one, "INFO", "stats", NULL), "evicted_keys:0"));
+    assert_i64_equal(redis_server_get(&one, "hits:a"), 7);
+    redis_server_ask(&one, "EVAL",
+                     "redis.call('DEL', 'tw:marker') for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do "
+                     "redis.call('DEL', k) end return 1",
+                     "0", NULL);
+    assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
+    (void)tw_flush(engine, 20000);
+    assert_true(test_stat_of(engine, uncertain) >= 7);
+    assert_true(redis_server_get(&one, "hits:a") <= 8);
+    assert_status(tw_close(engine, 10000), TW_OK);
+    redis_server_destroy(&one);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_finding_is_one_line_once),
-                                       cmocka_unit_test(what_is_refused_is_one_line_an_outage)};
+                                       cmocka_unit_test(what_is_refused_is_one_line_an_outage),
+                                       cmocka_unit_test(what_a_policy_of_a_while_ago_evicted_is_not_restored)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
