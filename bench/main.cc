@@ -36,6 +36,7 @@ static const struct Command {
     {"tls", "what TLS costs a batch: TCP, TLS, unix socket", command_tls},
     {"cluster", "what Redis Cluster costs a batch: one Redis, and a cluster of one node", command_cluster},
     {"engines", "what 10 to 10,000 engines cost a Redis while nothing happens, and a draw of theirs", command_engines},
+    {"strict", "calls that wait for Redis, by threads and in flight, beside raw hiredis", command_strict},
     {"neighbour", "how long another client of the same Redis waits while 175,000 keys a second are merged",
      command_neighbour},
 };
