@@ -8,7 +8,7 @@ cd "$root" || exit 2
 out=$root/build/check
 mkdir -p "$out"
 jobs=$(nproc 2>/dev/null || echo 2)
-waiting_jobs=$((2 * jobs)) # of tests that wait half of the time
+waiting_jobs=$((3 * jobs)) # of tests that wait two thirds of the time and more
 passed=0 failed=0 skipped=0
 TW_SEED_ROUND=${TW_SEED_ROUND-$(cat tests/seeds/round)} # as ./dev test
 export TW_SEED_ROUND
