@@ -5,7 +5,7 @@ A mistake is a patch. Its first line says what a reader of the protocol might do
 below FOLDER; there the program tests/sim/mutants.c is built, and plays fresh seeds until it finds something wrong. One mistake
 is compiled while those before it are played. NAME: only these. TW_MUTANT_SEEDS says how many seeds (1000).
 Without FOLDER nothing is built: each patch must apply to the tree.
-A patch with a line "Test: NAME" in its head is one for tests/NAME, a program of the suite that needs a real Redis, and some time.
+A patch with a line "Test: NAME" in its head is one for tests/NAME, another program of the suite.
 It is played only if it is named: the program must pass first, and then fail.
 Always true: exit status 0 only if the code without a mistake survives, and each patch applies, compiles and is caught; one
 line of output for each mistake, without FOLDER for those alone that do not apply. The tree itself is not touched. What has not

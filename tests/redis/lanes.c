@@ -218,11 +218,59 @@ static void a_limit_is_never_passed(void **state) {
     stage_close(&stage);
 }
 
+static void *wait_for_room(void *arg) {
+    struct stage *stage = arg;
+    static struct call call;
+    tw_key keys[] = {tw_str("tw:calls:room"), tw_str("room")};
+    tw_key args[] = {tw_str("1"), tw_str("5"), tw_str("0"), tw_str("0"), tw_str("0"), tw_str("0"), tw_str("0")};
+    struct twi_request request = {.script = TWI_SCRIPT_STRICT,
+                                  .keys = keys,
+                                  .key_count = 2,
+                                  .args = args,
+                                  .arg_count = sizeof args / sizeof *args,
+                                  .deadline_ms = test_mono_ms() + 20000,
+                                  .numbered = true,
+                                  .answered = answered,
+                                  .ctx = &call,
+                                  .number = &call.number,
+                                  .waits_for_room = true};
+    enum twi_request_outcome why;
+    call = (struct call){.stage = stage};
+    assert_int_not_equal(driver_of(stage)->ask(stage->rig.engine->remote.sync, &request, &why), 0);
+    atomic_fetch_add(&stage->begun, 1);
+    return NULL;
+}
+
+/* Goal: with calls_max calls under way the next is refused at once, or waits for one of them to end, as it likes. */
+static void whoever_waits_for_room_gets_it(void **state) {
+    (void)state;
+    static struct call calls[1100];
+    struct stage stage;
+    struct test_prng prng;
+    pthread_t waiter;
+    stage_open(&stage, 5000, 1000000);
+    test_prng_seed(&prng, test_seed());
+    memset(calls, 0, sizeof calls);
+    for (int i = 0; i < 1100; i++) begin(&stage, &calls[i], &prng);
+    assert_i64_equal(stage.refused, 1100 - 1024);
+    assert_i64_equal(test_stat_of(stage.rig.engine, ask_busy), 1100 - 1024);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_room, &stage), 0);
+    while (test_stat_of(stage.rig.engine, ask_calls) != 1101) test_sleep_ms(1);
+    test_sleep_ms(20);
+    assert_i64_equal(stage.begun, 1024);
+    for (int64_t end_ms = test_mono_ms() + 20000; stage.begun != 1025 && test_mono_ms() < end_ms;) turn(&stage, 5);
+    pthread_join(waiter, NULL);
+    for (int64_t end_ms = test_mono_ms() + 20000; is_owed(&stage) && test_mono_ms() < end_ms;) turn(&stage, 5);
+    assert_i64_equal(stage.answered, 1025);
+    stage_close(&stage);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_redis_has_is_what_was_admitted),
         cmocka_unit_test(threads_ask_and_forget),
         cmocka_unit_test(a_limit_is_never_passed),
+        cmocka_unit_test(whoever_waits_for_room_gets_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@
 #include "tests/support/support.h"
 
 #include <inttypes.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define KEYS 3
 #define CALLS 200
@@ -490,6 +493,16 @@ static void what_is_charged_is_what_was_admitted(void **state) {
     assert_true(all[1] > 0 && all[2] > 0 && all[3] > 0 && all[4] > 0 && all[5] > 0);
 }
 
+/* What malloc() has given away; 0 where a sanitizer has its place, or another library. */
+static size_t test_allocated(void) {
+#ifdef __GLIBC__
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+#else
+    return 0;
+#endif
+}
+
 /* ---- schedules --------------------------------------------------------------------------------------------------- */
 
 /* The link is up, and the server knows the script. */
@@ -630,6 +643,30 @@ static void a_full_table_is_no_outage(void **state) {
     world_end();
 }
 
+/* Goal: without a call there are no lanes; with 1,024 under way they need at most 1.5 MiB, and once each has been used
+ * a call allocates nothing. Method: the allocator's own figures; the model allocates nothing by then. */
+static void lanes_need_little_memory(void **state) {
+    (void)state;
+    static struct call many[1024];
+    world_begin(11);
+    uint32_t made = world.engine->remote.driver->ask_owed(world.engine->remote.sync);
+    assert_int_equal(made, 0);
+    warm_up();
+    world.way_ms = 5;
+    size_t before = test_allocated();
+    for (int i = 0; i < 1024; i++) assert_true(ask(&many[i], i % KEYS, 2000));
+    assert_true(test_allocated() - before <= 3 << 19);
+    turns(200);
+    before = test_allocated();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 1024; i++) assert_true(ask(&many[i], i % KEYS, 2000));
+        turns(200);
+    }
+    assert_i64_equal(admitted, 1 + 4 * 1024);
+    assert_true(test_allocated() <= before);
+    world_end();
+}
+
 /* Goal: two lives of one process have the same names and numbers; the later one takes a new name, and is charged. */
 static void another_life_is_not_taken_for_this_one(void **state) {
     (void)state;
@@ -649,8 +686,57 @@ static void another_life_is_not_taken_for_this_one(void **state) {
     world_end();
 }
 
+/* Goal: a call that goes out again says so: then its denial is noted, and a copy of it that was left behind on the
+ * connection before charges nothing when there is room. */
+static void a_copy_that_was_left_behind_charges_nothing(void **state) {
+    (void)state;
+    struct call call;
+    world_begin(9);
+    limit = 1;
+    warm_up(); /* that is the one unit */
+    world.way_ms = 60;
+    assert_true(ask(&call, 0, 1000));
+    turns(2);
+    for (int i = 0; i < CONNECTIONS; i++) world.connections[i].is_cut = world.connections[i].is_used;
+    world.way_ms = 1;
+    turns(30);
+    assert_i64_equal(call.number, 0);
+    assert_i64_equal(admitted, 1);
+    world.counts[0] = 0; /* there is room, and the copy arrives */
+    turns(100);
+    assert_i64_equal(world.counts[0], 0);
+    world_end();
+}
+
+/* The number and nonce of a call that is begun `ms` after a moment that all lives of a process have in common. */
+static void serial_after(int64_t ms, char serial[32]) {
+    struct call call;
+    world_begin(10);
+    warm_up();
+    world_run(ms);
+    assert_true(ask(&call, 0, 100));
+    turns(20);
+    assert_i64_equal(call.number, 0);
+    memcpy(serial, world.notes[0].serial, 32);
+    world_end();
+}
+
+/* Goal: two lives of one process, which have all of their memory in common, are told apart by the nonce of a call. */
+static void the_nonce_tells_two_lives_apart(void **state) {
+    (void)state;
+    char one[32], other[32], again[32];
+    serial_after(1, one);
+    serial_after(1, again);
+    serial_after(2, other);
+    assert_string_equal(one, again);
+    assert_int_equal(atoi(one), atoi(other));
+    assert_string_not_equal(one, other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_that_was_left_behind_charges_nothing),
+        cmocka_unit_test(the_nonce_tells_two_lives_apart),
         cmocka_unit_test(a_reply_that_is_there_is_in_time),
         cmocka_unit_test(lateness_does_not_count),
         cmocka_unit_test(one_text_is_enough),
@@ -658,6 +744,7 @@ int main(void) {
         cmocka_unit_test(a_short_caller_harms_nobody),
         cmocka_unit_test(silence_ends_the_link),
         cmocka_unit_test(a_full_table_is_no_outage),
+        cmocka_unit_test(lanes_need_little_memory),
         cmocka_unit_test(another_life_is_not_taken_for_this_one),
         cmocka_unit_test(what_is_charged_is_what_was_admitted),
     };
