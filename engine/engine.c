@@ -11,6 +11,10 @@
 #include "engine/turn/closing.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/driving.h"
+#include "engine/core/queue.h"
+#include "engine/core/second.h"
+#include "engine/core/waiters.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/limit/lease.h"
 #include "engine/turn/lease_renewal.h"
@@ -50,6 +54,7 @@ static tw_status start_threads(tw_engine *engine) {
 
 static void stop_threads(tw_engine *engine) {
     twi_watcher_stop(engine);
+    twi_second_stop(engine);
     twi_audit_stop(engine);
     twi_turn_stop_thread(engine);
 }
@@ -163,12 +168,15 @@ static void renew(tw_engine *engine) {
     twi_reserve_local_renew(engine);
     name(engine);
     twi_hold_book_make(engine);
+    twi_second_renew(engine);
+    twi_operations_begin(engine);
+    bool has_queues = twi_queue_renew(engine);
     if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
     engine->remote.sync = NULL;
     bool works = !twi_load_relaxed(&engine->life.stopped); /* else it only waits for tw_close() */
     twi_socket_set_unmake(&engine->background.waits);      /* the parent goes on with its own */
     made = made && twi_socket_set_make(&engine->background.waits);
-    made = made && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
+    made = made && has_queues && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
     engine->life.opening = false;
     engine->background.auditor.runs = false;
     if (engine->background.runs) {
@@ -183,6 +191,8 @@ static void renew(tw_engine *engine) {
 static void renew_all(void) {
     twi_clock_keep(NULL); /* a fork in a hook: this thread is the parent's keeper no more */
     pthread_mutex_init(&engines_lock, NULL);
+    twi_operations_renew_lock();
+    twi_queue_renew_running();
     for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine) renew(engine);
 }
 
@@ -204,6 +214,8 @@ static void free_engine(tw_engine *engine) {
     twi_leases_free(&engine->leases);
     twi_reserve_local_unmake(engine);
     twi_hold_book_unmake(engine);
+    twi_operations_end(engine);
+    pthread_mutex_destroy(&engine->background.second.lock);
     twi_roster_free(&engine->roster);
     twi_socket_set_unmake(&engine->background.waits);
     free(engine->shards);
@@ -217,6 +229,7 @@ struct whole {
     struct tw_engine engine;
     struct twi_reserve_local reservations;
     struct twi_hold_book holds;
+    struct twi_calls calls;
     struct twi_delayed delayed;
     struct twi_restore_stores stores;
     struct twi_restore restore;
@@ -228,6 +241,7 @@ static tw_engine *make_engine(void) {
     memset((void *)whole, 0, sizeof *whole);
     whole->engine.reservations = &whole->reservations;
     whole->engine.holds = &whole->holds;
+    whole->engine.background.calls = &whole->calls;
     whole->engine.collector.delayed = &whole->delayed;
     whole->engine.collector.stores = &whole->stores;
     whole->engine.restore = &whole->restore;
@@ -256,6 +270,8 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_event_count_make(&engine->turn.ended);
     twi_event_count_make(&engine->given_back);
     engine->options = *options;
+    pthread_mutex_init(&engine->background.second.lock, NULL);
+    twi_operations_begin(engine);
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
     copied = copy_text(&engine->options.metrics_labels) && copied;
@@ -346,8 +362,9 @@ tw_status tw_stop(tw_engine *engine) {
     (void)twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
     twi_store_release(&engine->life.stopped, true);
     twi_store_release(&engine->life.gate, true);
-    if (engine->remote.sync != NULL && engine->remote.driver->request_stop != NULL)
-        engine->remote.driver->request_stop(engine->remote.sync);
+    if (engine->remote.sync != NULL && engine->remote.driver->ask_stop != NULL)
+        engine->remote.driver->ask_stop(engine->remote.sync);
+    twi_waiters_stop(engine);
     return TW_OK;
 }
 
@@ -391,6 +408,12 @@ static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
     }
 }
 
+/* After tw_stop() each call is answered by the next step. */
+static void answer_calls(tw_engine *engine) {
+    twi_driving_step(engine);
+    while (twi_queue_run_own(engine, TWI_TURN_ANSWERS)) {}
+}
+
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
@@ -421,8 +444,10 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     struct twi_thread *self = twi_thread_here();
     tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
     if (status != TW_OK) return status;
+    if (twi_queue_is_open(engine)) return twi_refuse(TW_ERR_MODE, "queues: tw_queue_close() comes first");
     (void)tw_stop(engine);
     stop_threads(engine);
+    answer_calls(engine);
     delist(engine);
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);

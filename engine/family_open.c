@@ -64,6 +64,7 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->burst != b->burst) return "burst";
     if (a->on_outage != b->on_outage) return "on_outage";
     if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
+    if (a->on_busy != b->on_busy) return "on_busy";
     if (a->shadow != b->shadow) return "shadow";
     return NULL;
 }
@@ -95,6 +96,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->policy.on_full_limit, options->on_full_limit);
     twi_store_relaxed(&family->policy.on_outage, options->on_outage);
     twi_store_relaxed(&family->policy.outage_grace_ms, options->outage_grace_ms);
+    twi_store_relaxed(&family->policy.busy_is_outage, options->on_busy == TW_BUSY_AS_OUTAGE);
     twi_store_relaxed(&family->quota.keys_max,
                       family->kind.evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->policy.idle_ms, options->idle_ms);
@@ -366,6 +368,7 @@ static void keep_policies(tw_family_options *own, const tw_family_options *now) 
     own->burst = now->burst;
     own->on_outage = now->on_outage;
     own->outage_grace_ms = now->outage_grace_ms;
+    own->on_busy = now->on_busy;
     own->shadow = now->shadow;
 }
 

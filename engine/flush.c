@@ -8,6 +8,9 @@
 
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/calls.h"
+#include "engine/core/queue.h"
+#include "engine/core/waiters.h"
 #include "engine/core/report.h"
 #include "engine/turn/turn.h"
 
@@ -29,6 +32,7 @@ void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
     } else if (twi_turn_take(engine)) {
         twi_turn_run(engine);
         twi_turn_leave(engine);
+        (void)twi_queue_run_own(engine, TWI_TURN_ANSWERS);
         twi_turn_nap(engine, 1);
     } else {
         twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
@@ -64,6 +68,13 @@ static bool has_given_up(tw_engine *engine) {
     return twi_swap_acqrel(&engine->collector.given_up_told, given_up) != given_up;
 }
 
+static tw_status answer_flush(tw_engine *engine, enum twi_ticket state) {
+    if (state == TWI_TICKET_OPEN)
+        return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : refuse_late(engine);
+    bool has_lost = has_given_up(engine);
+    return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
+}
+
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
@@ -71,9 +82,69 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     if (status != TW_OK || engine->remote.sync == NULL) return status;
     enum twi_ticket state = await_ticket(engine, deadline_ms);
     if (state == TWI_TICKET_OPEN) return refuse_late(engine);
-    bool has_lost = has_given_up(engine);
-    return state == TWI_TICKET_DONE && !has_lost ? TW_OK : refuse_flush();
+    return answer_flush(engine, state);
 }
+
+/* ---- tw_flush(), answered later ---- */
+
+#define LOOKS_PROMPT 16 /* as PROMPT_TURNS */
+
+/* A waiter (waiters.h): until its ticket is done, or its time is over. */
+struct flushing {
+    struct twi_operation operation;
+    uint64_t ticket;
+    enum twi_ticket state;
+    uint32_t looks;
+};
+static_assert(sizeof(struct flushing) <= TWI_OPERATION_BYTES, "operation.h");
+
+/* When a waiter that waits for turns is looked at next, if no turn comes by itself before. */
+static int64_t plan_look(const struct twi_operation *operation, uint32_t looks) {
+    return twi_clock_mono_ms(&operation->engine->clock) + (looks < LOOKS_PROMPT ? 1 : TWI_TICK_MS);
+}
+
+static bool is_late(const struct twi_operation *operation) {
+    tw_engine *engine = operation->engine;
+    return twi_clock_mono_ms(&engine->clock) >= operation->deadline_ms || twi_load_acquire(&engine->life.stopped);
+}
+
+static enum twi_look look_at_flush(struct twi_operation *operation) {
+    struct flushing *flushing = (struct flushing *)operation;
+    const struct twi_remote *remote = &operation->engine->remote;
+    flushing->state = remote->driver->ticket_state(remote->sync, flushing->ticket);
+    operation->wait.look_ms = plan_look(operation, flushing->looks++);
+    return flushing->state == TWI_TICKET_OPEN && !is_late(operation) ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+}
+
+static tw_status finish_flush(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    return answer_flush(operation->engine, ((struct flushing *)operation)->state);
+}
+
+static const struct twi_operation_kind flush_kind = {.finish = finish_flush};
+
+static int64_t deadline_of(tw_engine *engine, const tw_request *call) {
+    uint32_t timeout_ms = call->timeout_ms != 0 ? call->timeout_ms : twi_port_timeout_ms(engine);
+    return twi_clock_mono_ms(&engine->clock) + timeout_ms;
+}
+
+tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
+    twi_check(request != NULL && engine != NULL);
+    tw_status status = twi_calls_may_start(engine);
+    if (status != TW_OK || engine->remote.sync == NULL) return twi_call_answer(request, status);
+    struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
+    if (flushing == NULL) return twi_call_answer(request, status);
+    flushing->operation.deadline_ms = deadline_of(engine, request);
+    flushing->ticket = engine->remote.driver->ticket_take(engine->remote.sync);
+    flushing->state = TWI_TICKET_OPEN;
+    flushing->looks = 0;
+    flushing->operation.wait.look_ms = INT64_MIN;
+    flushing->operation.wait.each_turn = true;
+    twi_waiter_add(&flushing->operation, look_at_flush);
+    return TW_STARTED;
+}
+
+/* ---- tw_fetch() ---- */
 
 /* Makes the next collection request the total of this key. */
 static tw_status request_total(tw_family *family, tw_key key) {
@@ -111,11 +182,16 @@ static void note_total(struct fetch *fetch, size_t i) {
     fetch->missing--;
 }
 
-/* Requests what is missing, and waits for the answers. */
-static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
+static tw_status request_missing(struct fetch *fetch) {
     tw_status status = TW_OK;
     for (size_t i = 0; i < fetch->count && status == TW_OK; i++)
         if (!fetch->fresh[i]) status = request_total(fetch->family, fetch->keys[i]);
+    return status;
+}
+
+/* Requests what is missing, and waits for the answers. */
+static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
+    tw_status status = request_missing(fetch);
     if (status != TW_OK) return status;
     if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN) return refuse_late(fetch->family->engine);
     for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
@@ -143,30 +219,145 @@ static tw_status fetch_all(struct fetch *fetch, int64_t deadline_ms) {
     return status == TW_OK && fetch->missing != 0 ? refuse_key(fetch) : status;
 }
 
-static tw_status may_fetch(tw_family *family) {
-    tw_status status = twi_guard_may_wait(family->engine);
-    if (status == TW_OK) status = twi_guard_engine(family->engine);
-    if (status != TW_OK) return status;
+static tw_status check_family(const tw_family *family) {
     if (family->kind.is_distinct) return twi_distinct_refuse();
     if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
     return family->engine->remote.sync != NULL ? TW_OK : twi_redis_refuse();
 }
 
+static tw_status may_fetch(tw_family *family) {
+    tw_status status = twi_guard_may_wait(family->engine);
+    if (status == TW_OK) status = twi_guard_engine(family->engine);
+    return status == TW_OK ? check_family(family) : status;
+}
+
+/* Room for `count` totals, which are written together or not at all. */
+static bool make_fetch(struct fetch *fetch, tw_family *family, const tw_key *keys, size_t count) {
+    *fetch = (struct fetch){.family = family, .keys = keys, .count = count, .missing = count};
+    fetch->since_ms = twi_clock_mono_ms(&family->engine->clock);
+    fetch->totals = malloc((count + 1) * sizeof *fetch->totals);
+    fetch->fresh = calloc(count + 1, sizeof *fetch->fresh);
+    return fetch->totals != NULL && fetch->fresh != NULL;
+}
+
+static void free_fetch(struct fetch *fetch) {
+    free(fetch->totals);
+    free(fetch->fresh);
+}
+
 tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
     twi_check(family != NULL);
-    int64_t now_ms = twi_clock_mono_ms(&family->engine->clock);
     tw_status status = may_fetch(family);
     if (status != TW_OK) return status;
-    struct fetch fetch = {.family = family, .keys = keys, .count = count, .since_ms = now_ms, .missing = count};
-    fetch.totals = malloc((count + 1) * sizeof *fetch.totals); /* all totals are written together, or none */
-    fetch.fresh = calloc(count + 1, sizeof *fetch.fresh);
-    if (fetch.totals != NULL && fetch.fresh != NULL)
-        status = fetch_all(&fetch, now_ms + timeout_ms);
+    struct fetch fetch;
+    if (make_fetch(&fetch, family, keys, count))
+        status = fetch_all(&fetch, fetch.since_ms + timeout_ms);
     else
         status = twi_refuse(TW_ERR_MEMORY, NULL);
     if (status == TW_OK && totals != NULL) memcpy(totals, fetch.totals, count * sizeof *totals);
-    free(fetch.totals);
-    free(fetch.fresh);
+    free_fetch(&fetch);
     return status;
+}
+
+/* ---- tw_fetch(), answered later ---- */
+
+/* A waiter: until each key has a total, its tries are used up, or its time is over. */
+struct fetching {
+    struct twi_operation operation;
+    struct fetch fetch;
+    tw_key *keys; /* copies, their bytes behind them */
+    int64_t *totals;
+    uint64_t ticket;
+    uint32_t tries, looks;
+    tw_status status; /* TW_PENDING: some total is missing still */
+};
+static_assert(sizeof(struct fetching) <= TWI_OPERATION_BYTES, "operation.h");
+
+/* What is missing is requested. */
+static void try_fetch(struct fetching *fetching) {
+    const struct twi_remote *remote = &fetching->operation.engine->remote;
+    tw_status status = request_missing(&fetching->fetch);
+    fetching->tries++;
+    fetching->status = status == TW_OK ? TW_PENDING : status;
+    fetching->ticket = remote->driver->ticket_take(remote->sync);
+}
+
+static enum twi_look look_at_fetch(struct twi_operation *operation) {
+    struct fetching *fetching = (struct fetching *)operation;
+    struct fetch *fetch = &fetching->fetch;
+    const struct twi_remote *remote = &operation->engine->remote;
+    operation->wait.look_ms = plan_look(operation, fetching->looks++);
+    if (fetching->status != TW_PENDING) return TWI_LOOK_OVER; /* a key found no room */
+    if (remote->driver->ticket_state(remote->sync, fetching->ticket) == TWI_TICKET_OPEN)
+        return is_late(operation) ? TWI_LOOK_OVER : TWI_LOOK_WAITS;
+    for (size_t i = 0; i < fetch->count; i++) note_total(fetch, i);
+    if (fetch->missing == 0) fetching->status = TW_OK;
+    if (fetch->missing == 0 || fetching->tries == FETCH_TRIES) return TWI_LOOK_OVER;
+    try_fetch(fetching);
+    return fetching->status == TW_PENDING ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+}
+
+static tw_status finish_fetch(struct twi_operation *operation, tw_request *call) {
+    struct fetching *fetching = (struct fetching *)operation;
+    const struct fetch *fetch = &fetching->fetch;
+    tw_engine *engine = operation->engine;
+    (void)call;
+    if (fetching->status == TW_OK && fetching->totals != NULL)
+        memcpy(fetching->totals, fetch->totals, fetch->count * sizeof *fetch->totals);
+    if (fetching->status == TW_ERR_FULL) return twi_full_refuse();
+    if (fetching->status != TW_PENDING)
+        return fetching->status < 0 ? twi_refuse(fetching->status, NULL) : fetching->status;
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    bool is_answered = fetching->tries == FETCH_TRIES && !is_late(operation);
+    return is_answered ? refuse_key(fetch) : refuse_late(engine);
+}
+
+static void drop_fetch(struct twi_operation *operation) {
+    free_fetch(&((struct fetching *)operation)->fetch);
+    free(((struct fetching *)operation)->keys);
+}
+
+static const struct twi_operation_kind fetch_kind = {.finish = finish_fetch, .drop = drop_fetch};
+
+/* NULL: no memory. */
+static tw_key *copy_keys(const tw_key *keys, size_t count) {
+    size_t bytes = (count + 1) * sizeof *keys;
+    for (size_t i = 0; i < count; i++) bytes += keys[i].size;
+    tw_key *copies = malloc(bytes);
+    if (copies == NULL) return NULL;
+    unsigned char *at = (unsigned char *)(copies + count + 1);
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].size != 0) memcpy(at, keys[i].data, keys[i].size);
+        copies[i] = tw_bytes(at, keys[i].size);
+        at += keys[i].size;
+    }
+    return copies;
+}
+
+static tw_status check_fetch(tw_family *family, const tw_key *keys, size_t count) {
+    tw_status status = twi_calls_may_start(family->engine);
+    if (status == TW_OK) status = check_family(family);
+    for (size_t i = 0; i < count && status == TW_OK; i++) status = twi_call_check_key(family, keys[i]);
+    return status;
+}
+
+tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *keys, size_t count, int64_t *totals) {
+    twi_check(request != NULL && family != NULL && (keys != NULL || count == 0));
+    tw_engine *engine = family->engine;
+    tw_status status = check_fetch(family, keys, count);
+    if (status != TW_OK) return twi_call_answer(request, status);
+    struct fetching *fetching = (struct fetching *)twi_operation_make(engine, &fetch_kind, family, request, &status);
+    if (fetching == NULL) return twi_call_answer(request, status);
+    fetching->keys = copy_keys(keys, count);
+    bool is_made = make_fetch(&fetching->fetch, family, fetching->keys, count) && fetching->keys != NULL;
+    if (!is_made) return twi_call_end_now(&fetching->operation, request, twi_refuse(TW_ERR_MEMORY, NULL));
+    fetching->operation.deadline_ms = deadline_of(engine, request);
+    fetching->totals = totals;
+    fetching->tries = fetching->looks = 0;
+    fetching->operation.wait.look_ms = INT64_MIN;
+    fetching->operation.wait.each_turn = true;
+    try_fetch(fetching);
+    twi_waiter_add(&fetching->operation, look_at_fetch);
+    return TW_STARTED;
 }

@@ -5,6 +5,8 @@
 #include "engine/core/state.h"
 #include "engine/flush.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/calls.h"
+#include "engine/core/waiters.h"
 #include "engine/core/peers.h"
 
 /* Returns what is missing; NULL: nothing. */
@@ -29,4 +31,47 @@ tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
         if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
         twi_flush_wait_for_turn(engine, waits);
     }
+}
+
+/* ---- answered later ---- */
+
+/* A waiter (waiters.h). */
+struct readying {
+    struct twi_operation operation;
+    const char *missing;
+};
+static_assert(sizeof(struct readying) <= TWI_OPERATION_BYTES, "operation.h");
+
+static enum twi_look look(struct twi_operation *operation) {
+    struct readying *readying = (struct readying *)operation;
+    int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock);
+    readying->missing = missing(operation->engine);
+    operation->wait.look_ms = now_ms + TWI_TICK_MS;
+    return readying->missing != NULL && now_ms < operation->deadline_ms ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
+}
+
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    const char *what = ((struct readying *)operation)->missing;
+    (void)call;
+    if (what == NULL) return TW_OK;
+    return twi_load_acquire(&operation->engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL)
+                                                              : twi_refuse(TW_ERR_TIMEOUT, what);
+}
+
+static const struct twi_operation_kind kind = {.finish = finish};
+
+tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
+    twi_check(request != NULL && engine != NULL);
+    tw_status status = twi_calls_may_start(engine);
+    if (status != TW_OK || engine->remote.sync == NULL || missing(engine) == NULL)
+        return twi_call_answer(request, status);
+    struct readying *readying = (struct readying *)twi_operation_make(engine, &kind, NULL, request, &status);
+    if (readying == NULL) return twi_call_answer(request, status);
+    uint32_t timeout_ms = request->timeout_ms != 0 ? request->timeout_ms : twi_port_timeout_ms(engine);
+    readying->operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    readying->missing = "timeout_ms: Redis does not reply yet";
+    readying->operation.wait.look_ms = INT64_MIN;
+    readying->operation.wait.each_turn = true;
+    twi_waiter_add(&readying->operation, look);
+    return TW_STARTED;
 }

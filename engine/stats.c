@@ -47,8 +47,10 @@ static enum unit split_name(const char *field, char name[64]) {
         snprintf(name, 64, "%.*s%s", (int)(bytes - field), field, bytes + strlen("_bytes"));
         return UNIT_BYTES;
     }
-    if (size > 3 && strcmp(field + size - 3, "_ms") == 0) {
-        snprintf(name, 64, "%.*s", (int)(size - 3), field);
+    const char *ms = strstr(field, "_ms_max");
+    if (ms == NULL && size > 3 && strcmp(field + size - 3, "_ms") == 0) ms = field + size - 3;
+    if (ms != NULL) {
+        snprintf(name, 64, "%.*s%s", (int)(ms - field), field, ms + strlen("_ms"));
         return UNIT_SECONDS;
     }
     snprintf(name, 64, "%s", field);

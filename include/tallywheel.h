@@ -94,6 +94,8 @@ typedef struct tw_reading tw_reading;               /* chapter 8 */
 typedef struct tw_count tw_count;                   /* chapter 8 */
 typedef struct tw_verdict tw_verdict;               /* chapter 9 */
 typedef struct tw_stats tw_stats;                   /* chapter 14 */
+typedef struct tw_request tw_request;               /* chapter 16 */
+typedef struct tw_queue tw_queue;                   /* chapter 16 */
 
 /** Bytes that name a counter: 1..TW_KEY_SIZE_MAX of them, any values, NUL included. A call copies
  *  what it keeps. */
@@ -137,6 +139,7 @@ enum tw_status_number {
     TW_DENIED = 1,     /* the limit is reached; the call did not count */
     TW_PENDING = 2,    /* ask again: units may yet come */
     TW_OVERFLOWED = 3, /* counted, but in the family's overflow counter: the table is full */
+    TW_STARTED = 4,    /* chapter 16: the answer comes to request->done */
 
     TW_ERR_KEY = -1,     /* key of size 0, above TW_KEY_SIZE_MAX, of a reserved name, or no field */
     TW_ERR_OPTIONS = -2, /* an option or argument is refused; options name it in error_text */
@@ -151,6 +154,7 @@ enum tw_status_number {
     TW_ERR_FORKED = -10, /* this process is a forked child; no new engine could be made in it */
     TW_ERR_REDIS = -11,  /* Redis refused, or none is configured */
     TW_ERR_UNKNOWN_TOKEN = -12,
+    TW_ERR_BUSY = -13, /* calls_max calls are under way */
 
     TW_ERR_TIMEOUT = -100 /* the time was up; each call says what may have been done */
 };
@@ -158,7 +162,9 @@ enum tw_status_number {
 /* GENERAL ERRORS below stands for what any counting call may answer, with the meaning above:
  * TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED.
  * A WAITING CALL waits for Redis, redis_timeout_ms at most. It answers TW_ERR_MODE in a host-driven
- * engine, in a hook and inside tw_enter(). */
+ * engine, in a hook and inside tw_enter(); chapter 16 has a form that does not. TW_ERR_BUSY: the
+ * time was up, and calls_max others were under way all the while. After tw_stop() it answers
+ * TW_ERR_TIMEOUT if Redis may have executed it, else TW_ERR_CLOSED. */
 
 /** "TW_ERR_FULL". For a number that is no status: "TW_STATUS_UNKNOWN". Never NULL. */
 TW_API const char *tw_status_name(tw_status status);
@@ -270,8 +276,8 @@ TW_API const char *tw_error_text(void);
  *    TW_OK
  *    TW_ERR_TIMEOUT  some counts were not acknowledged, and on_lost named them; or a hook answered
  *                    false to the end
- *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter(): nothing
- *                    was done */
+ *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter(); or a queue is open
+ *                    (chapter 16): nothing was done */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /* ==== 4. Options of an engine ================================================================
@@ -352,8 +358,9 @@ enum tw_event {
     TW_EVENT_CLOSED = 23,          /* a window, or late counts in one, that no hook was told of */
     TW_EVENT_LATE = 24,            /* counts by event time came too late; lateness_ms is 0 */
     TW_EVENT_TLS = 25,             /* TLS refused, certificates read anew, redis_tls_insecure */
-    TW_EVENT_SPLIT = 26            /* a slot of a cluster lost a ledger, but not all of its keys; or
+    TW_EVENT_SPLIT = 26,           /* a slot of a cluster lost a ledger, but not all of its keys; or
                                       its keys have been apart for ten seconds */
+    TW_EVENT_CALLBACK = 27         /* a `done` of yours took more than 100 ms (chapter 16) */
 };
 
 struct tw_options {
@@ -450,6 +457,9 @@ struct tw_options {
      * which no call waits. If the path cannot be used, the engine opens without the socket, and
      * logs it (TW_EVENT_START). NULL: none. Not with TW_HOST_DRIVEN. docs/WATCH.md says more. */
     const char *watch_path;
+
+    uint32_t calls_max; /* calls that wait for Redis at once (chapter 16), those still owed to Redis
+                           included; 16..65536, default 1024 */
 };
 
 /* ==== 5. Options of a family =================================================================
@@ -523,6 +533,12 @@ enum tw_outage {
     TW_OUTAGE_SHARE = 3,                  /* up to this engine's share */
     TW_OUTAGE_OPEN = TW_OUTAGE_FAIL_OPEN, /* the short words of before */
     TW_OUTAGE_CLOSED = TW_OUTAGE_FAIL_CLOSED
+};
+
+/** What a strict call answers where calls_max calls are under way: that is no outage. */
+enum tw_busy {
+    TW_BUSY_REFUSE = 0,   /* TW_ERR_BUSY */
+    TW_BUSY_AS_OUTAGE = 1 /* what on_outage decides */
 };
 
 struct tw_family_options {
@@ -601,11 +617,12 @@ struct tw_family_options {
                              64; a key with another field: TW_ERR_KEY. NULL: any */
 
     uint32_t
-        sub_windows; /* TW_SHAPE_SLIDING without Redis, TW_WINDOW_ALIGNED: into how many windows
+        sub_windows;  /* TW_SHAPE_SLIDING without Redis, TW_WINDOW_ALIGNED: into how many windows
                              window_ms is cut, 1..TW_SUB_WINDOWS_MAX. In any stretch of window_ms at
                              most limit + limit / sub_windows units are admitted. Default 1: the
                              estimate from two windows. Above 1 the family's windows are window_ms /
                              sub_windows long (rounded up to a ms) for all calls and hooks */
+    uint32_t on_busy; /* enum tw_busy: strict families, where calls_max calls are under way */
 };
 #define TW_SUB_WINDOWS_MAX 64
 
@@ -635,7 +652,8 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
  *    TW_ERR_CLOSED */
 TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
 
-/** From now on calls that count answer TW_ERR_CLOSED. Safe beside running calls. Answers: TW_OK. */
+/** From now on calls that count answer TW_ERR_CLOSED, and calls that wait end. Safe beside running
+ *  calls. Answers: TW_OK. */
 TW_API tw_status tw_stop(tw_engine *engine);
 
 /** Host-driven engines: one bounded round of background work (clock, roll-over, hooks, sync), by
@@ -1359,7 +1377,7 @@ TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
  * Windows        A number with s, m, h or d.
  * Words          As the family's options: from-first, shadow, mode=soft|hard|strict,
  *                shape=fixed|sliding|gcra, burst=N, sub-windows=N,
- *                outage=local|fail-open|fail-closed|share. Each at most once.
+ *                outage=local|fail-open|fail-closed|share, busy=refuse|outage. Each at most once.
  * Text           In keys \\ \* \t \n \xHH are bytes. Blanks stand between words. What follows a #
  *                at a word's beginning is a comment. The last line ends like all others.
  * Bounds         4 MiB; 100,000 limits; 256 families and windows (of all reloads together).
@@ -1541,10 +1559,13 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
       "of the stores, those that wait until others were written: at most 1,024 are at a time") \
     X(overflow_sketches_refused, counter, \
       "windows that overflowed without memory to note their heavy keys (tw_top)") \
-    X(ask_busy, counter, "calls that found calls_max others under way") \
     X(ask_unsettled, gauge, \
       "calls that nobody waits for any more, and whose charge, if any, is being taken back") \
-    X(asks_forgotten, counter, "of those, calls that were given up: what was charged stays so")
+    X(ask_busy, counter, "calls that found calls_max others under way") \
+    X(ask_cancelled, counter, "calls that tw_request_cancel() took back") \
+    X(asks_forgotten, counter, \
+      "calls whose charge was not taken back, and releases without a request that were not sent") \
+    X(done_ms_max, gauge, "the longest that a `done` of yours has taken")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1
@@ -1708,6 +1729,148 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
                                  tw_audit_report *report) {
     return tw_audit_sized(engine, options, found, ctx, report, sizeof(tw_audit_report));
 }
+
+/* ==== 16. Calls that answer later ============================================================
+ * A call that waits for Redis blocks its thread. An event loop starts it instead: each call that
+ * waits has a form whose name ends in _async. Those of acquire, hold and the like work in every
+ * family, so one line serves all of them:
+ *
+ *     request->done = on_verdict;  request->ctx = client;
+ *     if (tw_acquire_async(request, orders, key, 1, 500) != TW_STARTED) on_verdict(request);
+ *
+ * THE ONE RULE. The call answers at once: then its result is the answer, the request is filled and
+ * `done` is not called. Or it answers TW_STARTED: then `done` is called exactly once, unless the
+ * request is cancelled. What never waits (soft, hard and local families) answers at once, and so do
+ * refused arguments, a Redis that is known to be away, and a full calls_max (TW_ERR_BUSY).
+ *
+ * Whose thread   With a queue: the thread that calls tw_queue_run(). Without, in a host-driven
+ *                engine: inside tw_turn(), and inside tw_flush(), tw_ready() and tw_close(), which
+ *                make turns. Without, in an engine with a thread of its own: a second thread of the
+ *                engine, one `done` after the other. The first call that waits starts that thread.
+ *                `done` is never called inside a call of ..._async.
+ * Inside `done`  You may start others, cancel, count and read. Calls that wait, tw_turn(),
+ *                tw_close(), tw_family_close() and tw_queue_close() answer TW_ERR_MODE.
+ *                tw_error_text() says why the call was refused. `done` returns, and blocks nobody
+ *                for long: one that takes more than 100 ms is logged (TW_EVENT_CALLBACK). The
+ *                request is yours when `done` is called: start it again, or free it.
+ * Time           timeout_ms counts from the start to the answer. When it is over, the answer is
+ *                what the call without _async says of its time; a loop that comes late reads the
+ *                replies that are there before it looks at the clock.
+ * Memory         Keys and tokens are copied; totals and visit_ctx lie where they are until the
+ *                answer. A visitor is called just before `done`, by its thread. Once warm a call
+ *                allocates nothing (keys of up to 256 bytes; fetches apart).
+ * Outages        As of the call without _async: on_outage decides, or TW_ERR_REDIS.
+ * Closing        tw_stop() ends every call that is under way: TW_ERR_CLOSED for what was never
+ *                sent, TW_ERR_TIMEOUT for what was sent and not answered. Each `done` is called, by
+ *                tw_close() at the latest and in its thread. With queues: tw_stop(), tw_queue_run()
+ *                until it answers 0, tw_queue_close(), tw_close(). A family that is closed is
+ *                freed when the last of its requests is answered.
+ * Fork           Calls under way are the parent's: in a child their `done` is not called, and
+ *                their requests may be used again at once. A child asks for tw_queue_fd() again.
+ */
+
+/** One call under way. It is yours: in a pool, or inside your own request. Fill it with
+ *  tw_request_init() before its first use, then use it again and again. Between TW_STARTED and the
+ *  answer it is not moved, not read and not used for another call. Its size is fixed for ever. */
+struct tw_request {
+    void (*done)(tw_request *request); /* set these four before a call of ..._async */
+    void *ctx;
+    tw_queue *queue;            /* whose tw_queue_run() calls done; NULL: see above */
+    uint32_t timeout_ms;        /* 0: redis_timeout_ms */
+    tw_status status;           /* the answer, as the call without _async has it */
+    tw_verdict verdict;         /* acquire, reserve, hold */
+    int64_t taken, rank, total; /* acquire_some: taken; fetch_rank: the others */
+    uint64_t fence;             /* lock */
+    bool first;                 /* once */
+    char token[TW_TOKEN_SIZE];  /* lock, reserve */
+    uint64_t own[8];            /* the library's */
+};
+
+/** Makes a request idle. Not for one that is under way. */
+static inline void tw_request_init(tw_request *request) {
+    memset(request, 0, sizeof *request);
+}
+
+/** Takes a call back: `done` will not be called, and the request is yours at once. What Redis did
+ *  for the call is taken back as well: units and reservations return, the lock or the slot is free.
+ *  The units of a TW_SHAPE_GCRA family return only where Redis has not answered yet. A release, a
+ *  confirmation or an extension that was sent stays.
+ *  Threads: any.
+ *  Answers:
+ *    TW_OK       taken back; also of a request that is idle
+ *    TW_PENDING  `done` runs in another thread just now. Never for the thread that runs the
+ *                request's queue, nor for that of a host-driven engine */
+TW_API tw_status tw_request_cancel(tw_request *request);
+
+/** Answers for one event loop: one queue a loop. Not for host-driven engines alone: there, too, it
+ *  says whose thread calls `done`.
+ *  Answers: TW_OK; TW_ERR_MEMORY (also: no file descriptor), TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_queue_open(tw_engine *engine, tw_queue **queue);
+
+/** A descriptor that is readable while answers wait. Wait for reading. It is the same for the
+ *  queue's life; a forked child asks again. */
+TW_API int tw_queue_fd(const tw_queue *queue);
+
+/** Calls `done` of at most `most` answers, and says of how many. One thread at a time for each
+ *  queue. Inside `done`: 0. */
+TW_API size_t tw_queue_run(tw_queue *queue, size_t most);
+
+/** Closes the queue (of NULL: nothing). Before tw_close(), which answers TW_ERR_MODE while a queue
+ *  is open.
+ *  Answers: TW_OK; TW_ERR_MODE (calls are under way with it, or from inside a function of your own:
+ *  nothing was done). */
+TW_API tw_status tw_queue_close(tw_queue *queue);
+
+/** Each as the call of the same name without _async, which says what is answered; outputs come in
+ *  the request. Not for a request that is under way: TW_ERR_MODE. May be called inside `done`,
+ *  inside hooks and inside tw_enter(), and of host-driven engines.
+ *  Cost: of families that never wait as the call without _async, and a store. Otherwise a lock for
+ *  some nanoseconds, a copy of the request, and a system call where the other side sleeps.
+ *  Answers: TW_STARTED; or the answer, as above, and
+ *    TW_ERR_BUSY     calls_max calls are under way; nothing was done
+ *    TW_ERR_OPTIONS  `done` is NULL; nothing was done
+ *  tw_lock_release_async(), tw_hold_release_async() and tw_reserve_cancel_async() take NULL for the
+ *  request: it is sent, and nobody is told. Where that cannot be done they answer TW_ERR_BUSY
+ *  (counted in tw_stats.asks_forgotten) or TW_ERR_REDIS, and the lock, slot or reservation ends by
+ *  its own time. */
+TW_API tw_status tw_acquire_async(tw_request *request, tw_family *family, tw_key key, int64_t n,
+                                  int64_t limit);
+TW_API tw_status tw_acquire_some_async(tw_request *request, tw_family *family, tw_key key,
+                                       int64_t n_max, int64_t limit);
+TW_API tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key key,
+                                       int64_t n, int64_t limit);
+TW_API tw_status tw_limits_acquire_async(tw_request *request, tw_limits *limits, const char *family,
+                                         tw_key key, int64_t n);
+TW_API tw_status tw_limited_acquire_async(tw_request *request, tw_limited *limited, tw_key key,
+                                          int64_t n);
+TW_API tw_status tw_once_async(tw_request *request, tw_family *family, tw_key key);
+TW_API tw_status tw_once_cancel_async(tw_request *request, tw_family *family, tw_key key);
+TW_API tw_status tw_lock_async(tw_request *request, tw_family *family, tw_key key, uint32_t ttl_ms);
+TW_API tw_status tw_lock_extend_async(tw_request *request, tw_family *family, tw_key key,
+                                      const char *token, uint32_t ttl_ms);
+TW_API tw_status tw_lock_release_async(tw_request *request, tw_family *family, tw_key key,
+                                       const char *token);
+TW_API tw_status tw_reserve_async(tw_request *request, tw_family *family, tw_key key, int64_t n,
+                                  int64_t limit, uint32_t ttl_ms, tw_key buyer);
+TW_API tw_status tw_reserve_confirm_async(tw_request *request, tw_engine *engine,
+                                          const char *token);
+TW_API tw_status tw_reserve_cancel_async(tw_request *request, tw_engine *engine, const char *token);
+TW_API tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit);
+TW_API tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key);
+TW_API tw_status tw_fetch_async(tw_request *request, tw_family *family, const tw_key *keys,
+                                size_t count, int64_t *totals);
+TW_API tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key subject,
+                                       int64_t unix_ms,
+                                       bool (*visit)(void *ctx, tw_key field, int64_t total),
+                                       void *visit_ctx);
+TW_API tw_status tw_fetch_top_async(tw_request *request, tw_family *family, int64_t unix_ms,
+                                    size_t n,
+                                    bool (*visit)(void *ctx, tw_key member, int64_t total),
+                                    void *visit_ctx);
+TW_API tw_status tw_fetch_rank_async(tw_request *request, tw_family *family, tw_key member,
+                                     int64_t unix_ms);
+TW_API tw_status tw_flush_async(tw_request *request, tw_engine *engine);
+TW_API tw_status tw_ready_async(tw_request *request, tw_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -175,6 +175,30 @@ tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verd
     return acquire(limited->limits, (struct subject){.handle = limited}, key, n, verdict);
 }
 
+/* ---- the same, answered later ---- */
+
+static tw_status acquire_async(tw_request *request, const tw_limits *limits, struct subject subject, tw_key key,
+                               int64_t n) {
+    struct found found;
+    tw_status status = find(limits, subject, key, &found);
+    if (status == TW_OK && found.family != NULL) return tw_acquire_async(request, found.family, key, n, found.limit);
+    if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
+        status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
+    fill_default(&request->verdict, status);
+    request->status = status;
+    return status;
+}
+
+tw_status tw_limits_acquire_async(tw_request *request, tw_limits *limits, const char *family, tw_key key, int64_t n) {
+    twi_check(request != NULL && limits != NULL && family != NULL);
+    return acquire_async(request, limits, (struct subject){.name = family}, key, n);
+}
+
+tw_status tw_limited_acquire_async(tw_request *request, tw_limited *limited, tw_key key, int64_t n) {
+    twi_check(request != NULL && limited != NULL);
+    return acquire_async(request, limited->limits, (struct subject){.handle = limited}, key, n);
+}
+
 /* ---- reading the file ---- */
 
 /* Reads the whole file; the result is malloc'ed. Only regular files are allowed, because a pipe could block a
@@ -233,6 +257,7 @@ static void family_options_fill(tw_family_options *options, const struct twi_lim
     options->burst = policy->burst;
     options->sub_windows = policy->sub_windows;
     options->on_outage = policy->outage;
+    options->on_busy = policy->busy;
     options->shadow = policy->shadow;
 }
 

@@ -18,7 +18,7 @@
 
 /* How a family of the engine is opened. */
 struct twi_limits_policy {
-    uint32_t window, mode, shape, outage;
+    uint32_t window, mode, shape, outage, busy;
     int64_t window_ms, burst;
     bool shadow;
     uint32_t sub_windows; /* 0: not named */

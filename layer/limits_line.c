@@ -179,12 +179,14 @@ static bool word_sets(struct word word, const char *key, struct word *value) {
 /* Finds `value` among `names`, which are in the order of the header's constants. */
 static bool choose(const struct reader *reader, struct word word, struct word value, const char *const *names,
                    uint32_t *choice) {
+    char all[64] = "";
     for (uint32_t i = 0; names[i] != NULL; i++) {
         *choice = i;
         if (word_is(value, names[i])) return true;
+        size_t used = strlen(all);
+        (void)snprintf(all + used, sizeof all - used, "%s%s", i != 0 ? ", " : "", names[i]);
     }
-    return fail(reader, "'%s': must be one of %s, %s, %s%s%s", show(word).text, names[0], names[1], names[2],
-                names[3] != NULL ? ", " : "", names[3] != NULL ? names[3] : "");
+    return fail(reader, "'%s': must be one of %s", show(word).text, all);
 }
 
 /* `open` and `closed` are the names in files from before 0.1.0. */
@@ -202,12 +204,14 @@ static bool read_count(const struct reader *reader, struct word word, struct wor
 }
 
 static bool read_option(struct reader *reader, struct word word, struct twi_limits_policy *policy) {
-    static const char *const modes[] = {"soft", "hard", "strict", NULL, NULL};
-    static const char *const shapes[] = {"fixed", "sliding", "gcra", NULL, NULL};
+    static const char *const modes[] = {"soft", "hard", "strict", NULL};
+    static const char *const shapes[] = {"fixed", "sliding", "gcra", NULL};
+    static const char *const busy[] = {"refuse", "outage", NULL};
     struct word value;
     if (word_sets(word, "mode", &value)) return choose(reader, word, value, modes, &policy->mode);
     if (word_sets(word, "shape", &value)) return choose(reader, word, value, shapes, &policy->shape);
     if (word_sets(word, "outage", &value)) return choose_outage(reader, word, value, &policy->outage);
+    if (word_sets(word, "busy", &value)) return choose(reader, word, value, busy, &policy->busy);
     if (word_sets(word, "burst", &value)) return read_count(reader, word, value, TW_DELTA_MAX, &policy->burst);
     if (word_sets(word, "sub-windows", &value)) {
         int64_t count = 0;
@@ -220,7 +224,8 @@ static bool read_option(struct reader *reader, struct word word, struct twi_limi
     } else if (word_is(word, "shadow")) {
         policy->shadow = true;
     } else {
-        return fail(reader, "'%s': unknown; there are from-first, shadow, mode=, shape=, burst=, sub-windows=, outage=",
+        return fail(reader,
+                    "'%s': unknown; there are from-first, shadow, mode=, shape=, burst=, sub-windows=, outage=, busy=",
                     show(word).text);
     }
     return true;

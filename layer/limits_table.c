@@ -124,6 +124,7 @@ static const char *policy_difference(const struct twi_limits_policy *a, const st
     if (a->burst != b->burst) return "burst";
     if (a->sub_windows != b->sub_windows) return "sub-windows";
     if (a->outage != b->outage) return "outage";
+    if (a->busy != b->busy) return "busy";
     return a->shadow != b->shadow ? "shadow" : NULL;
 }
 

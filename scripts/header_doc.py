@@ -25,7 +25,7 @@ PAGES = [
     ("tw_turn", "background work in the host's own event loop", "tw_turn, tw_fd, tw_timeout_ms"),
     ("tw_family_options", "options of a family of counters",
      "chapter 5, tw_family_options_init, tw_family_options, tw_window, tw_on_full, tw_full_limit, tw_closed, tw_closed_by, "
-     "tw_kind, tw_redis_shape, tw_limit_mode, tw_limit_shape, tw_outage"),
+     "tw_kind, tw_redis_shape, tw_limit_mode, tw_limit_shape, tw_outage, tw_busy"),
     ("tw_family_open", "open, find, change and close a family of counters",
      "tw_family_open, tw_family_find, tw_family_set, tw_family_close"),
     ("tw_add", "count",
@@ -55,6 +55,9 @@ PAGES = [
     ("tw_metrics_write", "the figures as a page for Prometheus", "tw_metrics_write, tw_metrics, TW_METRICS_NO_EOF"),
     ("tw_audit", "is Redis what it should be?",
      "tw_audit, tw_audit_sized, tw_audit_options_init, tw_audit_options, tw_audit_report, tw_finding, tw_audit_kind"),
+    ("tw_request", "calls that answer later, for event loops",
+     "chapter 16, tw_request, tw_request_init, tw_request_cancel, tw_queue_open, tw_queue_fd, tw_queue_run, tw_queue_close, "
+     "tw_acquire_async"),
 ]
 
 

@@ -11,7 +11,6 @@
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/ask/dispatcher.h"
-#include "sync/ask/await.h"
 #include "sync/audit.h"
 #include "sync/search.h"
 #include "sync/turn/connect.h"
@@ -93,7 +92,6 @@ static void free_cluster(struct twi_cluster *cluster) {
 
 static void sync_free(struct twi_sync *sync) {
     twi_dispatcher_destroy(sync->dispatcher);
-    free(sync->await);
     /* Messages that are under way name their stores: the connections go first. */
     for (uint32_t i = 0; i < sync->connection_count; i++) twi_connection_destroy(sync->connections[i]);
     free(sync->connections);
@@ -240,10 +238,7 @@ static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
                                          .directory = sync->cluster ? sync->cluster->directory : NULL,
                                          .host_drives = !sync->own_thread};
     sync->dispatcher = twi_dispatcher_create(&rules);
-    if (!sync->own_thread || !sync->dispatcher) return sync->dispatcher != NULL;
-    sync->await = calloc(1, sizeof *sync->await);
-    if (sync->await) twi_await_begin(sync->await, sync->dispatcher);
-    return sync->await != NULL;
+    return sync->dispatcher != NULL;
 }
 
 /* False: no memory. */
@@ -304,7 +299,6 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
 
 static void driver_turn(struct twi_sync *sync) {
     twi_sync_turn(sync);
-    if (sync->dispatcher && !sync->own_thread) twi_dispatcher_step(sync->dispatcher);
 }
 
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
@@ -360,7 +354,6 @@ static bool driver_own(const struct twi_sync *sync, struct twi_audit_own **own, 
 /* Whoever still waits is answered; what is owed stays so. */
 static void end_calls(struct twi_sync *sync) {
     if (!sync->dispatcher) return;
-    if (sync->await) twi_await_end(sync->await);
     twi_dispatcher_stop(sync->dispatcher);
     twi_dispatcher_step(sync->dispatcher);
 }
@@ -381,10 +374,6 @@ static void driver_destroy(struct twi_sync *sync) {
         target->transport->close(target->transport_ctx);
     }
     sync_free(sync);
-}
-
-static enum twi_request_outcome driver_request(struct twi_sync *sync, struct twi_request *ask) {
-    return sync->await ? twi_await_request(sync->await, ask) : TWI_REQUEST_UNSENT;
 }
 
 static uint64_t driver_ask(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why) {
@@ -442,8 +431,6 @@ const struct twi_driver *twi_driver_find(void) {
         .own = driver_own,
         .audit = twi_audit_run,
         .search = twi_search_run,
-        .request = driver_request,
-        .request_stop = driver_ask_stop,
         .ask = driver_ask,
         .ask_forget = driver_ask_forget,
         .ask_step = driver_ask_step,

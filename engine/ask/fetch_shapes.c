@@ -2,6 +2,7 @@
  * (totals.lua). The fields of a hash are read by HSCAN, some hundred in one script: HGETALL of a large
  * hash would hold up everybody else at that Redis, and its reply has no bound. A ranking is one script, for only one
  * moment has an order.
+ * Pages are gathered by whoever drives the calls. They are put in order, and shown, by the thread that is answered.
  * Always true: the visitor is called when all is there, or not at all. Nothing is changed, so no call is numbered. */
 #include "engine/ask/redis_call.h"
 #include "engine/ask/totals.h"
@@ -14,215 +15,336 @@
 #define HISTORY_MAX 48u
 #define CURSOR_MAX 24u
 
-/* One call: which key in Redis, and what came of it. */
-struct fetch {
-    tw_family *family;
-    tw_key key; /* any counter of that hash or sorted set */
-    int64_t start_ms;
-    int64_t deadline_ms; /* monotonic */
-    struct twi_totals totals;
+/* What kept a fetch from its end. */
+enum trouble {
+    NO_TROUBLE,
+    TROUBLE_TIME,    /* its own was over between two pages */
+    TROUBLE_OUTCOME, /* result.outcome says it */
+    TROUBLE_SAID,    /* Redis says it: `why` */
+    TROUBLE_REPLY,   /* no list of names and totals */
+    TROUBLE_TOO_MANY,
+    TROUBLE_MEMORY
 };
 
-/* ---- what may be asked ------------------------------------------------------------------------------------------- */
+enum what { WHAT_FIELDS, WHAT_TOP, WHAT_RANK };
 
-/* The window of a moment. `unix_ms` may lie in any window: Redis knows more of them than this process. */
-static tw_status choose_window(struct fetch *fetch, int64_t unix_ms) {
-    tw_family *family = fetch->family;
-    if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);
-    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
-    fetch->start_ms = twi_calendar_span(&family->rule, unix_ms).start_ms;
-    return TW_OK;
-}
+typedef bool visit_fn(void *ctx, tw_key name, int64_t total);
 
-static tw_status begin(struct fetch *fetch, int64_t unix_ms, uint32_t timeout_ms) {
-    tw_engine *engine = fetch->family->engine;
-    tw_status status = choose_window(fetch, unix_ms);
-    if (status == TW_OK) status = twi_redis_call_may(engine);
-    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
-    fetch->deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    return status;
-}
+/* What is wanted. */
+struct wish {
+    enum what what;
+    tw_family *family;
+    tw_key key; /* any counter of that hash or sorted set; of a rank, the member */
+    int64_t start_ms;
+    size_t n; /* of a ranking: how many members */
+    visit_fn *visit;
+    void *visit_ctx;
+};
+
+struct fetch {
+    struct twi_operation operation;
+    struct wish wish;
+    struct twi_totals totals;
+    enum trouble trouble;
+    int64_t place;                                 /* of a ranking: where the next page begins; -1: nowhere */
+    char cursor[CURSOR_MAX], history[HISTORY_MAX]; /* of a hash */
+    bool is_first;                                 /* its first page is still to come */
+    char why[sizeof((struct twi_script_value *)0)->text];
+};
+static_assert(sizeof(struct fetch) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* ---- one request ------------------------------------------------------------------------------------------------- */
 
-static tw_status refuse_time(void) {
-    return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis did not reply in time");
-}
-
-static tw_status refuse_reply(void) {
-    return twi_refuse(TW_ERR_REDIS, "Redis: its reply is no list of names and totals");
-}
-
-static void put_request(struct fetch *fetch, struct twi_redis_call *call, const char *what) {
-    twi_redis_call_begin(call, fetch->family->engine, TWI_SCRIPT_TOTALS, 1);
-    call->request.deadline_ms = fetch->deadline_ms;
-    twi_redis_call_key(call, fetch->family, NULL, fetch->key, fetch->start_ms);
-    twi_redis_call_text(call, what);
+static bool ask(struct twi_operation *operation) {
+    static const char *const words[] = {"fields", "top", "rank"};
+    const struct fetch *fetch = (const struct fetch *)operation;
+    const struct wish *wish = &fetch->wish;
+    struct twi_redis_call call;
+    twi_redis_call_begin(&call, operation->engine, TWI_SCRIPT_TOTALS, 1);
+    /* each key of the window leads to its sorted set */
+    tw_key key = wish->what == WHAT_FIELDS ? wish->key : tw_str("x");
+    twi_redis_call_key(&call, wish->family, NULL, key, wish->start_ms);
+    twi_redis_call_text(&call, words[wish->what]);
+    if (wish->what == WHAT_FIELDS) twi_redis_call_text(&call, fetch->cursor);
+    if (wish->what == WHAT_TOP) twi_redis_call_number(&call, fetch->place);
+    if (wish->what == WHAT_TOP) twi_redis_call_number(&call, (int64_t)(wish->n - fetch->totals.count));
+    if (wish->what == WHAT_RANK) call.args[call.request.arg_count++] = wish->key;
+    call.request.wants_long = wish->what != WHAT_RANK;
+    return twi_redis_call_send(&call, operation);
 }
 
 /* Of a word that a server sent: what can be printed. */
-static const char *printable(const struct twi_script_value *value, char text[sizeof value->text]) {
+static void copy_printable(const struct twi_script_value *value, char *text) {
     size_t size = 0;
     for (; size < value->size && size + 1 < sizeof value->text; size++) {
         char byte = value->text[size];
         text[size] = (char)(byte >= ' ' && byte <= '~' ? byte : '?');
     }
     text[size] = '\0';
-    return text;
 }
 
-/* Runs it. TW_OK: it was answered by so many values. */
-static tw_status run(struct fetch *fetch, struct twi_redis_call *call, size_t values) {
-    tw_engine *engine = fetch->family->engine;
-    if (twi_clock_mono_ms(&engine->clock) >= fetch->deadline_ms) return refuse_time();
-    enum twi_request_outcome outcome = twi_redis_call_run(call, engine);
-    bool is_stopped = twi_load_acquire(&engine->life.stopped);
-    if (outcome == TWI_REQUEST_UNKNOWN && !is_stopped) return refuse_time();
-    if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(engine, outcome);
-    if (call->request.value_count == values && twi_redis_call_is(call, "OK")) return TW_OK;
-    char why[sizeof call->request.values[1].text];
-    if (call->request.value_count == 2 && twi_redis_call_is(call, "BAD"))
-        return twi_refuse_with(TW_ERR_REDIS, "Redis: %s", printable(&call->request.values[1], why));
-    return refuse_reply();
-}
-
-/* Runs a request whose last value is a page, and gathers the page. */
-static tw_status run_page(struct fetch *fetch, struct twi_redis_call *call, size_t values, int64_t most) {
-    call->request.wants_long = true;
-    tw_status status = run(fetch, call, values);
-    if (status == TW_OK && call->request.long_text == NULL) status = refuse_reply();
-    if (status != TW_OK) {
-        free(call->request.long_text);
-        return status;
+/* True: it was answered by so many values. */
+static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, size_t values) {
+    const struct twi_result *result = &fetch->operation.result;
+    if (result->outcome != TWI_REQUEST_DONE) {
+        fetch->trouble = TROUBLE_OUTCOME;
+    } else if (result->count == 2 && twi_result_is(result, "BAD")) {
+        fetch->trouble = TROUBLE_SAID;
+        copy_printable(&answer->values[1], fetch->why);
+    } else if (result->count != values || !twi_result_is(result, "OK")) {
+        fetch->trouble = TROUBLE_REPLY;
     }
-    switch (twi_totals_add(&fetch->totals, call->request.long_text, call->request.long_size, most)) {
-    case TWI_TOTALS_ADDED: return TW_OK;
-    case TWI_TOTALS_MALFORMED: return refuse_reply();
-    case TWI_TOTALS_TOO_MANY:
-        return twi_refuse(TW_ERR_MEMORY, "subject: Redis holds more than 1,000,000 fields of it, or than 64 MiB");
-    case TWI_TOTALS_NO_MEMORY: break;
+    return fetch->trouble == NO_TROUBLE;
+}
+
+/* Gathers the page that is the reply's last value. */
+static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t most) {
+    char *page = answer->long_text;
+    if (page == NULL) fetch->trouble = TROUBLE_REPLY;
+    if (page == NULL) return false;
+    answer->long_text = NULL; /* it is the totals' now */
+    switch (twi_totals_add(&fetch->totals, page, answer->long_size, most)) {
+    case TWI_TOTALS_ADDED: return true;
+    case TWI_TOTALS_MALFORMED: fetch->trouble = TROUBLE_REPLY; break;
+    case TWI_TOTALS_TOO_MANY: fetch->trouble = TROUBLE_TOO_MANY; break;
+    case TWI_TOTALS_NO_MEMORY: fetch->trouble = TROUBLE_MEMORY; break;
     }
-    return twi_refuse(TW_ERR_MEMORY, NULL);
+    return false;
 }
-
-static tw_status show(struct fetch *fetch, tw_status status, size_t most,
-                      bool (*visit)(void *ctx, tw_key name, int64_t total), void *ctx) {
-    const struct twi_totals *totals = &fetch->totals;
-    if (status == TW_OK)
-        for (size_t i = 0; i < totals->count && i < most; i++)
-            if (!visit(ctx, totals->each[i].name, totals->each[i].total)) break;
-    twi_totals_clear(&fetch->totals);
-    return status;
-}
-
-/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 /* A cursor belongs to the hash as one server has it: where another server replies (a failover, a slot that moved), the
- * fields are read from the beginning. The pages of HSCAN may have a field twice. */
-static tw_status gather_fields(struct fetch *fetch) {
-    char cursor[CURSOR_MAX] = "0", history[HISTORY_MAX] = "";
-    for (bool is_first = true;; is_first = false) {
-        struct twi_redis_call call;
-        put_request(fetch, &call, "fields");
-        twi_redis_call_text(&call, cursor);
-        tw_status status = run_page(fetch, &call, 4, INT64_MAX);
-        if (status != TW_OK) return status;
-        const struct twi_script_value *now = &call.request.values[1], *next = &call.request.values[2];
-        if (now->size >= HISTORY_MAX || next->size >= CURSOR_MAX) return refuse_reply();
-        bool is_another = !is_first && strcmp(history, now->text) != 0;
-        if (is_another) twi_totals_clear(&fetch->totals);
-        memcpy(history, now->text, now->size + 1);
-        memcpy(cursor, is_another ? "0" : next->text, is_another ? 2 : next->size + 1);
-        if (!is_another && strcmp(cursor, "0") == 0) break;
-    }
+ * fields are read from the beginning. True: there is another page. */
+static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
+    if (!is_answered(fetch, answer, 4) || !add_page(fetch, answer, INT64_MAX)) return false;
+    const struct twi_script_value *now = &answer->values[1], *next = &answer->values[2];
+    if (now->size >= HISTORY_MAX || next->size >= CURSOR_MAX) fetch->trouble = TROUBLE_REPLY;
+    if (fetch->trouble != NO_TROUBLE) return false;
+    bool is_another = !fetch->is_first && strcmp(fetch->history, now->text) != 0;
+    if (is_another) twi_totals_clear(&fetch->totals);
+    memcpy(fetch->history, now->text, now->size + 1);
+    memcpy(fetch->cursor, is_another ? "0" : next->text, is_another ? 2 : next->size + 1);
+    fetch->is_first = false;
+    return is_another || strcmp(fetch->cursor, "0") != 0;
+}
+
+/* One reply has the whole ranking, unless names are long, or values of others are left out. Then those that are missing
+ * are asked for, and a member that has moved meanwhile counts as it was last seen. True: there is another page. */
+static bool take_top(struct fetch *fetch, struct twi_answer *answer) {
+    size_t before = fetch->totals.count, missing = fetch->wish.n - before;
+    if (!is_answered(fetch, answer, 3) || !add_page(fetch, answer, TW_DELTA_MAX)) return false;
+    int64_t next = twi_result_number(&fetch->operation.result, 1);
+    if (fetch->totals.count - before > missing || (next >= 0 && next <= fetch->place)) fetch->trouble = TROUBLE_REPLY;
+    if (fetch->trouble != NO_TROUBLE) return false;
+    fetch->place = next;
     twi_totals_unite(&fetch->totals);
+    return fetch->place >= 0 && fetch->totals.count < fetch->wish.n;
+}
+
+static void take_rank(struct fetch *fetch, const struct twi_answer *answer) {
+    const struct twi_result *result = &fetch->operation.result;
+    if (!is_answered(fetch, answer, 3)) return;
+    if ((result->are_numbers & 2u) == 0 || result->numbers[1] < -1)
+        fetch->trouble = TROUBLE_REPLY;
+    else
+        copy_printable(&answer->values[2], fetch->why); /* of a score that is no count */
+}
+
+static bool take_reply(struct twi_operation *operation, struct twi_answer *answer) {
+    struct fetch *fetch = (struct fetch *)operation;
+    if (fetch->wish.what == WHAT_RANK) take_rank(fetch, answer);
+    bool has_more = fetch->wish.what == WHAT_FIELDS ? take_fields(fetch, answer)
+                    : fetch->wish.what == WHAT_TOP  ? take_top(fetch, answer)
+                                                    : false;
+    if (!has_more) return false;
+    if (twi_clock_mono_ms(&operation->engine->clock) >= operation->deadline_ms)
+        fetch->trouble = TROUBLE_TIME;
+    else if (ask(operation))
+        return true;
+    else
+        fetch->trouble = TROUBLE_OUTCOME;
+    return false;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static tw_status refuse_time(void) {
+    return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis did not reply in time");
+}
+
+static tw_status answer_of(const struct fetch *fetch) {
+    tw_engine *engine = fetch->operation.engine;
+    enum twi_request_outcome outcome = fetch->operation.result.outcome;
+    switch (fetch->trouble) {
+    case TROUBLE_TIME: return refuse_time();
+    case TROUBLE_SAID: return twi_refuse_with(TW_ERR_REDIS, "Redis: %s", fetch->why);
+    case TROUBLE_REPLY: return twi_refuse(TW_ERR_REDIS, "Redis: its reply is no list of names and totals");
+    case TROUBLE_TOO_MANY:
+        return twi_refuse(TW_ERR_MEMORY, "subject: Redis holds more than 1,000,000 fields of it, or than 64 MiB");
+    case TROUBLE_MEMORY: return twi_refuse(TW_ERR_MEMORY, NULL);
+    case NO_TROUBLE:
+    case TROUBLE_OUTCOME: break;
+    }
+    if (outcome == TWI_REQUEST_DONE) return TW_OK;
+    bool is_stopped = twi_load_acquire(&engine->life.stopped);
+    return outcome == TWI_REQUEST_UNKNOWN && !is_stopped ? refuse_time() : twi_redis_call_refuse(engine, outcome);
+}
+
+/* What came of it. By the thread that is answered. The pages of HSCAN may have a field twice. */
+static tw_status conclude(struct fetch *fetch) {
+    const struct wish *wish = &fetch->wish;
+    tw_status status = answer_of(fetch);
+    if (status != TW_OK || wish->what == WHAT_RANK) return status;
+    if (wish->what == WHAT_FIELDS)
+        twi_totals_unite(&fetch->totals);
+    else
+        twi_totals_rank(&fetch->totals);
+    size_t most = wish->what == WHAT_TOP ? wish->n : SIZE_MAX;
+    for (size_t i = 0; i < fetch->totals.count && i < most; i++)
+        if (!wish->visit(wish->visit_ctx, fetch->totals.each[i].name, fetch->totals.each[i].total)) break;
     return TW_OK;
 }
 
-static tw_status choose_hash(struct fetch *fetch, tw_key subject, unsigned char key[TW_KEY_SIZE_MAX]) {
-    const tw_family *family = fetch->family;
+static tw_status conclude_rank(struct fetch *fetch, int64_t *rank, int64_t *total) {
+    const struct twi_result *result = &fetch->operation.result;
+    tw_status status = conclude(fetch);
+    if (status != TW_OK) return status;
+    int64_t score = result->numbers[2];
+    if ((result->are_numbers & 4u) == 0 || score > TW_DELTA_MAX || score < -TW_DELTA_MAX)
+        return twi_refuse_with(TW_ERR_REDIS, "Redis: the member's score is no count: %s", fetch->why);
+    *rank = result->numbers[1];
+    *total = score;
+    return TW_OK;
+}
+
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    struct fetch *fetch = (struct fetch *)operation;
+    return fetch->wish.what == WHAT_RANK ? conclude_rank(fetch, &call->rank, &call->total) : conclude(fetch);
+}
+
+static void drop(struct twi_operation *operation) {
+    twi_totals_clear(&((struct fetch *)operation)->totals);
+}
+
+static const struct twi_operation_kind kind = {.send = ask, .reply = take_reply, .finish = finish, .drop = drop};
+
+/* ---- what may be asked ------------------------------------------------------------------------------------------- */
+
+/* The window of a moment. `unix_ms` may lie in any window: Redis knows more of them than this process. */
+static tw_status choose_window(struct wish *wish, int64_t unix_ms) {
+    tw_family *family = wish->family;
+    if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);
+    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    wish->start_ms = twi_calendar_span(&family->rule, unix_ms).start_ms;
+    return TW_OK;
+}
+
+static tw_status choose_hash(struct wish *wish, tw_key subject, unsigned char key[TW_KEY_SIZE_MAX]) {
+    const tw_family *family = wish->family;
     tw_status status = twi_hash_check(family, subject);
     if (status != TW_OK) return status;
     /* Each key of the subject leads to its hash. */
     tw_key field = family->fields != NULL ? family->fields->each[0] : tw_str("x");
-    if (!twi_hash_key(family, subject, field, key, &fetch->key))
+    if (!twi_hash_key(family, subject, field, key, &wish->key))
         return twi_refuse(TW_ERR_KEY, "subject: it leaves no room for a field in a key");
-    return twi_call_check_key(family, fetch->key);
+    return twi_call_check_key(family, wish->key);
 }
+
+static tw_status choose_ranking(const struct wish *wish) {
+    if (wish->family->template.shape.kind != TW_REDIS_ZSET)
+        return twi_refuse(TW_ERR_MODE, "redis_shape: rankings are of families of TW_REDIS_ZSET");
+    if (wish->what == WHAT_TOP && (wish->n < 1 || wish->n > TOP_MAX))
+        return twi_refuse(TW_ERR_RANGE, "n: tw_fetch_top() shows 1 to 10,000 members");
+    return wish->what == WHAT_RANK ? twi_call_check_key(wish->family, wish->key) : TW_OK;
+}
+
+/* NULL: *status says why not. */
+static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t timeout_ms, tw_status *status) {
+    tw_engine *engine = wish->family->engine;
+    struct fetch *fetch = (struct fetch *)twi_operation_make(engine, &kind, wish->family, call, status);
+    if (fetch == NULL) return NULL;
+    fetch->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+    fetch->wish = *wish;
+    fetch->totals = (struct twi_totals){0};
+    fetch->trouble = NO_TROUBLE;
+    fetch->place = 0;
+    memcpy(fetch->cursor, "0", 2);
+    fetch->history[0] = fetch->why[0] = '\0';
+    fetch->is_first = true;
+    return fetch;
+}
+
+/* A thread waits for the answer. */
+static tw_status fetch_now(struct wish *wish, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank, int64_t *total) {
+    tw_status status = choose_window(wish, unix_ms);
+    if (status == TW_OK) status = twi_redis_call_may(wish->family->engine);
+    struct fetch *fetch = status == TW_OK ? make(wish, NULL, timeout_ms, &status) : NULL;
+    if (fetch == NULL) return status;
+    twi_call_run(&fetch->operation);
+    status = wish->what == WHAT_RANK ? conclude_rank(fetch, rank, total) : conclude(fetch);
+    twi_operation_give(&fetch->operation);
+    return status;
+}
+
+/* The answer comes later. */
+static tw_status start(tw_request *call, struct wish *wish, int64_t unix_ms) {
+    tw_status status = choose_window(wish, unix_ms);
+    if (status == TW_OK) status = twi_redis_call_may_start(wish->family->engine);
+    struct fetch *fetch = status == TW_OK ? make(wish, call, call->timeout_ms, &status) : NULL;
+    if (fetch == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&fetch->operation, wish->key, &fetch->wish.key))
+        return twi_call_end_now(&fetch->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&fetch->operation, call);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 tw_status tw_fetch_fields(tw_family *family, tw_key subject, int64_t unix_ms, uint32_t timeout_ms,
                           bool (*visit)(void *ctx, tw_key field, int64_t total), void *ctx) {
     twi_check(family != NULL && visit != NULL);
     unsigned char key[TW_KEY_SIZE_MAX];
-    struct fetch fetch = {.family = family};
-    tw_status status = choose_hash(&fetch, subject, key);
-    if (status == TW_OK) status = begin(&fetch, unix_ms, timeout_ms);
-    if (status == TW_OK) status = gather_fields(&fetch);
-    return show(&fetch, status, SIZE_MAX, visit, ctx);
-}
-
-/* ---- rankings ---------------------------------------------------------------------------------------------------- */
-
-static tw_status choose_ranking(struct fetch *fetch) {
-    if (fetch->family->template.shape.kind != TW_REDIS_ZSET)
-        return twi_refuse(TW_ERR_MODE, "redis_shape: rankings are of families of TW_REDIS_ZSET");
-    fetch->key = tw_str("x"); /* each key of the window leads to its set */
-    return TW_OK;
-}
-
-/* One reply has the whole ranking, unless names are long, or values of others are left out. Then those that are missing
- * are asked for, and a member that has moved meanwhile counts as it was last seen. */
-static tw_status gather_top(struct fetch *fetch, size_t n) {
-    int64_t place = 0;
-    do {
-        struct twi_redis_call call;
-        size_t missing = n - fetch->totals.count;
-        put_request(fetch, &call, "top");
-        twi_redis_call_number(&call, place);
-        twi_redis_call_number(&call, (int64_t)missing);
-        size_t before = fetch->totals.count;
-        tw_status status = run_page(fetch, &call, 3, TW_DELTA_MAX);
-        if (status != TW_OK) return status;
-        int64_t next = twi_redis_call_number_at(&call, 1);
-        if (fetch->totals.count - before > missing || (next >= 0 && next <= place)) return refuse_reply();
-        place = next;
-        twi_totals_unite(&fetch->totals);
-    } while (place >= 0 && fetch->totals.count < n);
-    twi_totals_rank(&fetch->totals);
-    return TW_OK;
+    struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = ctx};
+    tw_status status = choose_hash(&wish, subject, key);
+    return status == TW_OK ? fetch_now(&wish, unix_ms, timeout_ms, NULL, NULL) : status;
 }
 
 tw_status tw_fetch_top(tw_family *family, int64_t unix_ms, size_t n, uint32_t timeout_ms,
                        bool (*visit)(void *ctx, tw_key member, int64_t total), void *ctx) {
     twi_check(family != NULL && visit != NULL);
-    struct fetch fetch = {.family = family};
-    tw_status status = choose_ranking(&fetch);
-    if (status == TW_OK && (n < 1 || n > TOP_MAX))
-        status = twi_refuse(TW_ERR_RANGE, "n: tw_fetch_top() shows 1 to 10,000 members");
-    if (status == TW_OK) status = begin(&fetch, unix_ms, timeout_ms);
-    if (status == TW_OK) status = gather_top(&fetch, n);
-    return show(&fetch, status, n, visit, ctx);
+    struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = ctx};
+    tw_status status = choose_ranking(&wish);
+    return status == TW_OK ? fetch_now(&wish, unix_ms, timeout_ms, NULL, NULL) : status;
 }
 
 tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank,
                         int64_t *total) {
     twi_check(family != NULL);
-    struct fetch fetch = {.family = family};
-    struct twi_redis_call call;
-    tw_status status = choose_ranking(&fetch);
-    if (status == TW_OK) status = twi_call_check_key(family, member);
-    if (status == TW_OK) status = begin(&fetch, unix_ms, timeout_ms);
+    int64_t ignored;
+    struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
+    tw_status status = choose_ranking(&wish);
     if (status != TW_OK) return status;
-    put_request(&fetch, &call, "rank");
-    call.args[call.request.arg_count++] = member;
-    status = run(&fetch, &call, 3);
-    if (status != TW_OK) return status;
-    const struct twi_script_value *place = &call.request.values[1], *score = &call.request.values[2];
-    char text[sizeof score->text];
-    if (!place->is_number || place->number < -1) return refuse_reply();
-    if (!score->is_number || score->number > TW_DELTA_MAX || score->number < -TW_DELTA_MAX)
-        return twi_refuse_with(TW_ERR_REDIS, "Redis: the member's score is no count: %s", printable(score, text));
-    if (rank != NULL) *rank = place->number;
-    if (total != NULL) *total = score->number;
-    return TW_OK;
+    return fetch_now(&wish, unix_ms, timeout_ms, rank != NULL ? rank : &ignored, total != NULL ? total : &ignored);
+}
+
+tw_status tw_fetch_fields_async(tw_request *request, tw_family *family, tw_key subject, int64_t unix_ms,
+                                bool (*visit)(void *ctx, tw_key field, int64_t total), void *visit_ctx) {
+    twi_check(request != NULL && family != NULL && visit != NULL);
+    unsigned char key[TW_KEY_SIZE_MAX];
+    struct wish wish = {.what = WHAT_FIELDS, .family = family, .visit = visit, .visit_ctx = visit_ctx};
+    tw_status status = choose_hash(&wish, subject, key);
+    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
+}
+
+tw_status tw_fetch_top_async(tw_request *request, tw_family *family, int64_t unix_ms, size_t n,
+                             bool (*visit)(void *ctx, tw_key member, int64_t total), void *visit_ctx) {
+    twi_check(request != NULL && family != NULL && visit != NULL);
+    struct wish wish = {.what = WHAT_TOP, .family = family, .n = n, .visit = visit, .visit_ctx = visit_ctx};
+    tw_status status = choose_ranking(&wish);
+    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
+}
+
+tw_status tw_fetch_rank_async(tw_request *request, tw_family *family, tw_key member, int64_t unix_ms) {
+    twi_check(request != NULL && family != NULL);
+    struct wish wish = {.what = WHAT_RANK, .family = family, .key = member};
+    tw_status status = choose_ranking(&wish);
+    return status == TW_OK ? start(request, &wish, unix_ms) : twi_call_answer(request, status);
 }

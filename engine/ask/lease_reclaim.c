@@ -38,7 +38,7 @@ static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call,
     enum twi_request_outcome outcome = twi_redis_call_run(redis_call, reclaim->engine);
     if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(reclaim->engine, outcome);
     if (twi_redis_call_is(redis_call, "ALIVE")) return TW_DENIED;
-    return redis_call->request.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
+    return redis_call->answer.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
 /* Whose leases these are, for an error. */
@@ -52,10 +52,10 @@ static tw_status ask_who(struct reclaim *reclaim, const tw_key *leases, size_t c
     redis_call.request.key_count += count;
     redis_call.request.wants_long = true;
     tw_status status = run(reclaim, &redis_call, 2);
-    if (status == TW_OK && redis_call.request.long_size != 0)
-        (void)snprintf(reclaim->known, sizeof reclaim->known, "%.*s", (int)redis_call.request.long_size,
-                       redis_call.request.long_text);
-    free(redis_call.request.long_text);
+    if (status == TW_OK && redis_call.answer.long_size != 0)
+        (void)snprintf(reclaim->known, sizeof reclaim->known, "%.*s", (int)redis_call.answer.long_size,
+                       redis_call.answer.long_text);
+    free(redis_call.answer.long_text);
     return status;
 }
 
@@ -86,10 +86,10 @@ static tw_status free_page(struct reclaim *reclaim) {
     twi_redis_call_text(&redis_call, reclaim->pattern);
     redis_call.request.wants_long = true;
     tw_status status = run(reclaim, &redis_call, 3);
-    if (status == TW_OK) memcpy(reclaim->cursor, redis_call.request.values[1].text, sizeof reclaim->cursor);
-    for (size_t at = 0; status == TW_OK && at < redis_call.request.long_size;)
-        status = free_some(reclaim, redis_call.request.long_text, redis_call.request.long_size, &at);
-    free(redis_call.request.long_text);
+    if (status == TW_OK) memcpy(reclaim->cursor, redis_call.answer.values[1].text, sizeof reclaim->cursor);
+    for (size_t at = 0; status == TW_OK && at < redis_call.answer.long_size;)
+        status = free_some(reclaim, redis_call.answer.long_text, redis_call.answer.long_size, &at);
+    free(redis_call.answer.long_text);
     return status;
 }
 

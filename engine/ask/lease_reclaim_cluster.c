@@ -62,7 +62,7 @@ static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     twi_redis_call_text(&call, reclaim->instance);
     twi_redis_call_text(&call, lease != NULL ? "" : "0");
     enum twi_request_outcome outcome = twi_redis_call_run(&call, reclaim->engine);
-    bool is_done = outcome == TWI_REQUEST_DONE && call.request.value_count == 3;
+    bool is_done = outcome == TWI_REQUEST_DONE && call.answer.value_count == 3;
     if (is_done) reclaim->freed += twi_redis_call_number_at(&call, 1);
     if (is_done) return true;
     bool is_alive = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&call, "ALIVE");
@@ -176,9 +176,9 @@ static tw_status refuse_unknown(struct reclaim *reclaim, const char *family) {
         twi_redis_call_text(&call, "who");
         twi_redis_call_text(&call, reclaim->instance);
         call.request.wants_long = true;
-        if (twi_redis_call_run(&call, reclaim->engine) == TWI_REQUEST_DONE && call.request.long_size != 0)
-            (void)snprintf(known, sizeof known, "%.*s", (int)call.request.long_size, call.request.long_text);
-        free(call.request.long_text);
+        if (twi_redis_call_run(&call, reclaim->engine) == TWI_REQUEST_DONE && call.answer.long_size != 0)
+            (void)snprintf(known, sizeof known, "%.*s", (int)call.answer.long_size, call.answer.long_text);
+        free(call.answer.long_text);
     }
     return twi_refuse_with(TW_ERR_UNKNOWN_TOKEN, "instance: it has no lease of family \"%s\"; these have: %s", family,
                            known);

@@ -66,32 +66,40 @@ static tw_status cancel_here(tw_family *family, tw_key key) {
 
 /* ---- by Redis ---- */
 
-static enum twi_request_outcome run(tw_family *family, tw_key key, const char *what,
-                                    struct twi_redis_call *redis_call) {
-    tw_engine *engine = family->engine;
+struct asking {
+    struct twi_operation operation;
+    tw_key key;
+    struct twi_span span;
+    bool cancels;
+};
+static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
+
+static bool ask(struct twi_operation *operation) {
+    const struct asking *asking = (const struct asking *)operation;
+    tw_family *family = operation->family;
     unsigned char random[16];
     char token[TWI_TOKEN_ID_DIGITS + 1];
-    struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
+    struct twi_redis_call redis_call;
+    int64_t start_ms = asking->span.start_ms;
     bool endless = family->options.window == TW_WINDOW_FOREVER;
     int64_t expiry_ms = endless || family->kind.from_first
                             ? 0
-                            : twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
-    twi_port_random(engine, random, sizeof random);
+                            : twi_time_add(asking->span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
+    twi_port_random(family->engine, random, sizeof random);
     twi_token_id(random, token);
-    twi_redis_call_begin(redis_call, engine, TWI_SCRIPT_ONCE, 0);
-    redis_call->request.numbered = true;
-    twi_redis_call_key(redis_call, family, "calls", key, span.start_ms);
-    twi_redis_call_key(redis_call, family, "once", key, span.start_ms);
-    twi_redis_call_key(redis_call, family, NULL, key, span.start_ms);
-    twi_redis_call_text(redis_call, what);
-    twi_redis_call_text(redis_call, token);
-    twi_redis_call_number(redis_call, expiry_ms);
-    twi_redis_call_number(redis_call, family->kind.from_first ? family->rule.window_ms : 0);
-    return twi_redis_call_run(redis_call, engine);
+    twi_redis_call_begin(&redis_call, family->engine, TWI_SCRIPT_ONCE, 0);
+    redis_call.request.numbered = true;
+    twi_redis_call_key(&redis_call, family, "calls", asking->key, start_ms);
+    twi_redis_call_key(&redis_call, family, "once", asking->key, start_ms);
+    twi_redis_call_key(&redis_call, family, NULL, asking->key, start_ms);
+    twi_redis_call_text(&redis_call, asking->cancels ? "C" : "O");
+    twi_redis_call_text(&redis_call, token);
+    twi_redis_call_number(&redis_call, expiry_ms);
+    twi_redis_call_number(&redis_call, family->kind.from_first ? family->rule.window_ms : 0);
+    return twi_redis_call_send(&redis_call, operation);
 }
 
-/* If the request wrote something in Redis, that is taken back (sync/ask/dispatcher.h): the answer given here stays
- * valid. */
+/* If the request wrote something in Redis, that is taken back (sync/ask/): the answer given here stays valid. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_redis_call_policy(family, key, outcome)) {
@@ -108,41 +116,105 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
     }
 }
 
-static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
-    struct twi_redis_call redis_call;
-    tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_redis_call_may(family->engine);
-    if (status != TW_OK) return status;
-    enum twi_request_outcome outcome = run(family, key, "O", &redis_call);
-    *first = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "FIRST");
-    if (*first || (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "SECOND"))) {
+/* What came of it. By the thread that is answered. */
+static tw_status conclude_once(const struct asking *asking, bool *first) {
+    tw_family *family = asking->operation.family;
+    const struct twi_result *result = &asking->operation.result;
+    *first = twi_result_is(result, "FIRST");
+    if (*first || twi_result_is(result, "SECOND")) {
         twi_redis_call_answered(family);
-        if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, key, NULL);
+        if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, asking->key, NULL);
         return TW_OK;
     }
-    if (twi_load_acquire(&family->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return once_without_redis(family, key, outcome, first);
+    bool refuses = result->outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
+    if (refuses || twi_load_acquire(&family->engine->life.stopped))
+        return twi_redis_call_refuse(family->engine, result->outcome);
+    return once_without_redis(family, asking->key, result->outcome, first);
 }
 
-static tw_status cancel_by_redis(tw_family *family, tw_key key) {
-    struct twi_redis_call redis_call;
+static tw_status conclude_cancel(const struct asking *asking) {
+    const struct twi_result *result = &asking->operation.result;
+    return twi_result_is(result, "OK") ? TW_OK : twi_redis_call_refuse(asking->operation.engine, result->outcome);
+}
+
+static tw_status finish_once(struct twi_operation *operation, tw_request *call) {
+    call->first = false;
+    tw_status status = conclude_once((const struct asking *)operation, &call->first);
+    if (status != TW_OK) call->first = false;
+    return status;
+}
+
+static tw_status finish_cancel(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    return conclude_cancel((const struct asking *)operation);
+}
+
+static const struct twi_operation_kind cancel_kind = {.send = ask, .finish = finish_cancel};
+
+/* NULL: *status says why not. */
+static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_key key, tw_request *call,
+                           tw_status *status) {
+    tw_engine *engine = family->engine;
+    struct asking *asking = (struct asking *)twi_operation_make(engine, kind, family, call, status);
+    if (asking == NULL) return NULL;
+    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
+    asking->span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
+    asking->cancels = kind == &cancel_kind;
+    asking->key = key;
+    return asking;
+}
+
+/* The caller has gone: if it was the first, the next one is. Of a request that is not answered the lane does that. */
+static void undo_once(struct twi_operation *operation) {
+    const struct asking *asking = (const struct asking *)operation;
+    tw_status status;
+    if (!twi_result_is(&operation->result, "FIRST")) return;
+    struct asking *cancel = make(operation->family, &cancel_kind, asking->key, NULL, &status);
+    if (cancel == NULL) return;
+    cancel->span = asking->span;
+    if (twi_operation_keep(&cancel->operation, asking->key, &cancel->key))
+        (void)twi_call_send_off(&cancel->operation);
+    else
+        twi_operation_give(&cancel->operation);
+}
+
+static const struct twi_operation_kind once_kind = {.send = ask, .finish = finish_once, .undo = undo_once};
+
+/* A thread waits for the answer. `first` NULL: of a cancel. */
+static tw_status decide(tw_family *family, const struct twi_operation_kind *kind, tw_key key, bool *first) {
     tw_status status = twi_call_check_key(family, key);
     if (status == TW_OK) status = twi_redis_call_may(family->engine);
-    if (status != TW_OK) return status;
-    enum twi_request_outcome outcome = run(family, key, "C", &redis_call);
-    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "OK")) return TW_OK;
-    return twi_redis_call_refuse(family->engine, outcome);
+    struct asking *asking = status == TW_OK ? make(family, kind, key, NULL, &status) : NULL;
+    if (asking == NULL) return status;
+    twi_call_run(&asking->operation);
+    status = asking->cancels ? conclude_cancel(asking) : conclude_once(asking, first);
+    twi_operation_give(&asking->operation);
+    return status;
+}
+
+/* The answer comes later. */
+static tw_status start(tw_request *call, tw_family *family, const struct twi_operation_kind *kind, tw_key key) {
+    tw_status status = twi_call_check_key(family, key);
+    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
+    struct asking *asking = status == TW_OK ? make(family, kind, key, call, &status) : NULL;
+    if (asking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&asking->operation, key, &asking->key))
+        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&asking->operation, call);
 }
 
 /* ---- the calls ---- */
+
+static bool is_by_redis(const tw_family *family) {
+    return family->kind.is_strict && family->kind.synced;
+}
 
 tw_status tw_once(tw_family *family, tw_key key, bool *first) {
     bool is_first = false;
     twi_check(family != NULL);
     tw_status status = check(family);
     if (status != TW_OK) return status;
-    status = family->kind.is_strict && family->kind.synced ? once_by_redis(family, key, &is_first)
-                                                           : once_here(family, key, &is_first);
+    status = is_by_redis(family) ? decide(family, &once_kind, key, &is_first) : once_here(family, key, &is_first);
     if (status == TW_OK && first != NULL) *first = is_first;
     return status;
 }
@@ -151,5 +223,21 @@ tw_status tw_once_cancel(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check(family);
     if (status != TW_OK) return status;
-    return family->kind.is_strict && family->kind.synced ? cancel_by_redis(family, key) : cancel_here(family, key);
+    return is_by_redis(family) ? decide(family, &cancel_kind, key, NULL) : cancel_here(family, key);
+}
+
+tw_status tw_once_async(tw_request *request, tw_family *family, tw_key key) {
+    twi_check(request != NULL && family != NULL);
+    request->first = false;
+    tw_status status = check(family);
+    if (status == TW_OK && is_by_redis(family)) return start(request, family, &once_kind, key);
+    if (status == TW_OK) status = once_here(family, key, &request->first);
+    return twi_call_answer(request, status);
+}
+
+tw_status tw_once_cancel_async(tw_request *request, tw_family *family, tw_key key) {
+    twi_check(request != NULL && family != NULL);
+    tw_status status = check(family);
+    if (status == TW_OK && is_by_redis(family)) return start(request, family, &cancel_kind, key);
+    return twi_call_answer(request, status == TW_OK ? cancel_here(family, key) : status);
 }

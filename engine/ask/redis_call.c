@@ -8,20 +8,35 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+tw_status twi_redis_call_may_start(tw_engine *engine) {
+    tw_status status = twi_calls_may_start(engine);
+    if (status != TW_OK) return status;
+    return engine->remote.sync == NULL || engine->remote.driver->ask == NULL ? twi_redis_refuse() : TW_OK;
+}
+
 tw_status twi_redis_call_may(tw_engine *engine) {
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK) return status;
-    status = twi_guard_engine(engine);
-    if (status != TW_OK) return status;
-    return engine->remote.sync == NULL || engine->remote.driver->request == NULL ? twi_redis_refuse() : TW_OK;
+    if (status == TW_OK) status = twi_guard_engine(engine);
+    return status == TW_OK ? twi_redis_call_may_start(engine) : status;
+}
+
+int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms) {
+    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
+    return twi_clock_mono_ms(&engine->clock) + timeout_ms;
+}
+
+static void forget_answer(struct twi_redis_call *redis_call) {
+    redis_call->answer.value_count = 0;
+    redis_call->answer.long_text = NULL;
+    redis_call->answer.long_size = 0;
 }
 
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms) {
-    if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
     redis_call->used = 0;
+    forget_answer(redis_call);
     redis_call->request = (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args};
-    redis_call->request.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    redis_call->request.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
 }
 
 static char *room(struct twi_redis_call *redis_call, size_t size) {
@@ -52,9 +67,55 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
     twi_redis_call_text(redis_call, text);
 }
 
-enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
-    return engine->remote.driver->request(engine->remote.sync, &redis_call->request);
+/* ---- sending ---- */
+
+bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
+    const struct twi_remote *remote = &operation->engine->remote;
+    struct twi_request *request = &redis_call->request;
+    request->answered = twi_call_answered;
+    request->ctx = operation;
+    request->number = &operation->number;
+    request->deadline_ms = operation->deadline_ms;
+    request->waits_for_room = operation->waits_for_room;
+    enum twi_request_outcome why = TWI_REQUEST_UNSENT;
+    if (remote->driver->ask(remote->sync, request, &why) != 0) return true;
+    operation->result = (struct twi_result){.outcome = why};
+    return false;
 }
+
+/* The operation of a thread that waits for one reply, and reads all of it. */
+struct plain {
+    struct twi_operation operation;
+    struct twi_redis_call *redis_call;
+};
+
+static bool ask_plain(struct twi_operation *operation) {
+    return twi_redis_call_send(((struct plain *)operation)->redis_call, operation);
+}
+
+static bool read_plain(struct twi_operation *operation, struct twi_answer *answer) {
+    struct twi_redis_call *redis_call = ((struct plain *)operation)->redis_call;
+    redis_call->answer = *answer;
+    answer->long_text = NULL; /* it is taken */
+    return false;
+}
+
+static const struct twi_operation_kind plain_kind = {.send = ask_plain, .reply = read_plain};
+
+enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
+    tw_status status;
+    forget_answer(redis_call);
+    struct plain *plain = (struct plain *)twi_operation_make(engine, &plain_kind, NULL, NULL, &status);
+    if (plain == NULL) return TWI_REQUEST_UNSENT;
+    plain->redis_call = redis_call;
+    plain->operation.deadline_ms = redis_call->request.deadline_ms;
+    twi_call_run(&plain->operation);
+    enum twi_request_outcome outcome = plain->operation.result.outcome;
+    twi_operation_give(&plain->operation);
+    return outcome;
+}
+
+/* ---- outages ---- */
 
 void twi_redis_call_answered(tw_family *family) {
     if (twi_load_relaxed(&family->outage.silent_since_ms) != 0) twi_store_relaxed(&family->outage.silent_since_ms, 0);
@@ -78,7 +139,8 @@ uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_o
     uint32_t policy = twi_load_relaxed(&family->policy.on_outage),
              grace_ms = twi_load_relaxed(&family->policy.outage_grace_ms);
     if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, only trouble with this key */
-    if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || outcome == TWI_REQUEST_DONE) return policy;
+    bool is_outage = outcome != TWI_REQUEST_DONE && outcome != TWI_REQUEST_BUSY;
+    if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || !is_outage) return policy;
     return silent_for_ms(family, key) < grace_ms ? TW_OUTAGE_LOCAL : policy;
 }
 
@@ -89,7 +151,12 @@ bool twi_redis_call_falls_back_here(tw_family *family) {
 }
 
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome) {
-    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (outcome == TWI_REQUEST_BUSY)
+        return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max);
+    bool is_stopped = twi_load_acquire(&engine->life.stopped);
+    if (is_stopped && outcome != TWI_REQUEST_UNKNOWN) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (is_stopped)
+        return twi_refuse(TW_ERR_TIMEOUT, "tw_stop() came before Redis's reply; it may have executed the request");
     if (outcome == TWI_REQUEST_UNKNOWN)
         return twi_refuse(TW_ERR_TIMEOUT,
                           "redis_timeout_ms: Redis did not reply in time; it may have executed the request");
@@ -97,17 +164,17 @@ tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outc
     twi_report_error_text(&engine->report, error);
     const char *what = outcome == TWI_REQUEST_DONE      ? "its reply decides nothing (does the key hold another type?)"
                        : outcome == TWI_REQUEST_REFUSED ? "it refuses"
-                                                        : "it does not reply, or all connections are in use";
+                                                        : "it does not reply";
     return twi_refuse_with(TW_ERR_REDIS, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
 }
 
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word) {
-    return redis_call->request.value_count != 0 && strcmp(redis_call->request.values[0].text, word) == 0;
+    return redis_call->answer.value_count != 0 && strcmp(redis_call->answer.values[0].text, word) == 0;
 }
 
 int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index) {
-    return index < redis_call->request.value_count && redis_call->request.values[index].is_number
-               ? redis_call->request.values[index].number
+    return index < redis_call->answer.value_count && redis_call->answer.values[index].is_number
+               ? redis_call->answer.values[index].number
                : 0;
 }
 

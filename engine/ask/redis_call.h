@@ -1,11 +1,12 @@
-/* redis_call.h -- sends a request to Redis and waits for the reply: the engine's part for strict limits, once, locks
- * and reservations.
- * Always true: the caller is in no section and in no hook, in an engine with a thread of its own. Every name in one
+/* redis_call.h -- a request to Redis for an operation, or for a thread that waits: the engine's part for strict limits,
+ * once, locks and reservations.
+ * Always true: who waits is in no section and in no hook, in an engine with a thread of its own. Every name in one
  * request belongs to one counter, so in a cluster all of them lie in one key slot (core/key_template.h).
- * Elsewhere: connections, deadlines, repeats (sync/ask/dispatcher.h). */
+ * Elsewhere: connections, deadlines, repeats (sync/ask/). */
 #ifndef TWI_ASK_REDIS_CALL_H
 #define TWI_ASK_REDIS_CALL_H
 
+#include "engine/core/calls.h"
 #include "engine/core/family.h"
 
 #define TWI_REDIS_CALL_NAME_MAX (TWI_REDIS_KEY_MAX + 32)
@@ -13,6 +14,7 @@
 /* A request under construction: names and numbers as text. */
 struct twi_redis_call {
     struct twi_request request;
+    struct twi_answer answer; /* of twi_redis_call_run(): the caller frees its long_text, whatever the outcome is */
     tw_key keys[4], args[10];
     size_t used; /* of `text` */
     char text[4 * TWI_REDIS_CALL_NAME_MAX + 512];
@@ -21,8 +23,12 @@ struct twi_redis_call {
 /* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED,
  * TW_ERR_MEMORY. */
 tw_status twi_redis_call_may(tw_engine *engine);
+/* The same of a call that does not wait: inside of hooks and sections, too, and where the host drives. */
+tw_status twi_redis_call_may_start(tw_engine *engine);
+/* When a call that begins now ends, at the latest; monotonic. `timeout_ms` 0: redis_timeout_ms. */
+int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms);
 
-/* `timeout_ms` 0: redis_timeout_ms. */
+/* `timeout_ms` 0: redis_timeout_ms. It counts for twi_redis_call_run() alone: an operation has its own deadline. */
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms);
 /* Appends the counter's name in Redis. With `what` it appends the name of a key beside it: prefix "tw:what:" rest. */
@@ -30,6 +36,9 @@ void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *fami
                         int64_t start_ms);
 void twi_redis_call_text(struct twi_redis_call *redis_call, const char *text);
 void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number);
+/* Sends the request of an operation. True: it is under way, and the operation may be gone. False: its result says why
+ * not. */
+bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation);
 /* Sends the request and waits for the reply. No lock is held, and no section is open. */
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine);
 /* Which policy decides in Redis's place: on_outage; but within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays).
@@ -39,7 +48,8 @@ uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_o
 bool twi_redis_call_falls_back_here(tw_family *family);
 /* Redis replied to a request of that family. */
 void twi_redis_call_answered(tw_family *family);
-/* The error for a request that was not decided: TW_ERR_CLOSED, TW_ERR_TIMEOUT (perhaps executed), TW_ERR_REDIS. */
+/* The error for a request that was not decided: TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps executed),
+ * TW_ERR_REDIS. */
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);
 /* True: the first element of the reply is `word`. */
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word);

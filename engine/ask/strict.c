@@ -16,6 +16,7 @@
 #include "engine/count/lookup.h"
 #include "engine/limit/acquire.h"
 #include "engine/limit/refund.h"
+#include "engine/limit/shadow.h"
 #include "engine/limit/shape.h"
 #include "engine/limit/sliding.h"
 
@@ -27,6 +28,12 @@ struct request {
     int64_t now_ms;
     struct twi_span span;
 };
+
+struct asking {
+    struct twi_operation operation;
+    struct request request;
+};
+static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* ---- verdicts ---- */
 
@@ -40,10 +47,9 @@ static void fill_undecided(const struct request *request, tw_verdict *verdict) {
                             .decided_by = TW_BY_OUTAGE};
 }
 
-static tw_status fill_answered(const struct request *request, const struct twi_redis_call *redis_call,
-                               tw_verdict *verdict) {
-    bool admitted = twi_redis_call_is(redis_call, "OK");
-    int64_t used = twi_redis_call_number_at(redis_call, 2), reset_ms = twi_redis_call_number_at(redis_call, 3);
+static tw_status fill_answered(const struct request *request, const struct twi_result *result, tw_verdict *verdict) {
+    bool admitted = twi_result_is(result, "OK");
+    int64_t used = twi_result_number(result, 2), reset_ms = twi_result_number(result, 3);
     int64_t least = request->some && request->n > 1 ? 1 : request->n; /* the fewest units that count as admitted */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
@@ -51,10 +57,10 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
         verdict->reset_after_ms = reset_ms;
     if (request->family->kind.from_first) /* when the key's window began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
-    verdict->retry_after_ms = admitted                                      ? 0
-                              : least > request->limit                      ? -1
-                              : twi_redis_call_number_at(redis_call, 4) > 0 ? twi_redis_call_number_at(redis_call, 4)
-                                                                            : verdict->reset_after_ms;
+    verdict->retry_after_ms = admitted                           ? 0
+                              : least > request->limit           ? -1
+                              : twi_result_number(result, 4) > 0 ? twi_result_number(result, 4)
+                                                                 : verdict->reset_after_ms;
     if (used <= 0) verdict->reset_after_ms = 0;
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
@@ -130,32 +136,98 @@ static void learn(const struct request *request) {
     if (request->family->kind.slides) twi_sliding_request_total(request->family, request->key);
 }
 
-static tw_status run(const struct request *request, int64_t *taken, tw_verdict *verdict) {
-    tw_engine *engine = request->family->engine;
+static bool ask(struct twi_operation *operation) {
     struct twi_redis_call redis_call;
-    write_question(request, &redis_call);
-    enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
-    if (outcome == TWI_REQUEST_DONE &&
-        (twi_redis_call_is(&redis_call, "OK") || twi_redis_call_is(&redis_call, "DENIED"))) {
-        *taken = twi_redis_call_number_at(&redis_call, 1);
-        twi_redis_call_answered(request->family);
-        if (twi_redis_call_falls_back_here(request->family)) learn(request);
-        return fill_answered(request, &redis_call, verdict);
-    }
-    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return fall_back(request, outcome, taken, verdict);
+    write_question(&((struct asking *)operation)->request, &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
 }
 
-static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+static bool is_decided(const struct twi_result *result) {
+    return twi_result_is(result, "OK") || twi_result_is(result, "DENIED");
+}
+
+static bool refuses_when_busy(const struct request *request, enum twi_request_outcome outcome) {
+    return outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&request->family->policy.busy_is_outage);
+}
+
+/* What came of it. By the thread that is answered. */
+static tw_status conclude(const struct asking *asking, int64_t *taken, tw_verdict *verdict) {
+    const struct request *request = &asking->request;
+    const struct twi_result *result = &asking->operation.result;
+    tw_engine *engine = request->family->engine;
+    fill_undecided(request, verdict);
+    *taken = 0;
+    if (is_decided(result)) {
+        *taken = twi_result_number(result, 1);
+        twi_redis_call_answered(request->family);
+        if (twi_redis_call_falls_back_here(request->family)) learn(request);
+        return fill_answered(request, result, verdict);
+    }
+    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome))
+        return twi_redis_call_refuse(engine, result->outcome);
+    return fall_back(request, result->outcome, taken, verdict);
+}
+
+/* The caller has gone: units that Redis gave return as a refund does. Of a request that is not answered the lane takes
+ * back what was charged. */
+static void undo(struct twi_operation *operation) {
+    const struct request *request = &((struct asking *)operation)->request;
+    int64_t taken = twi_result_is(&operation->result, "OK") ? twi_result_number(&operation->result, 1) : 0;
+    tw_verdict verdict;
+    fill_undecided(request, &verdict);
+    if (taken <= 0) return;
+    (void)fill_answered(request, &operation->result, &verdict);
+    (void)twi_refund_count(request->family, request->key, taken, request->limit, verdict.window_start_ms);
+}
+
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    const struct asking *asking = (const struct asking *)operation;
+    const struct request *request = &asking->request;
+    struct twi_why before = twi_why_now();
+    tw_status status = conclude(asking, &call->taken, &call->verdict);
+    if (request->some && !twi_load_relaxed(&request->family->policy.shadow))
+        return twi_shadow_some_answered(request->family, status, &call->verdict);
+    status = twi_shadow_answered(request->family, request->n, status, before, &call->verdict);
+    if (status == TW_OK && !call->verdict.allowed)
+        call->taken = request->n; /* shadow mode admits all units and counts none */
+    return status;
+}
+
+static const struct twi_operation_kind kind = {.send = ask, .finish = finish, .undo = undo};
+
+/* ---- the calls ---- */
+
+/* TW_OK: it may be asked. The verdict is filled either way. */
+static tw_status begin(struct request *request, tw_verdict *verdict) {
     tw_family *family = request->family;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     request->span = twi_calendar_span(&family->rule, request->now_ms);
     if (family->kind.evicts_idle) request->span = (struct twi_span){0, INT64_MAX};
     fill_undecided(request, verdict);
-    tw_status status = twi_limit_is_in_range(request->n, request->limit) ? twi_call_check_key(family, request->key)
-                                                                         : twi_units_refuse(request->n);
-    if (status == TW_OK) status = twi_redis_call_may(family->engine);
-    return status == TW_OK ? run(request, taken, verdict) : status;
+    if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
+    return twi_call_check_key(family, request->key);
+}
+
+/* NULL: *status says why not. */
+static struct asking *make(const struct request *request, tw_request *call, uint32_t timeout_ms, tw_status *status) {
+    tw_engine *engine = request->family->engine;
+    struct asking *asking = (struct asking *)twi_operation_make(engine, &kind, request->family, call, status);
+    if (asking == NULL) return NULL;
+    asking->request = *request;
+    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+    return asking;
+}
+
+/* A thread waits for the answer. */
+static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_status status = begin(request, verdict);
+    if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
+    struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
+    if (asking == NULL) return status;
+    twi_call_run(&asking->operation);
+    status = conclude(asking, taken, verdict);
+    twi_operation_give(&asking->operation);
+    return status;
 }
 
 tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
@@ -171,7 +243,20 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
     return decide(&request, taken, verdict);
 }
 
+/* The answer comes later. */
+static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool is_some) {
+    struct request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
+    call->taken = 0;
+    tw_status status = begin(&request, &call->verdict);
+    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
+    struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
+    if (asking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&asking->operation, key, &asking->request.key))
+        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&asking->operation, call);
+}
+
 /* A refund goes to Redis once, as any count does. A log holds calls and not their sum, so it learns of refunds from the
  * counter beside it (strict.lua). */
 const struct twi_limit_kind twi_limit_strict = {
-    .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .waits = true};
+    .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .start = start};

@@ -9,13 +9,15 @@
  * without Redis, each request says how full the local bucket is, and Redis adopts that if it is more. What two engines
  * admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window the engine
  * learns nothing from Redis: values that came from here would come back later each time, by the time they travel.
- * A request of unknown outcome is cancelled before its connection is used again (sync/ask/dispatcher.h).
+ * A request of unknown outcome is cancelled before its lane is used again (sync/ask/). Units that Redis gave to a
+ * caller who has gone stay taken: a moment has no way back.
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
  * verdict is filled, whatever the answer. */
 #include "engine/ask/strict_gcra.h"
 
 #include "engine/ask/redis_call.h"
 #include "engine/limit/gcra.h"
+#include "engine/limit/shadow.h"
 #include "engine/limit/shape.h"
 
 struct request {
@@ -25,6 +27,12 @@ struct request {
     bool some; /* take as many as are left */
     int64_t now_ms;
 };
+
+struct asking {
+    struct twi_operation operation;
+    struct request request;
+};
+static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* ---- verdicts ---- */
 
@@ -38,13 +46,12 @@ static void fill_undecided(const struct request *request, tw_verdict *verdict) {
                             .decided_by = TW_BY_OUTAGE};
 }
 
-static tw_status fill_answered(const struct request *request, const struct twi_redis_call *redis_call,
-                               tw_verdict *verdict) {
-    bool admitted = twi_redis_call_is(redis_call, "OK");
-    verdict->remaining = twi_redis_call_number_at(redis_call, 2);
+static tw_status fill_answered(const struct request *request, const struct twi_result *result, tw_verdict *verdict) {
+    bool admitted = twi_result_is(result, "OK");
+    verdict->remaining = twi_result_number(result, 2);
     verdict->used = request->burst - verdict->remaining;
-    verdict->reset_after_ms = twi_redis_call_number_at(redis_call, 3);
-    verdict->retry_after_ms = twi_redis_call_number_at(redis_call, 4);
+    verdict->reset_after_ms = twi_result_number(result, 3);
+    verdict->retry_after_ms = twi_result_number(result, 4);
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;
@@ -142,34 +149,83 @@ static void write_question(const struct request *request, struct twi_redis_call 
     twi_redis_call_number(redis_call, ahead_ms(request));
 }
 
-static tw_status run(const struct request *request, int64_t *taken, tw_verdict *verdict) {
-    tw_engine *engine = request->family->engine;
+static bool ask(struct twi_operation *operation) {
     struct twi_redis_call redis_call;
-    write_question(request, &redis_call);
-    enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
-    if (outcome == TWI_REQUEST_DONE &&
-        (twi_redis_call_is(&redis_call, "OK") || twi_redis_call_is(&redis_call, "DENIED"))) {
-        *taken = twi_redis_call_number_at(&redis_call, 1);
-        tw_status status = fill_answered(request, &redis_call, verdict);
+    write_question(&((struct asking *)operation)->request, &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+static bool refuses_when_busy(const struct request *request, enum twi_request_outcome outcome) {
+    return outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&request->family->policy.busy_is_outage);
+}
+
+/* What came of it. By the thread that is answered. */
+static tw_status conclude(const struct asking *asking, int64_t *taken, tw_verdict *verdict) {
+    const struct request *request = &asking->request;
+    const struct twi_result *result = &asking->operation.result;
+    tw_engine *engine = request->family->engine;
+    fill_undecided(request, verdict);
+    *taken = 0;
+    if (twi_result_is(result, "OK") || twi_result_is(result, "DENIED")) {
+        *taken = twi_result_number(result, 1);
+        tw_status status = fill_answered(request, result, verdict);
         twi_redis_call_answered(request->family);
         if (is_used_here(request->family) && !is_bridged(request))
             twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
         return status;
     }
-    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return fall_back(request, outcome, taken, verdict);
+    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome))
+        return twi_redis_call_refuse(engine, result->outcome);
+    return fall_back(request, result->outcome, taken, verdict);
 }
 
-static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    const struct asking *asking = (const struct asking *)operation;
+    const struct request *request = &asking->request;
+    struct twi_why before = twi_why_now();
+    tw_status status = conclude(asking, &call->taken, &call->verdict);
+    if (request->some && !twi_load_relaxed(&request->family->policy.shadow))
+        return twi_shadow_some_answered(request->family, status, &call->verdict);
+    status = twi_shadow_answered(request->family, request->n, status, before, &call->verdict);
+    if (status == TW_OK && !call->verdict.allowed) call->taken = request->n; /* as tw_acquire_some() in shadow mode */
+    return status;
+}
+
+static const struct twi_operation_kind kind = {.send = ask, .finish = finish};
+
+/* ---- the calls ---- */
+
+/* TW_OK: it may be asked. The verdict is filled either way. */
+static tw_status begin(struct request *request, tw_verdict *verdict) {
     tw_family *family = request->family;
     int64_t burst = twi_load_relaxed(&family->policy.burst);
     request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     fill_undecided(request, verdict);
     if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
-    tw_status status = twi_call_check_key(family, request->key);
-    if (status == TW_OK) status = twi_redis_call_may(family->engine);
-    return status == TW_OK ? run(request, taken, verdict) : status;
+    return twi_call_check_key(family, request->key);
+}
+
+/* NULL: *status says why not. */
+static struct asking *make(const struct request *request, tw_request *call, uint32_t timeout_ms, tw_status *status) {
+    tw_engine *engine = request->family->engine;
+    struct asking *asking = (struct asking *)twi_operation_make(engine, &kind, request->family, call, status);
+    if (asking == NULL) return NULL;
+    asking->request = *request;
+    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+    return asking;
+}
+
+/* A thread waits for the answer. */
+static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_status status = begin(request, verdict);
+    if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
+    struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
+    if (asking == NULL) return status;
+    twi_call_run(&asking->operation);
+    status = conclude(asking, taken, verdict);
+    twi_operation_give(&asking->operation);
+    return status;
 }
 
 /* ---- the kind ---- */
@@ -187,6 +243,19 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
     return decide(&request, taken, verdict);
 }
 
+/* The answer comes later. */
+static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool is_some) {
+    struct request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
+    call->taken = 0;
+    tw_status status = begin(&request, &call->verdict);
+    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
+    struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
+    if (asking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&asking->operation, key, &asking->request.key))
+        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&asking->operation, call);
+}
+
 /* How far a unit moved the moment follows from the limit alone, and tw_refund() does not name the limit. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
@@ -194,4 +263,4 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
 }
 
 const struct twi_limit_kind twi_limit_strict_gcra = {
-    .acquire = acquire, .some = some, .put_back = put_back, .waits = true};
+    .acquire = acquire, .some = some, .put_back = put_back, .start = start};

@@ -7,6 +7,7 @@
     X(TW_DENIED, "The limit is reached; the call did not count.") \
     X(TW_PENDING, "Not yet: ask again.") \
     X(TW_OVERFLOWED, "Counted in the family's overflow counter, because the table is full.") \
+    X(TW_STARTED, "Started: the answer comes to the request's done.") \
     X(TW_ERR_KEY, "The key is empty, longer than 1024 bytes, or has a reserved name; nothing has changed.") \
     X(TW_ERR_OPTIONS, "An option or argument is refused; nothing has changed.") \
     X(TW_ERR_FULL, "There is no room for a new key, and the family rejects; nothing has changed.") \
@@ -19,6 +20,7 @@
     X(TW_ERR_FORKED, "This process is a forked child, and no new engine could be made in it; nothing has changed.") \
     X(TW_ERR_REDIS, "Redis refused, or none is configured.") \
     X(TW_ERR_UNKNOWN_TOKEN, "The token is not known; nothing has changed.") \
+    X(TW_ERR_BUSY, "As many calls as calls_max says are under way; nothing has changed.") \
     X(TW_ERR_TIMEOUT, "The time was up; a part may have been done.")
 
 #define TEXT_OF(number) #number

@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 struct tw_family;
+struct twi_calls;
 struct twi_delayed;
 struct twi_restore_stores;
 struct twi_store_map;
@@ -213,12 +214,22 @@ struct twi_watcher {
     struct tw_family *held;  /* the turn does not free it; under the roster's lock */
 };
 
-/* What whoever runs the turns waits for; the background thread, and the threads that audit and that are asked by who
- * watches. */
+/* The thread that drives the calls that wait for Redis (second.h). */
+struct twi_second {
+    pthread_mutex_t lock; /* of starting it */
+    pthread_t thread;
+    int wake_fd;
+    _Atomic bool runs, stops;
+};
+
+/* What whoever runs the turns waits for; the background thread; the second one, and the calls under way; the threads
+ * that audit and that are asked by who watches. */
 struct twi_background {
     struct twi_socket_set waits; /* tw_fd() */
     struct twi_auditor auditor;
     struct twi_watcher watcher;
+    struct twi_second second;
+    struct twi_calls *calls; /* operation.h */
     pthread_t thread;
     bool runs;
     _Atomic bool stops;

@@ -93,6 +93,7 @@ struct twi_family_policy {
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic bool shadow;
+    _Atomic bool busy_is_outage; /* TW_BUSY_AS_OUTAGE */
 };
 
 /* Which windows are over. Any thread reads it. */
@@ -215,6 +216,7 @@ struct tw_family {
     struct twi_quota quota;
     _Atomic uint64_t map;           /* line of the map of windows (0: none yet) | number of unlinkings << 32 */
     _Atomic uint32_t arrivals;      /* generations that the turn has not yet seen */
+    _Atomic uint32_t started;       /* operations that are not given back (operation.h): it is not freed before */
     _Atomic int64_t eviction_epoch; /* idle eviction: the current epoch; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;

@@ -1,4 +1,4 @@
-/* host.h -- the one door to the host's own functions: the closing hook, log_write, on_lost, the passwords.
+/* host.h -- the one door to the host's own functions: the closing hook, log_write, on_lost, the passwords, `done`.
  * One rule for all of them; the header states it for users (chapter 4):
  *   - It may block. Meanwhile callers read the clocks (twi_clock_away()), so no window ends late for them.
  *   - It may count, acquire and read. It may not wait for the engine whose turn waits for it: the thread is marked
@@ -16,6 +16,9 @@
 void twi_host_log(tw_engine *engine, int level, int event, const char *text);
 void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                    int reason);
+
+/* Calls the `done` of a call that is answered. By whoever delivers. */
+void twi_host_done(tw_engine *engine, tw_request *call);
 
 /* Calls the family's hook as it is now, by the owner of the turn. True: it answered true, or there is none. */
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);

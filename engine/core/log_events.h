@@ -30,6 +30,7 @@
     X(CLOSED, "make the hook answer true, or open a family with a hook") \
     X(LATE, "set lateness_ms, or call tw_close_until()") \
     X(TLS, "mend the certificate, the name or the option that the line names") \
-    X(SPLIT, "run redis-cli --cluster fix")
+    X(SPLIT, "run redis-cli --cluster fix") \
+    X(CALLBACK, "let the `done` hand its work to another thread")
 
 #endif

@@ -27,6 +27,7 @@
 #define IDLE_MS_MIN 100
 #define OPTION_TEXT_MAX 320
 #define ERROR_BYTES_BELIEVED (1 << 20)
+#define CALLS_MAX_DEFAULT 1024
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
@@ -183,6 +184,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "flush_keys_per_s", options.flush_keys_per_s, 1000000000);
     if (status == TW_OK) status = check_retry(&options);
     if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
+    if (status == TW_OK && options.calls_max != 0 && (options.calls_max < 16 || options.calls_max > 65536))
+        status = refuse(in, "calls_max: %u is not in 16..65536", options.calls_max);
     if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK) status = check_labels(&options);
     if (status == TW_OK) status = check_watch(&options);
@@ -199,6 +202,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
     if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
+    if (options.calls_max == 0) options.calls_max = CALLS_MAX_DEFAULT;
     *out = options;
     return TW_OK;
 }
@@ -333,6 +337,7 @@ static tw_status check_limit_values(const tw_family_options *in) {
     if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is not a TW_OUTAGE_ value", in->on_outage);
     if (in->burst < 0 || in->burst > TW_DELTA_MAX) return refuse(in, "burst: not within 0..TW_DELTA_MAX");
     if (in->burst != 0 && in->limit_shape != TW_SHAPE_GCRA) return refuse(in, "burst: belongs to TW_SHAPE_GCRA");
+    if (in->on_busy > TW_BUSY_AS_OUTAGE) return refuse(in, "on_busy: %u is not a TW_BUSY_ value", in->on_busy);
     if (in->outage_grace_ms > 86400000) return refuse(in, "outage_grace_ms: more than a day");
     return TW_OK;
 }

@@ -70,6 +70,11 @@ void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
     twi_store_relaxed(&engine->report.stats[offset / sizeof(int64_t)], value);
 }
+void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value) {
+    _Atomic int64_t *stat = &engine->report.stats[offset / sizeof(int64_t)];
+    int64_t known = twi_load_relaxed(stat);
+    while (known < value && !twi_cas_relaxed(stat, &known, value)) {}
+}
 
 void twi_port_last_error(tw_engine *engine, const char *text) {
     twi_lock(&engine->report.lock);

@@ -216,3 +216,19 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     if (taken != NULL) *taken = took;
     return status;
 }
+
+/* ---- the same, answered later where the limit waits for Redis ---- */
+
+tw_status tw_acquire_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
+    twi_check(request != NULL && family != NULL);
+    if (twi_unlikely(family->kind.limit->start != NULL))
+        return family->kind.limit->start(request, family, key, n, limit, false);
+    return request->status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, &request->verdict);
+}
+
+tw_status tw_acquire_some_async(tw_request *request, tw_family *family, tw_key key, int64_t n_max, int64_t limit) {
+    twi_check(request != NULL && family != NULL);
+    if (family->kind.limit->start == NULL)
+        return request->status = tw_acquire_some(family, key, n_max, limit, &request->taken, &request->verdict);
+    return family->kind.limit->start(request, family, key, n_max, limit, n_max > 0);
+}

@@ -49,7 +49,7 @@ static void put_in_order(struct order *order) {
 /* TW_OK, or the reason why the claim is invalid. */
 static tw_status check_claim(const tw_claim *claim) {
     twi_check(claim->family != NULL);
-    if (claim->family->kind.limit->waits)
+    if (claim->family->kind.limit->start != NULL)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_acquire_all() is not for families whose limit Redis decides");
     if (claim->key.size - 1 >= TW_KEY_SIZE_MAX || claim->key.data == NULL) return twi_key_refuse(claim->key);
     return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : twi_units_refuse(claim->n);

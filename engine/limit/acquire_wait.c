@@ -1,12 +1,17 @@
-/* acquire_wait.c -- tw_acquire_wait(): repeats tw_acquire() until it is admitted or the time is up.
- * The caller sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first. The 100 ms are there
- * because other processes also give units back, and because clocks step.
+/* acquire_wait.c -- tw_acquire_wait() and its form that answers later: repeats tw_acquire() until it is admitted or the
+ * time is up. A caller that waits sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first.
+ * The 100 ms are there because other processes also give units back, and because clocks step.
  * A `final` denial ends the wait: the limit is sold out, and nothing comes back by itself before `retry_after_ms`. A
  * `final` that is older than a second does not end the wait, because another process may have refunded since.
  * Always true: the caller is in no section and in no hook while it sleeps. Nothing is taken in advance. */
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/calls.h"
+#include "engine/core/queue.h"
+#include "engine/core/waiters.h"
 #include "engine/limit/decision.h"
+
+#include <stdlib.h>
 
 #define LOOK_MS 100
 
@@ -22,6 +27,16 @@ static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, i
     return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
 }
 
+/* True: the answer may change within the time that is left. */
+static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verdict *verdict, int64_t left_ms) {
+    return (status == TW_DENIED || status == TW_PENDING) && left_ms > 0 && may_come(family, key, verdict, left_ms);
+}
+
+static void fill_unasked(tw_family *family, tw_status status, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_decision nothing = {0};
+    twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &nothing);
+}
+
 tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,
                           tw_verdict *verdict) {
     tw_verdict unasked;
@@ -31,8 +46,7 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     tw_status status = twi_guard_may_wait(engine);
     if (status == TW_OK) status = twi_guard_engine(engine);
     if (status != TW_OK) {
-        struct twi_decision nothing = {0};
-        twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &nothing);
+        fill_unasked(family, status, n, limit, verdict);
         return status;
     }
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
@@ -40,9 +54,8 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
         uint32_t given = twi_event_count_value(&engine->given_back),
                  turned = twi_event_count_value(&engine->turn.ended);
         status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
-        if (status != TW_DENIED && status != TW_PENDING) return status;
         int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
-        if (left_ms <= 0 || !may_come(family, key, verdict, left_ms)) return status;
+        if (!waits(family, key, status, verdict, left_ms)) return status;
         uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
         if (status == TW_PENDING)
             twi_event_count_wait(&engine->turn.ended, turned,
@@ -50,4 +63,126 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
         else
             twi_event_count_wait(&engine->given_back, given, ms);
     }
+}
+
+/* ---- answered later ---- */
+
+/* A waiter (waiters.h). Each try is a tw_acquire(); where that waits for Redis, a request of the waiter's own. */
+struct waiting {
+    struct twi_operation operation;
+    int64_t n, limit;
+    tw_status status; /* of the last try */
+    tw_verdict verdict;
+    tw_request *tries; /* NULL: tries answer at once */
+};
+static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
+
+/* After a try that has answered. */
+static enum twi_look plan(struct waiting *waiting) {
+    struct twi_operation *operation = &waiting->operation;
+    int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock), left_ms = operation->deadline_ms - now_ms;
+    if (waiting->status == TW_ERR_BUSY && left_ms > 0) { /* a call that waits may wait for room, too */
+        operation->wait.look_ms = now_ms + TWI_TICK_MS;
+        return TWI_LOOK_WAITS;
+    }
+    if (!waits(operation->family, operation->key, waiting->status, &waiting->verdict, left_ms)) return TWI_LOOK_OVER;
+    operation->wait.look_ms = now_ms + nap_ms(waiting->verdict.retry_after_ms, left_ms);
+    operation->wait.wakes = waiting->status == TW_DENIED;
+    operation->wait.each_turn = waiting->status == TW_PENDING; /* a turn brings the units that were requested */
+    return TWI_LOOK_WAITS;
+}
+
+static enum twi_look look(struct twi_operation *operation) {
+    struct waiting *waiting = (struct waiting *)operation;
+    tw_family *family = operation->family;
+    if (waiting->tries != NULL) {
+        int64_t left_ms = operation->deadline_ms - twi_clock_mono_ms(&operation->engine->clock);
+        bool is_short = left_ms < twi_port_timeout_ms(operation->engine);
+        waiting->tries->timeout_ms = !is_short ? 0 : left_ms > 1 ? (uint32_t)left_ms : 1;
+        tw_status status = tw_acquire_async(waiting->tries, family, operation->key, waiting->n, waiting->limit);
+        if (status == TW_STARTED) return TWI_LOOK_ASKED;
+        waiting->status = status;
+        waiting->verdict = waiting->tries->verdict;
+    } else {
+        waiting->status = twi_load_relaxed(&family->kind.hot_acquire)(family, operation->key, waiting->n,
+                                                                      waiting->limit, &waiting->verdict);
+    }
+    return plan(waiting);
+}
+
+/* `done` of a try that waited for Redis. */
+static void try_done(tw_request *try) {
+    struct waiting *waiting = try->ctx;
+    waiting->status = try->status;
+    waiting->verdict = try->verdict;
+    if (plan(waiting) == TWI_LOOK_WAITS)
+        twi_waiter_add(&waiting->operation, look);
+    else
+        twi_queue_push(&waiting->operation);
+}
+
+static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    const struct waiting *waiting = (const struct waiting *)operation;
+    call->verdict = waiting->verdict;
+    bool was_waiting = waiting->status == TW_DENIED || waiting->status == TW_PENDING;
+    if (was_waiting && twi_load_acquire(&operation->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    return waiting->status < 0 ? twi_refuse(waiting->status, NULL) : waiting->status;
+}
+
+/* The caller has gone: units that came meanwhile go back. */
+static void undo(struct twi_operation *operation) {
+    const struct waiting *waiting = (const struct waiting *)operation;
+    bool took = waiting->status == TW_OK && waiting->n != 0 && waiting->verdict.allowed != 0 &&
+                waiting->verdict.decided_by != TW_BY_FULL;
+    if (!took) return;
+    (void)operation->family->kind.limit->put_back(operation->family, operation->key, waiting->n, waiting->limit,
+                                                  waiting->verdict.window_start_ms);
+}
+
+static void drop(struct twi_operation *operation) {
+    free(((struct waiting *)operation)->tries);
+}
+
+static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .drop = drop};
+
+/* NULL: *status says why not. */
+static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
+    tw_engine *engine = family->engine;
+    struct waiting *waiting = (struct waiting *)twi_operation_make(engine, &kind, family, call, status);
+    if (waiting == NULL) return NULL;
+    waiting->tries = NULL;
+    waiting->operation.wait.shares_units = family->kind.limit->start == NULL;
+    waiting->operation.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    bool is_kept = twi_operation_keep(&waiting->operation, key, &waiting->operation.key);
+    if (is_kept && family->kind.limit->start != NULL) {
+        waiting->tries = malloc(sizeof *waiting->tries);
+        is_kept = waiting->tries != NULL;
+    }
+    if (is_kept) return waiting;
+    *status = twi_call_end_now(&waiting->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return NULL;
+}
+
+tw_status tw_acquire_wait_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
+    twi_check(request != NULL && family != NULL);
+    uint32_t timeout_ms = request->timeout_ms != 0 ? request->timeout_ms : twi_port_timeout_ms(family->engine);
+    tw_status status = twi_calls_may_start(family->engine);
+    if (status == TW_OK && !twi_limit_is_in_range(n, limit)) status = twi_units_refuse(n);
+    if (status == TW_OK) status = twi_call_check_key(family, key);
+    fill_unasked(family, status, n, limit, &request->verdict);
+    if (status != TW_OK) return twi_call_answer(request, status);
+    if (family->kind.limit->start == NULL) {
+        status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, &request->verdict);
+        if (!waits(family, key, status, &request->verdict, timeout_ms)) return twi_call_answer(request, status);
+    }
+    struct waiting *waiting = make(request, family, key, timeout_ms, &status);
+    if (waiting == NULL) return twi_call_answer(request, status);
+    waiting->n = n;
+    waiting->limit = limit;
+    waiting->status = TW_DENIED;
+    waiting->verdict = request->verdict;
+    waiting->operation.wait.look_ms = INT64_MIN;
+    if (waiting->tries != NULL) twi_operation_own_request(waiting->tries, try_done, waiting);
+    twi_waiter_add(&waiting->operation, look);
+    return TW_STARTED;
 }

@@ -119,7 +119,9 @@ struct twi_limit_kind {
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
     /* Implements tw_refund() and the undoing of tw_acquire_all(). limit: as the caller named it; -1: not known. */
     tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
-    bool waits; /* `acquire` may wait for Redis */
+    /* Implements tw_acquire_async() and, with `some`, tw_acquire_some_async(), of a kind that waits for Redis. NULL:
+     * `acquire` answers at once. */
+    tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
     /* True: `final` in a verdict for this key is younger than a second. False: a new reply was requested. NULL: `final`
      * is new in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);

@@ -25,11 +25,8 @@ bool twi_shadow_admits(const tw_family *family, tw_status status) {
            twi_load_relaxed(&family->policy.shadow);
 }
 
-tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    tw_verdict unasked;
-    if (verdict == NULL) verdict = &unasked;
-    struct twi_why before = twi_why_now();
-    tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
+tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, struct twi_why before,
+                              const tw_verdict *verdict) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || n == 0) return status;
     if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
@@ -39,10 +36,22 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
     return TW_OK;
 }
 
-tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                                  tw_verdict *verdict) {
-    tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
+tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    tw_verdict unasked;
+    if (verdict == NULL) verdict = &unasked;
+    struct twi_why before = twi_why_now();
+    tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
+    return twi_shadow_answered(family, n, status, before, verdict);
+}
+
+tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict) {
     struct twi_thread *self = twi_thread_here();
     if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     return status;
+}
+
+tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                  tw_verdict *verdict) {
+    tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
+    return twi_shadow_some_answered(family, status, verdict);
 }

@@ -53,7 +53,7 @@ struct twi_search {
  *
  * ask() begins one and does not wait; answered() brings the outcome. Who drives: the owner of the turn where the host
  * drives, the engine's second thread otherwise. It calls ask_step(), one thread at a time, and waits in between for
- * ask_fd() or until ask_wake_ms(). request() is the form before that, which waits for itself; it goes. */
+ * ask_fd() or until ask_wake_ms(). */
 
 enum twi_script {
     TWI_SCRIPT_STRICT,
@@ -112,11 +112,6 @@ struct twi_request {
     bool numbered;
     /* Requests the last text of the reply, which may be longer than `values` has room for. */
     bool wants_long;
-    /* Of request() alone: its reply. The caller frees long_text, whatever the outcome is. */
-    struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* without the number of the call */
-    size_t value_count;
-    char *long_text; /* not terminated */
-    size_t long_size;
 };
 
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
@@ -150,10 +145,6 @@ struct twi_driver {
     /* One search after the other. Not TW_OK: not all was looked at, and tw_error_text() says what; the rest was.
      * Of `audit`: all up to the passwords, and mono_ms, goes_on, engine. Any thread; waits. */
     tw_status (*search)(const struct twi_audit *audit, const struct twi_search *searches, size_t count);
-    enum twi_request_outcome (*request)(struct twi_sync *sync, struct twi_request *request); /* any thread; waits */
-    /* from now on, every waiting caller gets its answer at once; any thread */
-    void (*request_stop)(struct twi_sync *sync);
-
     /* Begins a request. Everything that `request` points to is copied before the call returns, but for ctx. Any thread,
      * also inside answered(). Returns the number of the request, which no other one ever has, and answered() follows
      * once; it may be called in the driving thread before this call has returned. Returns 0 if nothing was begun: then

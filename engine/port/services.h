@@ -12,6 +12,7 @@
 #define twi_port_count(engine, field, n) twi_stat_add((engine), offsetof(tw_stats, field), (n))
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
+void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value); /* to the greatest that came */
 
 /* Calls the log hook, at most once a second per event; the next line says how many were left out. Findings of the
  * start-up checks are not limited. By the owner of the turn. */

@@ -17,22 +17,40 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }
 
-tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
-    tw_verdict unasked;
-    twi_check(family != NULL);
-    if (verdict == NULL) verdict = &unasked;
+static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && twi_load_relaxed(&family->policy.shadow)) /* slots that are held can be released */
         status = twi_refuse(TW_ERR_MODE, "shadow: tw_hold() is not for families in shadow mode");
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
-    if (status != TW_OK) return status;
-    if (family->kind.synced) return twi_hold_redis_take(family, key, limit, verdict);
-    status = tw_acquire(family, key, 1, limit, verdict);
+    return status;
+}
+
+static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_status status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
     return twi_full_refuse();
+}
+
+tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_verdict unasked;
+    twi_check(family != NULL);
+    if (verdict == NULL) verdict = &unasked;
+    tw_status status = begin_hold(family, key, limit, verdict);
+    if (status != TW_OK) return status;
+    return family->kind.synced ? twi_hold_redis_take(family, key, limit, verdict)
+                               : hold_locally(family, key, limit, verdict);
+}
+
+tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int64_t limit) {
+    twi_check(request != NULL && family != NULL);
+    tw_status status = begin_hold(family, key, limit, &request->verdict);
+    if (status == TW_OK && family->kind.synced) return twi_hold_redis_start(request, family, key, limit);
+    if (status == TW_OK) status = hold_locally(family, key, limit, &request->verdict);
+    request->status = status;
+    return status;
 }
 
 /* Lowers a cell without stripes by one: by compare-and-swap, from above 0. Otherwise it answers as twi_place_add(). */
@@ -76,4 +94,13 @@ tw_status tw_hold_release(tw_family *family, tw_key key) {
     if (status != TW_OK) return status;
     if (family->kind.synced) return twi_hold_redis_give(family, key);
     return release_locally(family, key);
+}
+
+tw_status tw_hold_release_async(tw_request *request, tw_family *family, tw_key key) {
+    twi_check(family != NULL);
+    tw_status status = check_hold(family, key);
+    if (status == TW_OK && family->kind.synced) return twi_hold_redis_give_async(request, family, key);
+    if (status == TW_OK) status = release_locally(family, key);
+    if (request != NULL) request->status = status;
+    return status;
 }

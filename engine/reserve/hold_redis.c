@@ -8,6 +8,7 @@
 #include "engine/reserve/hold_redis.h"
 
 #include "engine/ask/redis_call.h"
+#include "engine/core/waiters.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/core/peers.h"
 
@@ -59,33 +60,143 @@ static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, cons
     return admitted ? TW_OK : TW_DENIED;
 }
 
-tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
-    tw_engine *engine = family->engine;
-    struct twi_redis_call redis_call;
+/* ---- taking ---- */
+
+struct taking {
+    struct twi_operation operation;
+    tw_key key;
+    int64_t limit;
     char member[TWI_HOLD_MEMBER_MAX];
-    tw_status status = twi_redis_call_may(engine);
-    if (status != TW_OK) return status;
-    twi_hold_book_name(engine, member);
-    request_about(family, key, "hold", limit, member, &redis_call);
-    enum twi_request_outcome outcome;
-    do { /* MORE: all members were dead and were removed; the repeated request finds none */
-        outcome = twi_redis_call_run(&redis_call, engine);
-    } while (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "MORE") &&
-             twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
-    if (twi_load_acquire(&engine->life.stopped) || outcome == TWI_REQUEST_REFUSED)
-        return twi_redis_call_refuse(engine, outcome);
-    if (outcome != TWI_REQUEST_DONE) return hold_without(family, key, limit, member, outcome, verdict);
-    bool admitted = twi_redis_call_is(&redis_call, "OK");
+};
+static_assert(sizeof(struct taking) <= TWI_OPERATION_BYTES, "operation.h");
+
+struct giving {
+    struct twi_operation operation;
+    tw_key key;
+    uint64_t statement;
+    char member[TWI_HOLD_MEMBER_MAX];
+};
+static_assert(sizeof(struct giving) <= TWI_OPERATION_BYTES, "operation.h");
+
+static bool ask_give(struct twi_operation *operation) {
+    const struct giving *giving = (const struct giving *)operation;
+    struct twi_redis_call redis_call;
+    request_about(operation->family, giving->key, "release", 0, giving->member, &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+/* Without a reply the hold ends by itself: nobody re-sends it. */
+static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
+    (void)operation, (void)call;
+    return TW_OK;
+}
+
+static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = finish_give};
+
+/* NULL: *status says why not. */
+static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
+    struct giving *giving = (struct giving *)twi_operation_make(family->engine, &give_kind, family, call, status);
+    if (giving == NULL) return NULL;
+    giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
+    giving->key = key;
+    giving->statement = 0;
+    return giving;
+}
+
+/* Releases a hold that is in no book, for nobody who waits. */
+static void let_go(const struct taking *taking) {
+    tw_status status;
+    struct giving *giving = make_give(taking->operation.family, taking->key, NULL, &status);
+    if (giving == NULL) return;
+    memcpy(giving->member, taking->member, sizeof giving->member);
+    if (twi_operation_keep(&giving->operation, taking->key, &giving->key))
+        (void)twi_call_send_off(&giving->operation);
+    else
+        twi_operation_give(&giving->operation);
+}
+
+static bool ask_take(struct twi_operation *operation) {
+    const struct taking *taking = (const struct taking *)operation;
+    struct twi_redis_call redis_call;
+    request_about(operation->family, taking->key, "hold", taking->limit, taking->member, &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+/* MORE: all members were dead and were removed; the repeated request finds none. */
+static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
+    (void)answer;
+    return twi_result_is(&operation->result, "MORE") &&
+           twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
+}
+
+static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
+    bool when_busy = outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&family->policy.busy_is_outage);
+    return when_busy || outcome == TWI_REQUEST_REFUSED || twi_load_acquire(&family->engine->life.stopped);
+}
+
+/* What came of it. By the thread that is answered. */
+static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    const struct twi_result *result = &taking->operation.result;
+    tw_family *family = taking->operation.family;
+    tw_engine *engine = family->engine;
+    if (is_refused(family, result->outcome)) return twi_redis_call_refuse(engine, result->outcome);
+    if (result->outcome != TWI_REQUEST_DONE)
+        return hold_without(family, taking->key, taking->limit, taking->member, result->outcome, verdict);
+    bool admitted = twi_result_is(result, "OK");
     twi_redis_call_answered(family);
-    if (!admitted && !twi_redis_call_is(&redis_call, "DENIED")) return twi_redis_call_refuse(engine, outcome);
-    if (admitted && !twi_hold_book_enter(family, key, member, true)) {
-        request_about(family, key, "release", 0, member, &redis_call);
-        (void)twi_redis_call_run(&redis_call, engine);
+    if (!admitted && !twi_result_is(result, "DENIED")) return twi_redis_call_refuse(engine, result->outcome);
+    if (admitted && !twi_hold_book_enter(family, taking->key, taking->member, true)) {
+        let_go(taking);
         return refuse_full();
     }
-    fill_verdict(family, verdict, limit, twi_redis_call_number_at(&redis_call, 1), TW_BY_REDIS, admitted);
+    fill_verdict(family, verdict, taking->limit, twi_result_number(result, 1), TW_BY_REDIS, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
+
+static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
+    return conclude_take((const struct taking *)operation, &call->verdict);
+}
+
+/* The caller has gone. */
+static void undo_take(struct twi_operation *operation) {
+    if (operation->result.outcome == TWI_REQUEST_UNKNOWN || twi_result_is(&operation->result, "OK"))
+        let_go((const struct taking *)operation);
+}
+
+static const struct twi_operation_kind take_kind = {
+    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
+
+/* NULL: *status says why not. */
+static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {
+    struct taking *taking = (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, status);
+    if (taking == NULL) return NULL;
+    taking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
+    taking->key = key;
+    taking->limit = limit;
+    twi_hold_book_name(family->engine, taking->member);
+    return taking;
+}
+
+tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_status status = twi_redis_call_may(family->engine);
+    struct taking *taking = status == TW_OK ? make_take(family, key, limit, NULL, &status) : NULL;
+    if (taking == NULL) return status;
+    twi_call_run(&taking->operation);
+    status = conclude_take(taking, verdict);
+    twi_operation_give(&taking->operation);
+    return status;
+}
+
+tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
+    tw_status status = twi_redis_call_may_start(family->engine);
+    struct taking *taking = status == TW_OK ? make_take(family, key, limit, call, &status) : NULL;
+    if (taking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&taking->operation, key, &taking->key))
+        return twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&taking->operation, call);
+}
+
+/* ---- giving ---- */
 
 /* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
  * takes one round trip, and it is rare: a hold is re-sent once in a third of its life. tw_stop() ends the wait. */
@@ -100,14 +211,49 @@ static void await_statement(tw_engine *engine, uint64_t statement) {
 }
 
 tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
-    struct twi_redis_call redis_call;
-    char member[TWI_HOLD_MEMBER_MAX];
     tw_status status = twi_redis_call_may(family->engine);
-    if (status != TW_OK) return status;
-    uint64_t statement;
-    if (!twi_hold_book_leave(family, key, member, &statement)) return twi_hold_refuse();
-    await_statement(family->engine, statement);
-    request_about(family, key, "release", 0, member, &redis_call);
-    (void)twi_redis_call_run(&redis_call, family->engine);
-    return TW_OK;
+    struct giving *giving = status == TW_OK ? make_give(family, key, NULL, &status) : NULL;
+    if (giving == NULL) return status;
+    if (twi_hold_book_leave(family, key, giving->member, &giving->statement)) {
+        await_statement(family->engine, giving->statement);
+        giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
+        twi_call_run(&giving->operation);
+    } else {
+        status = twi_hold_refuse();
+    }
+    twi_operation_give(&giving->operation);
+    return status;
+}
+
+/* A waiter: until the statement is answered, or its time is over. */
+static enum twi_look look_at_statement(struct twi_operation *operation) {
+    tw_engine *engine = operation->engine;
+    bool is_over = twi_hold_book_is_answered(engine, ((struct giving *)operation)->statement) ||
+                   twi_clock_mono_ms(&engine->clock) >= operation->deadline_ms;
+    operation->wait.look_ms = twi_clock_mono_ms(&engine->clock) + TWI_TICK_MS;
+    if (!is_over) return TWI_LOOK_WAITS;
+    operation->deadline_ms = twi_redis_call_deadline_ms(engine, 0);
+    return ask_give(operation) ? TWI_LOOK_ASKED : TWI_LOOK_OVER;
+}
+
+tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key) {
+    tw_status status = twi_redis_call_may_start(family->engine);
+    struct giving *giving = status == TW_OK ? make_give(family, key, call, &status) : NULL;
+    if (giving == NULL) return call != NULL ? twi_call_answer(call, status) : status;
+    struct twi_operation *operation = &giving->operation;
+    if (!twi_operation_keep(operation, key, &giving->key))
+        status = twi_refuse(TW_ERR_MEMORY, NULL);
+    else if (!twi_hold_book_leave(family, key, giving->member, &giving->statement))
+        status = twi_hold_refuse();
+    if (status != TW_OK && call != NULL) return twi_call_end_now(operation, call, status);
+    if (status != TW_OK) {
+        twi_operation_give(operation);
+        return status;
+    }
+    if (twi_hold_book_is_answered(family->engine, giving->statement))
+        return call != NULL ? twi_call_start(operation, call) : twi_call_send_off(operation);
+    operation->wait.look_ms = INT64_MIN;
+    operation->wait.each_turn = true;
+    twi_waiter_add(operation, look_at_statement);
+    return TW_STARTED;
 }

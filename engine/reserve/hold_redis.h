@@ -6,5 +6,8 @@
 
 tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 tw_status twi_hold_redis_give(tw_family *family, tw_key key);
+/* The same, answered later. `call` NULL: nobody is told. */
+tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit);
+tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key);
 
 #endif

@@ -77,3 +77,40 @@ tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_token_refuse();
     return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }
+
+/* ---- answered later, with Redis ---- */
+
+tw_status tw_reserve_async(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms,
+                           tw_key buyer) {
+    twi_check(call != NULL && family != NULL);
+    struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
+    if (!family->kind.synced) {
+        call->status = tw_reserve(family, key, n, limit, ttl_ms, buyer, call->token, &call->verdict);
+        return call->status;
+    }
+    call->token[0] = '\0';
+    twi_reserve_verdict(&call->verdict, family, limit);
+    tw_status status = check_request(&request);
+    return status == TW_OK ? twi_reserve_redis_start(call, &request) : (call->status = status);
+}
+
+static tw_status settle_async(tw_request *call, tw_engine *engine, const char *token, bool confirms) {
+    struct twi_token read;
+    tw_status status = TW_OK;
+    twi_check(engine != NULL);
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) status = twi_token_refuse();
+    if (status == TW_OK && !read.local) return twi_reserve_redis_settle(call, engine, &read, confirms);
+    if (status == TW_OK)
+        status = confirms ? twi_reserve_local_confirm(engine, &read) : twi_reserve_local_cancel(engine, &read);
+    if (call != NULL) call->status = status;
+    return status;
+}
+
+tw_status tw_reserve_confirm_async(tw_request *request, tw_engine *engine, const char *token) {
+    twi_check(request != NULL);
+    return settle_async(request, engine, token, true);
+}
+
+tw_status tw_reserve_cancel_async(tw_request *request, tw_engine *engine, const char *token) {
+    return settle_async(request, engine, token, false);
+}

@@ -1,7 +1,7 @@
 /* reserve_redis.c -- reservations that Redis keeps: one request per reservation (reserve.lua).
  * Confirm and cancel send two requests: the first finds the counter, the second acts on all of its keys.
- * Always true: the id in the token is drawn before the first request. So a repeated request, by the pool after a lost
- * reply or by the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
+ * Always true: the id in the token is drawn before the first request. So a repeated request, after a lost reply or by
+ * the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TOKEN_NAME "tw:token:"
@@ -44,34 +43,34 @@ static void write_order(const struct twi_reserve_request *request, const struct 
     twi_redis_call_number(redis_call, TWI_TOKEN_KEEP_MS);
 }
 
-static void report_stock(const struct twi_reserve_request *request, const struct twi_redis_call *redis_call,
-                         tw_status status, tw_verdict *verdict) {
-    int64_t wait_ms = twi_redis_call_number_at(redis_call, 3);
-    bool by_buyer = twi_redis_call_is(redis_call, "BUYER");
-    verdict->used = twi_redis_call_number_at(redis_call, 1);
+static void report_stock(const struct twi_reserve_request *request, const struct twi_result *result, tw_status status,
+                         tw_verdict *verdict) {
+    int64_t wait_ms = twi_result_number(result, 3);
+    bool by_buyer = twi_result_is(result, "BUYER");
+    verdict->used = twi_result_number(result, 1);
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     verdict->error_bound = 0;
     verdict->decided_by = by_buyer ? TW_BY_BUYER : TW_BY_REDIS;
     verdict->allowed = status == TW_OK;
     if (status != TW_DENIED) return;
-    bool nothing_held = twi_redis_call_number_at(redis_call, 2) == 0;
+    bool nothing_held = twi_result_number(result, 2) == 0;
     verdict->final = !by_buyer && nothing_held && verdict->remaining == 0;
     verdict->retry_after_ms = by_buyer || (request->n <= request->limit && !nothing_held) ? wait_ms
                               : request->n > request->limit                               ? -1
                                                                                           : verdict->reset_after_ms;
 }
 
-static tw_status read_answer(const struct twi_reserve_request *request, const struct twi_redis_call *redis_call,
+static tw_status read_answer(const struct twi_reserve_request *request, const struct twi_result *result,
                              tw_verdict *verdict) {
-    if (twi_redis_call_is(redis_call, "LATE")) return twi_refuse(TW_ERR_LATE, "window: it is over in Redis");
+    if (twi_result_is(result, "LATE")) return twi_refuse(TW_ERR_LATE, "window: it is over in Redis");
     tw_status status = TW_DENIED;
-    if (twi_redis_call_is(redis_call, "OK"))
+    if (twi_result_is(result, "OK"))
         status = TW_OK;
-    else if (twi_redis_call_is(redis_call, "MORE"))
+    else if (twi_result_is(result, "MORE"))
         status = TW_PENDING;
-    else if (!twi_redis_call_is(redis_call, "DENIED") && !twi_redis_call_is(redis_call, "BUYER"))
+    else if (!twi_result_is(result, "DENIED") && !twi_result_is(result, "BUYER"))
         return twi_redis_call_refuse(request->family->engine, TWI_REQUEST_DONE);
-    report_stock(request, redis_call, status, verdict);
+    report_stock(request, result, status, verdict);
     return status;
 }
 
@@ -87,62 +86,127 @@ static void make_token(const struct twi_reserve_request *request, int64_t start_
     twi_token_id(random, token->id);
 }
 
-tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, struct twi_token *token,
-                                 tw_verdict *verdict) {
-    tw_family *family = request->family;
-    tw_engine *engine = family->engine;
-    tw_status status = twi_redis_call_may(engine);
-    if (status != TW_OK) return status;
-    struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
-    int64_t expiry_ms =
-        span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms)) : 0;
+struct taking {
+    struct twi_operation operation;
+    struct twi_reserve_request request;
+    struct twi_token token;
+    int64_t start_ms, expiry_ms;
+};
+static_assert(sizeof(struct taking) <= TWI_OPERATION_BYTES, "operation.h");
+
+static bool ask_take(struct twi_operation *operation) {
+    const struct taking *taking = (const struct taking *)operation;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
-    make_token(request, span.start_ms, token);
-    twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
-    write_order(request, token, span.start_ms, expiry_ms, token_name, &redis_call);
-    do { /* one call clears a portion of the expired reservations; several may be needed */
-        enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
-        status = outcome == TWI_REQUEST_DONE ? read_answer(request, &redis_call, verdict)
-                                             : twi_redis_call_refuse(engine, outcome);
-    } while (status == TW_PENDING && twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
+    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    write_order(&taking->request, &taking->token, taking->start_ms, taking->expiry_ms, token_name, &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+/* One request clears a portion of the expired reservations; several may be needed. */
+static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
+    (void)answer;
+    return twi_result_is(&operation->result, "MORE") &&
+           twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
+}
+
+/* What came of it. By the thread that is answered. */
+static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    const struct twi_result *result = &taking->operation.result;
+    tw_status status = result->outcome == TWI_REQUEST_DONE
+                           ? read_answer(&taking->request, result, verdict)
+                           : twi_redis_call_refuse(taking->operation.engine, result->outcome);
     if (status == TW_PENDING)
         status =
             twi_refuse(TW_ERR_REDIS, "Redis: clearing the expired reservations takes longer than redis_timeout_ms");
-    if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_reserve_local_await(request, span.start_ms);
+    if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_reserve_local_await(&taking->request, taking->start_ms);
     return status;
+}
+
+static tw_status finish_take(struct twi_operation *operation, tw_request *call) {
+    const struct taking *taking = (const struct taking *)operation;
+    tw_status status = conclude_take(taking, &call->verdict);
+    if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&taking->token, call->token);
+    return status;
+}
+
+static void undo_take(struct twi_operation *operation);
+
+static const struct twi_operation_kind take_kind = {
+    .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
+
+/* NULL: *status says why not. */
+static struct taking *make_take(const struct twi_reserve_request *request, tw_request *call, tw_status *status) {
+    tw_family *family = request->family;
+    tw_engine *engine = family->engine;
+    struct taking *taking = (struct taking *)twi_operation_make(engine, &take_kind, family, call, status);
+    if (taking == NULL) return NULL;
+    struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
+    taking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
+    taking->request = *request;
+    taking->start_ms = span.start_ms;
+    taking->expiry_ms =
+        span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms)) : 0;
+    make_token(request, span.start_ms, &taking->token);
+    return taking;
+}
+
+tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, struct twi_token *token,
+                                 tw_verdict *verdict) {
+    tw_status status = twi_redis_call_may(request->family->engine);
+    struct taking *taking = status == TW_OK ? make_take(request, NULL, &status) : NULL;
+    if (taking == NULL) return status;
+    twi_call_run(&taking->operation);
+    status = conclude_take(taking, verdict);
+    *token = taking->token;
+    twi_operation_give(&taking->operation);
+    return status;
+}
+
+tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_request *request) {
+    tw_status status = twi_redis_call_may_start(request->family->engine);
+    struct taking *taking = status == TW_OK ? make_take(request, call, &status) : NULL;
+    if (taking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&taking->operation, request->key, &taking->request.key) ||
+        !twi_operation_keep(&taking->operation, request->buyer, &taking->request.buyer))
+        return twi_call_end_now(&taking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&taking->operation, call);
 }
 
 /* ---- confirming, cancelling ---- */
 
-static tw_status run(struct twi_redis_call *redis_call, tw_engine *engine, const char *what,
-                     const struct twi_token *token) {
-    twi_redis_call_text(redis_call, what);
-    twi_redis_call_text(redis_call, token->id);
-    enum twi_request_outcome outcome = twi_redis_call_run(redis_call, engine);
-    if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(engine, outcome);
-    if (twi_redis_call_is(redis_call, "OK")) return TW_OK;
-    if (twi_redis_call_is(redis_call, "LATE"))
+/* Two requests: where the counter is, then what is to be done there. */
+struct settling {
+    struct twi_operation operation;
+    struct twi_token token;
+    const char *what; /* confirm, cancel */
+    bool is_found;    /* the second request is under way */
+};
+static_assert(sizeof(struct settling) <= TWI_OPERATION_BYTES, "operation.h");
+
+static tw_status conclude_settling(const struct settling *settling) {
+    const struct twi_result *result = &settling->operation.result;
+    if (settling->is_found && twi_result_is(result, "OK")) return TW_OK;
+    if (twi_result_is(result, "LATE"))
         return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
-    if (twi_redis_call_is(redis_call, "SOLD"))
+    if (twi_result_is(result, "SOLD"))
         return twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
-    if (twi_redis_call_is(redis_call, "UNKNOWN"))
+    if (twi_result_is(result, "UNKNOWN"))
         return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it, or not any more");
-    return twi_redis_call_refuse(engine, outcome);
+    return twi_redis_call_refuse(settling->operation.engine, result->outcome);
 }
 
-/* Finds the name of the token's counter by one request: a script must name all of its keys before it runs, and only the
- * token knows them. The caller frees the name. */
-static tw_status find_counter(tw_engine *engine, const struct twi_token *token, int64_t *deadline_ms, tw_key *counter) {
+/* A script must name all of its keys before it runs, and only the token knows them. */
+static bool ask_where(struct twi_operation *operation) {
+    const struct settling *settling = (const struct settling *)operation;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
-    twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
-    redis_call.keys[redis_call.request.key_count++] = name_token(engine, token, token_name);
+    twi_redis_call_begin(&redis_call, operation->engine, TWI_SCRIPT_RESERVE, 0);
+    redis_call.keys[redis_call.request.key_count++] = name_token(operation->engine, &settling->token, token_name);
     redis_call.request.wants_long = true;
-    *deadline_ms = redis_call.request.deadline_ms;
-    tw_status status = run(&redis_call, engine, "where", token);
-    *counter = tw_bytes(redis_call.request.long_text, redis_call.request.long_size);
-    return status;
+    twi_redis_call_text(&redis_call, "where");
+    twi_redis_call_text(&redis_call, settling->token.id);
+    return twi_redis_call_send(&redis_call, operation);
 }
 
 /* As twi_key_template_own() does it: the counter's family may not be open here. */
@@ -159,33 +223,73 @@ static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, 
     redis_call->used += size;
 }
 
-static tw_status settle_at(tw_engine *engine, const struct twi_token *token, const char *what, tw_key counter,
-                           int64_t deadline_ms) {
-    struct twi_redis_call redis_call;
-    char token_name[TWI_REDIS_CALL_NAME_MAX];
+/* False: the hash belongs to another program, as the name lacks the prefix. */
+static bool is_counter(const tw_engine *engine, tw_key name) {
     const char *prefix = twi_port_prefix(engine);
     size_t prefix_size = strlen(prefix);
-    if (counter.size < prefix_size || counter.size > TWI_REDIS_KEY_MAX ||
-        memcmp(counter.data, prefix, prefix_size) != 0)
-        return twi_redis_call_refuse(
-            engine, TWI_REQUEST_DONE); /* the hash belongs to another program: the name lacks the prefix */
+    return name.data != NULL && name.size >= prefix_size && name.size <= TWI_REDIS_KEY_MAX &&
+           memcmp(name.data, prefix, prefix_size) == 0;
+}
+
+static bool ask_there(struct settling *settling, tw_key counter) {
+    tw_engine *engine = settling->operation.engine;
+    struct twi_redis_call redis_call;
+    char token_name[TWI_REDIS_CALL_NAME_MAX];
+    settling->is_found = true;
     twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
-    redis_call.request.deadline_ms = deadline_ms; /* both requests share one deadline */
     redis_call.keys[redis_call.request.key_count++] = counter;
     put_key(&redis_call, engine, "stock", counter);
     put_key(&redis_call, engine, "due", counter);
-    redis_call.keys[redis_call.request.key_count++] = name_token(engine, token, token_name);
-    return run(&redis_call, engine, what, token);
+    redis_call.keys[redis_call.request.key_count++] = name_token(engine, &settling->token, token_name);
+    twi_redis_call_text(&redis_call, settling->what);
+    twi_redis_call_text(&redis_call, settling->token.id);
+    return twi_redis_call_send(&redis_call, &settling->operation);
+}
+
+static bool read_where(struct twi_operation *operation, struct twi_answer *answer) {
+    struct settling *settling = (struct settling *)operation;
+    tw_key counter = tw_bytes(answer->long_text, answer->long_size);
+    return !settling->is_found && twi_result_is(&operation->result, "OK") && is_counter(operation->engine, counter) &&
+           ask_there(settling, counter);
+}
+
+static tw_status finish_settling(struct twi_operation *operation, tw_request *call) {
+    (void)call;
+    return conclude_settling((const struct settling *)operation);
+}
+
+static const struct twi_operation_kind settle_kind = {
+    .send = ask_where, .reply = read_where, .finish = finish_settling};
+
+/* NULL: *status says why not. */
+static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,
+                                      tw_request *call, tw_status *status) {
+    struct settling *settling = (struct settling *)twi_operation_make(engine, &settle_kind, NULL, call, status);
+    if (settling == NULL) return NULL;
+    settling->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);
+    settling->token = *token;
+    settling->what = what;
+    settling->is_found = false;
+    return settling;
+}
+
+/* The caller has gone: what Redis may have set aside returns now, and not by its time alone. */
+static void undo_take(struct twi_operation *operation) {
+    const struct taking *taking = (const struct taking *)operation;
+    const struct twi_result *result = &operation->result;
+    tw_status status;
+    if (result->outcome != TWI_REQUEST_UNKNOWN && !twi_result_is(result, "OK")) return;
+    struct settling *settling = make_settling(operation->engine, &taking->token, "cancel", NULL, &status);
+    if (settling != NULL) (void)twi_call_send_off(&settling->operation);
 }
 
 static tw_status settle(tw_engine *engine, const struct twi_token *token, const char *what) {
-    tw_key counter;
-    int64_t deadline_ms;
     tw_status status = twi_redis_call_may(engine);
-    if (status != TW_OK) return status;
-    status = find_counter(engine, token, &deadline_ms, &counter);
-    if (status == TW_OK) status = settle_at(engine, token, what, counter, deadline_ms);
-    free((void *)counter.data);
+    struct settling *settling = status == TW_OK ? make_settling(engine, token, what, NULL, &status) : NULL;
+    if (settling == NULL) return status;
+    twi_call_run(&settling->operation);
+    status = conclude_settling(settling);
+    twi_operation_give(&settling->operation);
     return status;
 }
 
@@ -195,4 +299,13 @@ tw_status twi_reserve_redis_confirm(tw_engine *engine, const struct twi_token *t
 
 tw_status twi_reserve_redis_cancel(tw_engine *engine, const struct twi_token *token) {
     return settle(engine, token, "cancel");
+}
+
+tw_status twi_reserve_redis_settle(tw_request *call, tw_engine *engine, const struct twi_token *token, bool confirms) {
+    tw_status status = twi_redis_call_may_start(engine);
+    struct settling *settling =
+        status == TW_OK ? make_settling(engine, token, confirms ? "confirm" : "cancel", call, &status) : NULL;
+    if (settling != NULL)
+        return call != NULL ? twi_call_start(&settling->operation, call) : twi_call_send_off(&settling->operation);
+    return call != NULL ? twi_call_answer(call, status) : status;
 }

@@ -192,7 +192,8 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
     twi_lock(&engine->roster.lock);
     bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
-                 !twi_reserve_local_is_gone(family);
+                 !twi_reserve_local_is_gone(family) ||
+                 twi_load_acquire(&family->started) != 0; /* AN2, pairs with AN1 */
     if (!stays) twi_window_map_give(family);
     stays = stays || !twi_parts_are_empty(&family->quota.parts);
     if (!stays) {

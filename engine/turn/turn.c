@@ -12,6 +12,9 @@
 #include "engine/core/state.h"
 #include "engine/turn/gauge.h"
 #include "engine/core/call_guard.h"
+#include "engine/core/driving.h"
+#include "engine/core/queue.h"
+#include "engine/core/waiters.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/rollover.h"
 #include "engine/turn/timeout_check.h"
@@ -112,6 +115,8 @@ static void plan_next(tw_engine *engine) {
         int64_t wake_ms = engine->remote.driver->wake_ms(engine->remote.sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
     }
+    int64_t look_ms = twi_load_relaxed(&engine->background.calls->look_ms);
+    if (look_ms < next_ms) next_ms = look_ms;
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
@@ -141,6 +146,14 @@ static void keep_ahead(tw_engine *engine) {
     twi_unlock(&engine->roster.lock);
 }
 
+/* `done` runs in threads that may not log. */
+static void log_slow_done(tw_engine *engine) {
+    int64_t ms = twi_swap_relaxed(&engine->background.calls->slow_done_ms, 0);
+    if (ms != 0)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CALLBACK, "a `done` took %lld ms: other answers waited for it",
+                     (long long)ms);
+}
+
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
     twi_socket_set_calm(&engine->background.waits); /* first of all: what it was rung for is looked at below */
@@ -155,6 +168,11 @@ void twi_turn_run(tw_engine *engine) {
     twi_clock_tick();
     if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
+    twi_clock_tick();
+    /* While the engine closes there is no second thread any more. */
+    if (engine->life.host_driven || engine->turn.closing) twi_driving_step(engine);
+    twi_waiters_turn(engine);
+    log_slow_done(engine);
     twi_clock_tick();
     twi_window_reclaim(engine);
     twi_sketch_reclaim(&engine->arena, &engine->unlinked.sketches);
@@ -291,6 +309,7 @@ tw_status tw_turn(tw_engine *engine) {
     if (!twi_turn_take(engine)) return TW_PENDING;
     twi_turn_run(engine);
     twi_turn_leave(engine);
+    (void)twi_queue_run_own(engine, TWI_TURN_ANSWERS);
     return TW_OK;
 }
 
@@ -302,7 +321,7 @@ int tw_fd(const tw_engine *engine) {
 uint32_t tw_timeout_ms(tw_engine *engine) {
     twi_check(engine != NULL);
     (void)twi_thread_here();
-    if (twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
+    if (twi_load_relaxed(&engine->agenda.news) != NULL || twi_queue_has_own(engine)) return 0;
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms); /* one may be younger than the turn */
     if (reservations_ms < next_ms) next_ms = reservations_ms;

@@ -5,6 +5,8 @@
 
 #include "tallywheel.h"
 
+#define TWI_TURN_ANSWERS 256u /* delivered after a turn where the host drives; more wait for the next one */
+
 /* Runs one bounded round. The caller owns the turn. */
 void twi_turn_run(tw_engine *engine);
 bool twi_turn_take(tw_engine *engine);

@@ -19,7 +19,6 @@
 #include "sync/ask/verdict.h"
 #include "sync/ask/way.h"
 
-#define CALLS_DEFAULT 1024u
 #define RECEIVE_MAX (1u << 20) /* bytes in one step */
 #define LATE_MS 20             /* a step that comes so late is late; below this the machine is merely busy */
 
@@ -55,7 +54,7 @@ struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *
     set_rules(&dispatcher->rules, rules);
     dispatcher->directory = rules->directory;
     dispatcher->host_drives = rules->host_drives;
-    twi_lanes_begin(&dispatcher->lanes, rules->engine, CALLS_DEFAULT);
+    twi_lanes_begin(&dispatcher->lanes, rules->engine, rules->options->calls_max);
     twi_spoilt_begin(&dispatcher->spoilt);
     twi_store_relaxed(&dispatcher->wake_ms, INT64_MAX);
     bool is_made = rules->host_drives || twi_socket_set_make(&dispatcher->set);

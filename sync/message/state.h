@@ -21,7 +21,6 @@ struct twi_cluster;
 struct twi_dispatcher;
 struct twi_sync;
 struct twi_tls;
-struct twi_await;
 
 /* The way from counters that owe Redis something to frozen batches (collect.c). */
 struct twi_collecting {
@@ -75,7 +74,6 @@ struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
     struct twi_dispatcher *dispatcher; /* of calls that wait; NULL: a simulator has one connection, so none may */
-    struct twi_await *await;           /* drives it; NULL: the host does */
     struct twi_tls *tls;   /* what all connections have in common; NULL: none speaks TLS */
     uint32_t interval_ms;
     bool own_thread; /* turns come every tick, whatever wake_ms says */

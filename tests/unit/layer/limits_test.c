@@ -410,6 +410,7 @@ static const struct bad {
     {"f * 1 1m mode=\n", 1, "'mode=': must be one of soft, hard, strict"},
     {"f * 1 1m mode=Hard\n", 1, "'mode=Hard'"},
     {"f * 1 1m shape=round\n", 1, "must be one of fixed, sliding, gcra"},
+    {"f * 1 1m busy=later\n", 1, "must be one of refuse, outage"},
     {"f * 1 1m outage=ajar\n", 1, "must be one of local, fail-open, fail-closed, share"},
     {"f * 1 1m burst=0\n", 1, "'burst=0'"},
     {"f * 1 1m burst=x\n", 1, "'burst=x'"},

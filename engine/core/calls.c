@@ -1,0 +1,74 @@
+/* calls.c -- see calls.h. */
+#include "engine/core/calls.h"
+
+#include "engine/core/family.h"
+#include "engine/core/queue.h"
+#include "engine/core/second.h"
+
+#define LOOK_MS 1000 /* no event is missed; a bound all the same */
+
+tw_status twi_calls_may_start(tw_engine *engine) {
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    return twi_second_start(engine);
+}
+
+/* ---- starting ---- */
+
+static void part(struct twi_operation *operation) {
+    twi_calls_lock();
+    twi_operation_part(operation);
+    twi_calls_unlock();
+}
+
+tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw_status status) {
+    part(operation);
+    twi_operation_give(operation);
+    return twi_call_answer(call, status);
+}
+
+tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
+    if (operation->kind->send(operation)) return TW_STARTED; /* the call may be answered, and be gone */
+    part(operation);
+    call->status = operation->kind->finish(operation, call);
+    twi_operation_give(operation);
+    return call->status;
+}
+
+void twi_call_run(struct twi_operation *operation) {
+    operation->blocks = operation->waits_for_room = true;
+    if (!operation->kind->send(operation)) return;
+    for (;;) {
+        uint32_t seen = twi_event_count_value(&operation->over);
+        if (twi_load_acquire(&operation->is_over)) return; /* AN4, pairs with AN3 */
+        twi_event_count_wait(&operation->over, seen, LOOK_MS);
+    }
+}
+
+tw_status twi_call_send_off(struct twi_operation *operation) {
+    tw_engine *engine = operation->engine;
+    if (operation->kind->send(operation)) return TW_STARTED;
+    bool is_busy = operation->result.outcome == TWI_REQUEST_BUSY;
+    twi_operation_give(operation);
+    if (is_busy) twi_port_count(engine, asks_forgotten, 1);
+    return is_busy ? twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", engine->options.calls_max)
+                   : twi_refuse(TW_ERR_REDIS, "Redis: it is away; nothing was sent");
+}
+
+/* ---- answers ---- */
+
+static bool is_given_up(struct twi_operation *operation) {
+    twi_calls_lock();
+    bool is = operation->is_given_up;
+    twi_calls_unlock();
+    return is;
+}
+
+void twi_call_answered(void *ctx, struct twi_answer *answer) {
+    struct twi_operation *operation = ctx;
+    operation->waits_for_room = false; /* from now on it is asked by the thread that drives */
+    twi_result_read(&operation->result, answer);
+    if (operation->kind->reply != NULL && !is_given_up(operation) && operation->kind->reply(operation, answer)) return;
+    twi_queue_push(operation);
+}

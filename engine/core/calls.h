@@ -1,0 +1,32 @@
+/* calls.h -- calls that wait for Redis, from their start to their answer: how an operation is asked, awaited and
+ * answered. An asynchronous form starts its operation; a blocking form runs it, and sleeps until it is over; a form
+ * without a request sends it off.
+ * Always true: after its first request is under way, whoever started an operation touches neither it nor the call. */
+#ifndef TWI_CORE_CALLS_H
+#define TWI_CORE_CALLS_H
+
+#include "engine/core/operation.h"
+
+/* TW_OK: this thread may start calls of this engine. TW_ERR_MEMORY, TW_ERR_FORKED, TW_ERR_CLOSED. */
+tw_status twi_calls_may_start(tw_engine *engine);
+
+/* Asks. TW_STARTED: the answer comes to the queue. Otherwise the answer, which `call` shows too. The operation is gone
+ * either way. */
+tw_status twi_call_start(struct twi_operation *operation, tw_request *call);
+/* Asks, and sleeps until it is over. The operation stays the caller's, who reads its result and gives it back. */
+void twi_call_run(struct twi_operation *operation);
+/* Asks for nobody's sake. TW_STARTED; TW_ERR_BUSY, TW_ERR_REDIS: it was not sent. The operation is gone. */
+tw_status twi_call_send_off(struct twi_operation *operation);
+/* The operation is over before it has begun. Answers as twi_call_start(). */
+tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw_status status);
+
+/* answered() of the request of an operation (port/driver.h). */
+void twi_call_answered(void *operation, struct twi_answer *answer);
+
+/* An answer that needs no operation. */
+TWI_INLINE tw_status twi_call_answer(tw_request *call, tw_status status) {
+    call->status = status;
+    return status;
+}
+
+#endif

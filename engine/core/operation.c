@@ -1,0 +1,243 @@
+/* operation.c -- see operation.h. */
+#include "engine/core/operation.h"
+
+#include "engine/base/lock.h"
+#include "engine/core/family.h"
+
+#include <stdlib.h>
+
+/* The words of a request that are the library's. */
+enum { OWN_OPERATION, OWN_PROCESS, OWN_UNCOUNTED };
+
+struct twi_slab {
+    struct twi_slab *next;
+    alignas(TWI_LINE_BYTES) unsigned char bytes[TWI_OPERATION_SLAB][TWI_OPERATION_BYTES];
+};
+
+static_assert(sizeof(struct twi_operation) + 320 <= TWI_OPERATION_BYTES, "a kind has room for what it needs");
+static_assert(TWI_OPERATION_BYTES % TWI_LINE_BYTES == 0, "each operation begins a line");
+static_assert(sizeof(tw_request) == 328, "the size is fixed for ever");
+
+/* One for the process: a request that is idle leads to no engine, and may outlive it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void twi_calls_lock(void) {
+    twi_lock(&lock);
+}
+
+void twi_calls_unlock(void) {
+    twi_unlock(&lock);
+}
+
+/* ---- lists ---- */
+
+void twi_operations_add(struct twi_operations *list, struct twi_operation *operation) {
+    twi_check(operation->list == NULL);
+    operation->list = list;
+    operation->next = NULL;
+    operation->before = list->last;
+    *(list->last != NULL ? &list->last->next : &list->first) = operation;
+    list->last = operation;
+    list->count++;
+}
+
+void twi_operations_remove(struct twi_operation *operation) {
+    struct twi_operations *list = operation->list;
+    *(operation->before != NULL ? &operation->before->next : &list->first) = operation->next;
+    *(operation->next != NULL ? &operation->next->before : &list->last) = operation->before;
+    list->count--;
+    operation->list = NULL;
+}
+
+/* ---- requests ---- */
+
+/* Changes in a forked child, before its first call goes on. */
+static uint64_t process_here(void) {
+    return twi_thread_self->process;
+}
+
+struct twi_operation *twi_operation_of(const tw_request *call) {
+    if (call->own[OWN_PROCESS] != process_here()) return NULL; /* of the parent, or never used */
+    return (struct twi_operation *)(uintptr_t)call->own[OWN_OPERATION];
+}
+
+/* Refuses a request that cannot be started. */
+static tw_status check_request(const struct twi_calls *calls, const tw_engine *engine, const tw_request *call) {
+    if (twi_operation_of(call) != NULL)
+        return twi_refuse(TW_ERR_MODE, "request: it is under way; its answer, or tw_request_cancel(), comes first");
+    if (call->done == NULL) return twi_refuse(TW_ERR_OPTIONS, "request: its done is NULL");
+    if (call->queue != NULL && call->queue->engine != engine)
+        return twi_refuse(TW_ERR_MODE, "request: its queue is of another engine");
+    if (calls->under_way < calls->most || call->own[OWN_UNCOUNTED] != 0) return TW_OK;
+    twi_port_count((tw_engine *)(uintptr_t)engine, ask_busy, 1);
+    return twi_refuse_with(TW_ERR_BUSY, "calls_max: %u calls are under way", calls->most);
+}
+
+static void join(struct twi_calls *calls, struct twi_operation *operation, tw_request *call) {
+    operation->call = call;
+    operation->queue = call->queue != NULL ? call->queue : &calls->own;
+    operation->queue->under_way++;
+    operation->is_counted = call->own[OWN_UNCOUNTED] == 0;
+    calls->under_way += operation->is_counted;
+    call->own[OWN_OPERATION] = (uintptr_t)operation;
+    call->own[OWN_PROCESS] = process_here();
+}
+
+void twi_operation_part(struct twi_operation *operation) {
+    operation->call->own[OWN_OPERATION] = 0;
+    operation->call = NULL;
+    operation->queue->under_way--;
+    operation->queue = NULL;
+    operation->engine->background.calls->under_way -= operation->is_counted;
+}
+
+void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx) {
+    tw_request_init(request);
+    request->done = done;
+    request->ctx = ctx;
+    request->own[OWN_UNCOUNTED] = 1;
+}
+
+/* ---- memory ---- */
+
+/* Under the lock. NULL: no memory. */
+static struct twi_operation *take(struct twi_calls *calls) {
+    if (calls->spare == NULL) {
+        struct twi_slab *slab = aligned_alloc(TWI_LINE_BYTES, sizeof *slab);
+        if (slab == NULL) return NULL;
+        memset((void *)slab, 0, sizeof *slab);
+        slab->next = calls->slabs;
+        calls->slabs = slab;
+        for (uint32_t i = TWI_OPERATION_SLAB; i-- != 0;) {
+            struct twi_operation *operation = (void *)slab->bytes[i];
+            twi_event_count_make(&operation->over);
+            operation->next = calls->spare;
+            calls->spare = operation;
+        }
+    }
+    struct twi_operation *operation = calls->spare;
+    calls->spare = operation->next;
+    return operation;
+}
+
+/* All but the event: a thread that has raised it may still be about to wake somebody. */
+static void clear(struct twi_operation *operation) {
+    operation->call = NULL;
+    operation->queue = NULL;
+    operation->list = NULL;
+    operation->is_given_up = operation->blocks = operation->waits_for_room = false;
+    twi_store_relaxed(&operation->is_over, false);
+    twi_store_relaxed(&operation->number, 0);
+    operation->wait = (struct twi_wait){0};
+    operation->result = (struct twi_result){.outcome = TWI_REQUEST_UNSENT};
+    operation->key_bytes = 0;
+    operation->long_keys = NULL;
+}
+
+struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
+                                         tw_request *call, tw_status *status) {
+    struct twi_calls *calls = engine->background.calls;
+    twi_calls_lock();
+    *status = call != NULL ? check_request(calls, engine, call) : TW_OK;
+    struct twi_operation *operation = *status == TW_OK ? take(calls) : NULL;
+    if (operation == NULL) {
+        twi_calls_unlock();
+        if (*status == TW_OK) *status = twi_refuse(TW_ERR_MEMORY, NULL);
+        return NULL;
+    }
+    clear(operation);
+    operation->kind = kind;
+    operation->engine = engine;
+    operation->family = family;
+    if (call != NULL) join(calls, operation, call);
+    if (family != NULL) (void)twi_add_relaxed(&family->started, 1); /* its caller keeps it open */
+    twi_calls_unlock();
+    return operation;
+}
+
+bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept) {
+    *kept = key;
+    if (operation->blocks || key.size == 0) return true; /* who waits keeps them */
+    unsigned char *at = operation->keys + operation->key_bytes;
+    if (key.size > sizeof operation->keys - operation->key_bytes) {
+        twi_check(operation->long_keys == NULL || operation->key_bytes <= TW_KEY_SIZE_MAX);
+        if (operation->long_keys == NULL) operation->long_keys = malloc(2 * TW_KEY_SIZE_MAX);
+        if (operation->long_keys == NULL) return false;
+        at = (unsigned char *)operation->long_keys + operation->key_bytes; /* a piece for each: both may be long */
+    }
+    memcpy(at, key.data, key.size);
+    operation->key_bytes += key.size;
+    *kept = tw_bytes(at, key.size);
+    return true;
+}
+
+void twi_operation_give(struct twi_operation *operation) {
+    struct twi_calls *calls = operation->engine->background.calls;
+    twi_check(operation->list == NULL && operation->call == NULL);
+    if (operation->kind->drop != NULL) operation->kind->drop(operation);
+    free(operation->long_keys);
+    tw_family *family = operation->family;
+    twi_calls_lock();
+    operation->next = calls->spare;
+    calls->spare = operation;
+    twi_calls_unlock();
+    /* AN1, pairs with AN2: whatever was done with the family comes before the turn frees it */
+    if (family != NULL) (void)twi_sub_acqrel(&family->started, 1);
+}
+
+void twi_operation_give_up(struct twi_operation *operation) {
+    if (operation->kind->undo != NULL) operation->kind->undo(operation);
+    twi_operation_give(operation);
+}
+
+/* ---- results ---- */
+
+void twi_result_read(struct twi_result *result, const struct twi_answer *answer) {
+    *result = (struct twi_result){.outcome = answer->outcome};
+    if (answer->outcome != TWI_REQUEST_DONE) return;
+    result->count = (uint32_t)answer->value_count;
+    for (uint32_t i = 0; i < answer->value_count; i++) {
+        if (!answer->values[i].is_number) continue;
+        result->are_numbers |= UINT32_C(1) << i;
+        result->numbers[i] = answer->values[i].number;
+    }
+    if (answer->value_count != 0 && answer->values[0].size < sizeof result->word)
+        memcpy(result->word, answer->values[0].text, answer->values[0].size);
+}
+
+bool twi_result_is(const struct twi_result *result, const char *word) {
+    return result->outcome == TWI_REQUEST_DONE && strcmp(result->word, word) == 0;
+}
+
+int64_t twi_result_number(const struct twi_result *result, size_t i) {
+    return i < result->count ? result->numbers[i] : 0;
+}
+
+/* ---- life ---- */
+
+void twi_operations_begin(tw_engine *engine) {
+    struct twi_calls *calls = engine->background.calls;
+    struct twi_slab *slabs = calls->slabs; /* in a child: the parent's */
+    while (slabs != NULL) {
+        struct twi_slab *next = slabs->next;
+        free(slabs);
+        slabs = next;
+    }
+    *calls = (struct twi_calls){.most = engine->options.calls_max, .queues = calls->queues};
+    calls->own = (struct tw_queue){.engine = engine, .fd = -1};
+    twi_store_relaxed(&calls->look_ms, INT64_MAX);
+}
+
+void twi_operations_end(tw_engine *engine) {
+    struct twi_calls *calls = engine->background.calls;
+    for (struct twi_slab *slab = calls->slabs, *next; slab != NULL; slab = next) {
+        next = slab->next;
+        free(slab);
+    }
+    calls->slabs = NULL;
+    calls->spare = NULL;
+}
+
+void twi_operations_renew_lock(void) {
+    pthread_mutex_init(&lock, NULL);
+}

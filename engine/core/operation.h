@@ -1,0 +1,169 @@
+/* operation.h -- an operation: what the engine knows of one call that waits, from its start to its answer. Its memory,
+ * the lists that it is in, and the lock of all of that.
+ *
+ *   made ──▶ asked (sync/ has it), or waits (waiters.h) ──▶ answered, in its queue (queue.h) ──▶ delivered, given back
+ *             └──cancelled: nobody is answered any more; what it took is taken back (undo)
+ *
+ * An operation is of one kind. Its kind asks, reads replies (by whoever drives the calls) and finishes (by whoever
+ * delivers the answer, so that tw_error_text() speaks there). The struct of a kind begins with its operation.
+ * Always true: under the lock, an operation of a request has the request's own words lead to it, and its `call` leads
+ * back, until one of both is cleared: by whoever delivers, or by whoever cancels. An operation is given back once. Its
+ * memory is kept until the engine closes, so a late wake-up touches nothing else.
+ * Threads: any. The lock is one for the process, is held for some instructions, and is taken before any lock of sync/;
+ * answered() comes without. */
+#ifndef TWI_CORE_OPERATION_H
+#define TWI_CORE_OPERATION_H
+
+#include "engine/base/atomic.h"
+#include "engine/base/check.h"
+#include "engine/base/event_count.h"
+#include "engine/port/driver.h"
+
+#define TWI_OPERATION_BYTES 896u    /* of an operation of any kind */
+#define TWI_OPERATION_KEYS_MAX 256u /* keys of so many bytes together lie in the operation */
+#define TWI_OPERATION_SLAB 64u
+
+struct twi_operation;
+
+/* A list of operations, which knows its end. */
+struct twi_operations {
+    struct twi_operation *first, *last;
+    uint32_t count;
+};
+
+/* What came of a request, apart from its long text. */
+struct twi_result {
+    enum twi_request_outcome outcome;
+    uint32_t count;                         /* values */
+    uint32_t are_numbers;                   /* bit i: value i is one */
+    char word[16];                          /* the first value */
+    int64_t numbers[TWI_SCRIPT_VALUES_MAX]; /* 0 where there is none */
+};
+
+/* What a look at a waiter found. */
+enum twi_look {
+    TWI_LOOK_WAITS, /* on */
+    TWI_LOOK_OVER,  /* it is to be answered */
+    TWI_LOOK_ASKED  /* its request is under way, and the operation may be gone by now */
+};
+
+struct twi_operation_kind {
+    /* Writes the first request and sends it. True: it is under way, and the operation may be gone by now. False:
+     * result.outcome says why not. */
+    bool (*send)(struct twi_operation *operation);
+    /* A reply is there, by whoever drives. True: the operation asked again, or waits, and may be gone by now. False: it
+     * is over. NULL: its result is what the reply says. */
+    bool (*reply)(struct twi_operation *operation, struct twi_answer *answer);
+    /* It is over: fills what the call is to show, and answers. By whoever delivers; waits for nothing. */
+    tw_status (*finish)(struct twi_operation *operation, tw_request *call);
+    /* Its caller has gone: takes back what was done for it. result.outcome UNKNOWN: sync/ does that for numbered
+     * requests. NULL: there is nothing to take back. */
+    void (*undo)(struct twi_operation *operation);
+    /* Frees what it has beside its own memory; or NULL. */
+    void (*drop)(struct twi_operation *operation);
+};
+
+/* When the turn looks at a waiter (waiters.h). */
+struct twi_wait {
+    enum twi_look (*look)(struct twi_operation *operation);
+    int64_t look_ms;   /* monotonic: not before ... */
+    bool wakes;        /* ... but at once after a refund ... */
+    bool each_turn;    /* ... or in each turn */
+    bool shares_units; /* what does not suffice for it suffices for no other waiter of its key in the same turn */
+};
+
+struct twi_operation {
+    const struct twi_operation_kind *kind;
+    tw_engine *engine;
+    tw_family *family;       /* is not freed before the operation; NULL: of none */
+    int64_t deadline_ms;     /* monotonic */
+    _Atomic uint64_t number; /* of the request that was sent last (port/driver.h) */
+
+    /* under the lock */
+    tw_request *call; /* whom to answer; NULL: nobody, or the thread that waits */
+    tw_queue *queue;
+    struct twi_operations *list; /* NULL: it is in none */
+    struct twi_operation *next, *before;
+    bool is_given_up;
+    bool is_counted; /* among those under way: not the tries of an operation that is */
+
+    /* a thread waits for it */
+    bool blocks;
+    bool waits_for_room; /* its next request may wait for a lane, as the thread that sends it is the caller's */
+    _Atomic bool is_over;
+    struct twi_event_count over;
+
+    struct twi_wait wait; /* under the lock, or of the owner of the turn, who has taken it out of the list */
+
+    struct twi_result result;
+    tw_key key; /* a copy, where no thread waits */
+    size_t key_bytes;
+    void *long_keys;
+    unsigned char keys[TWI_OPERATION_KEYS_MAX];
+};
+
+/* Answers for one event loop. Its fields are under the lock. */
+struct tw_queue {
+    tw_engine *engine;
+    struct twi_operations answered;
+    uint32_t under_way; /* calls of it that were started, and neither delivered nor cancelled */
+    int fd;             /* an eventfd: readable while answers wait; -1: those who drive look by themselves */
+    const struct twi_thread *runner; /* of the engine's own: the second thread, which need not be woken by itself */
+    struct tw_queue *next;
+};
+
+struct twi_slab;
+
+/* The calls of one engine. Under the lock, apart from the atomic fields and from what is set before sharing. */
+struct twi_calls {
+    struct twi_slab *slabs;
+    struct twi_operation *spare; /* chained by `next` */
+    uint32_t under_way, most;    /* calls of requests; at most so many: calls_max */
+    struct tw_queue own;         /* for calls that name no queue */
+    struct tw_queue *queues;     /* those that are open */
+    struct twi_operations waiters;
+    _Atomic int64_t look_ms;      /* monotonic: when the turn looks at waiters next; a hint */
+    bool looks_each_turn;         /* by the owner of the turn, as the next */
+    uint32_t given_back;          /* refunds that the turn has seen (engine->given_back) */
+    _Atomic int64_t slow_done_ms; /* the longest `done` of which the log has not told; 0: none */
+};
+
+void twi_calls_lock(void);
+void twi_calls_unlock(void);
+
+/* An operation of that kind and family, for whom `call` says; its first request may take until `deadline_ms`. NULL and
+ * *status: TW_ERR_BUSY (calls_max), TW_ERR_MEMORY, TW_ERR_MODE (the call is under way; its queue is another engine's).
+ * `call` NULL: for a thread that waits, or for nobody. */
+struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
+                                         tw_request *call, tw_status *status);
+/* Keeps a copy of the key. False: no memory. */
+bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept);
+/* Takes the operation from its request; under the lock. */
+void twi_operation_part(struct twi_operation *operation);
+/* It is over, and in no list. */
+void twi_operation_give(struct twi_operation *operation);
+/* Its caller has gone, and nobody else has it: undone and given back. */
+void twi_operation_give_up(struct twi_operation *operation);
+
+/* A request of the library's own, for tries of an operation that is counted: these are not. */
+void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx);
+
+/* The operation that a request is under way with in this process, or NULL. Under the lock. */
+struct twi_operation *twi_operation_of(const tw_request *call);
+
+/* Lists; under the lock. */
+void twi_operations_add(struct twi_operations *list, struct twi_operation *operation);
+void twi_operations_remove(struct twi_operation *operation);
+
+void twi_result_read(struct twi_result *result, const struct twi_answer *answer);
+bool twi_result_is(const struct twi_result *result, const char *word); /* its first value */
+/* Value i, or 0 if it is no number. */
+int64_t twi_result_number(const struct twi_result *result, size_t i);
+
+/* The life of an engine's calls. */
+void twi_operations_begin(tw_engine *engine);
+void twi_operations_end(tw_engine *engine);
+/* In a forked child: calls under way are the parent's. */
+void twi_operations_renew_lock(void);
+
+#endif

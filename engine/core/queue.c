@@ -1,0 +1,246 @@
+/* queue.c -- see queue.h: queues, delivering, cancelling. */
+#include "engine/core/queue.h"
+
+#include "engine/core/driving.h"
+#include "engine/core/family.h"
+#include "engine/core/host.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* The calls whose `done` runs just now, or is about to. Under the lock of calls; each lies on its thread's stack. */
+struct running {
+    const tw_request *call;
+    struct twi_thread *self;
+    struct running *next;
+};
+static struct running *running;
+
+void twi_queue_renew_running(void) {
+    running = NULL;
+}
+
+/* ---- pushing ---- */
+
+static void ring(const struct tw_queue *queue) {
+    uint64_t one = 1;
+    if (queue->fd >= 0 && (queue->runner == NULL || queue->runner != twi_thread_self))
+        (void)!write(queue->fd, &one, sizeof one);
+}
+
+void twi_queue_push(struct twi_operation *operation) {
+    if (operation->blocks) {
+        twi_store_release(&operation->is_over, true); /* AN3, pairs with AN4: what it found */
+        TWI_RACE_POINT(operation_over_not_raised);
+        twi_event_count_raise(&operation->over);
+        return;
+    }
+    twi_calls_lock();
+    struct tw_queue *queue = operation->call != NULL ? operation->queue : NULL;
+    if (queue != NULL) {
+        twi_operations_add(&queue->answered, operation);
+        /* under the lock: as soon as it is left, the answer may be delivered and the queue be closed */
+        if (queue->answered.count == 1) ring(queue);
+    }
+    bool is_given_up = operation->is_given_up;
+    twi_calls_unlock();
+    if (queue != NULL) return;
+    if (is_given_up)
+        twi_operation_give_up(operation);
+    else
+        twi_operation_give(operation);
+}
+
+/* ---- delivering ---- */
+
+/* Takes the first answer, and notes whose `done` runs from now on. */
+static struct twi_operation *take_first(struct tw_queue *queue, struct running *run) {
+    twi_calls_lock();
+    struct twi_operation *operation = queue->answered.first;
+    if (operation != NULL) {
+        twi_operations_remove(operation);
+        run->call = operation->call;
+        run->next = running;
+        running = run;
+        twi_operation_part(operation);
+    }
+    twi_calls_unlock();
+    return operation;
+}
+
+static void end_run(struct running *run) {
+    twi_calls_lock();
+    struct running **link = &running;
+    while (*link != run) link = &(*link)->next;
+    *link = run->next;
+    twi_calls_unlock();
+}
+
+/* False: this is a child that `done` has forked, and all of this is the parent's. */
+static bool deliver(tw_engine *engine, struct twi_operation *operation, struct running *run, tw_request *call) {
+    uint32_t process = run->self->process;
+    run->self->in_hook = true; /* a visitor is called as `done` is */
+    call->status = operation->kind->finish(operation, call);
+    run->self->in_hook = false;
+    twi_operation_give(operation);
+    twi_host_done(engine, call);
+    if (run->self != twi_thread_self || run->self->process != process) return false;
+    end_run(run);
+    return true;
+}
+
+static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *self) {
+    tw_engine *engine = queue->engine;
+    size_t count = 0;
+    while (count < most) {
+        struct running run = {.self = self};
+        struct twi_operation *operation = take_first(queue, &run);
+        if (operation == NULL) break;
+        count++;
+        if (!deliver(engine, operation, &run, (tw_request *)(uintptr_t)run.call)) break;
+    }
+    return count;
+}
+
+bool twi_queue_run_own(tw_engine *engine, size_t most) {
+    struct twi_thread *self = twi_thread_here();
+    return self != NULL && run_queue(&engine->background.calls->own, most, self) == most;
+}
+
+bool twi_queue_has_own(tw_engine *engine) {
+    twi_calls_lock();
+    bool has = engine->background.calls->own.answered.count != 0;
+    twi_calls_unlock();
+    return has;
+}
+
+/* ---- queues ---- */
+
+tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
+    twi_check(engine != NULL && queue != NULL);
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    struct tw_queue *made = calloc(1, sizeof *made);
+    if (made == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    made->engine = engine;
+    made->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made->fd < 0) {
+        free(made);
+        return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the queue");
+    }
+    twi_calls_lock();
+    made->next = engine->background.calls->queues;
+    engine->background.calls->queues = made;
+    twi_calls_unlock();
+    *queue = made;
+    return TW_OK;
+}
+
+int tw_queue_fd(const tw_queue *queue) {
+    twi_check(queue != NULL);
+    (void)twi_thread_here(); /* a forked child must not get its parent's descriptor */
+    return queue->fd;
+}
+
+/* After tw_stop() a host makes no turns, but what was under way is to be answered. */
+static void step_where_stopped(tw_engine *engine) {
+    if (!engine->life.host_driven || !twi_load_acquire(&engine->life.stopped)) return;
+    if (twi_swap_acqrel(&engine->turn.owned, true)) return; /* E1: somebody is in a turn still */
+    twi_driving_step(engine);
+    twi_store_release(&engine->turn.owned, false); /* E2 */
+}
+
+size_t tw_queue_run(tw_queue *queue, size_t most) {
+    twi_check(queue != NULL);
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL || self->in_hook) return 0;
+    uint64_t value;
+    (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list: no ring is lost */
+    TWI_RACE_POINT(queue_calmed_not_taken);
+    uint32_t process = self->process;
+    step_where_stopped(queue->engine);
+    size_t count = run_queue(queue, most, self);
+    if (self != twi_thread_self || self->process != process) return count;
+    twi_calls_lock();
+    if (queue->answered.count != 0) ring(queue);
+    twi_calls_unlock();
+    return count;
+}
+
+tw_status tw_queue_close(tw_queue *queue) {
+    if (queue == NULL) return TW_OK;
+    const struct twi_thread *self = twi_thread_here();
+    if (self != NULL && self->in_hook)
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook or a callback: the queue may be running");
+    struct twi_calls *calls = queue->engine->background.calls;
+    twi_calls_lock();
+    bool is_used = queue->under_way != 0;
+    if (!is_used) {
+        struct tw_queue **link = &calls->queues;
+        while (*link != queue) link = &(*link)->next;
+        *link = queue->next;
+    }
+    twi_calls_unlock();
+    if (is_used) return twi_refuse(TW_ERR_MODE, "queue: calls are under way with it");
+    (void)close(queue->fd);
+    free(queue);
+    return TW_OK;
+}
+
+bool twi_queue_is_open(tw_engine *engine) {
+    twi_calls_lock();
+    bool is = engine->background.calls->queues != NULL;
+    twi_calls_unlock();
+    return is;
+}
+
+bool twi_queue_renew(tw_engine *engine) {
+    bool made = true;
+    for (struct tw_queue *queue = engine->background.calls->queues; queue != NULL; queue = queue->next) {
+        if (queue->fd >= 0) (void)close(queue->fd);
+        queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        queue->answered = (struct twi_operations){0};
+        queue->under_way = 0;
+        made = made && queue->fd >= 0;
+    }
+    return made;
+}
+
+/* ---- cancelling ---- */
+
+/* Its `done` runs, and in another thread. Under the lock. */
+static bool runs_elsewhere(const tw_request *call, const struct twi_thread *self) {
+    for (const struct running *run = running; run != NULL; run = run->next)
+        if (run->call == call) return run->self != self;
+    return false;
+}
+
+tw_status tw_request_cancel(tw_request *call) {
+    twi_check(call != NULL);
+    const struct twi_thread *self = twi_thread_here(); /* in a forked child: the parent's calls are forgotten */
+    twi_calls_lock();
+    struct twi_operation *operation = twi_operation_of(call);
+    if (operation == NULL) {
+        bool runs = runs_elsewhere(call, self);
+        twi_calls_unlock();
+        return runs ? TW_PENDING : TW_OK;
+    }
+    tw_engine *engine = operation->engine;
+    uint64_t number = twi_load_relaxed(&operation->number);
+    bool is_ours = operation->list != NULL; /* nobody has it in hand */
+    if (is_ours) twi_operations_remove(operation);
+    operation->is_given_up = true;
+    twi_operation_part(operation);
+    twi_calls_unlock();
+    TWI_RACE_POINT(request_parted_not_forgotten);
+    twi_port_count(engine, ask_cancelled, 1);
+    /* Without an answer nobody else will ever see the operation: it is ours again. */
+    if (!is_ours && number != 0 && engine->remote.driver->ask_forget(engine->remote.sync, number)) {
+        operation->result = (struct twi_result){.outcome = TWI_REQUEST_UNKNOWN};
+        is_ours = true;
+    }
+    if (is_ours) twi_operation_give_up(operation);
+    return TW_OK;
+}

@@ -1,0 +1,93 @@
+/* second.c -- see second.h. */
+#include "engine/core/second.h"
+
+#include "engine/base/lock.h"
+#include "engine/base/own_thread.h"
+#include "engine/core/driving.h"
+#include "engine/core/family.h"
+#include "engine/core/queue.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ANSWERS_AT_ONCE 256u /* then requests and replies are looked at again */
+#define LOOK_MS 1000         /* no event is missed; a bound all the same */
+
+static void await(tw_engine *engine) {
+    int64_t left_ms = twi_driving_wake_ms(engine) - twi_clock_mono_ms(&engine->clock);
+    int tick_ms = left_ms <= 0 ? 0 : left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
+    struct pollfd fds[2] = {{.fd = engine->background.second.wake_fd, .events = POLLIN},
+                            {.fd = twi_driving_fd(engine), .events = POLLIN}};
+    if (poll(fds, 2, tick_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
+    uint64_t value;
+    (void)!read(engine->background.second.wake_fd, &value, sizeof value);
+}
+
+/* From now on it is woken for the answers that others have for it. */
+static void take_queue(tw_engine *engine, int fd) {
+    struct tw_queue *own = &engine->background.calls->own;
+    twi_calls_lock();
+    own->fd = fd;
+    own->runner = fd >= 0 ? twi_thread_here() : NULL;
+    twi_calls_unlock();
+}
+
+static void *run_calls(void *arg) {
+    tw_engine *engine = arg;
+    bool has_more = true; /* before it took the queue */
+    take_queue(engine, engine->background.second.wake_fd);
+    while (!twi_load_acquire(&engine->background.second.stops)) {
+        if (!has_more) await(engine);
+        twi_driving_step(engine);
+        has_more = twi_queue_run_own(engine, ANSWERS_AT_ONCE);
+    }
+    take_queue(engine, -1);
+    return NULL;
+}
+
+static tw_status start(tw_engine *engine) {
+    struct twi_second *second = &engine->background.second;
+    second->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (second->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the thread that waits for Redis");
+    twi_store_relaxed(&second->stops, false);
+    if (twi_own_thread_start(&second->thread, run_calls, engine)) return TW_OK;
+    (void)close(second->wake_fd);
+    return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
+}
+
+tw_status twi_second_start(tw_engine *engine) {
+    struct twi_second *second = &engine->background.second;
+    if (engine->life.host_driven || twi_load_acquire(&second->runs)) return TW_OK; /* AN5, pairs with AN6 */
+    tw_status status = TW_OK;
+    twi_lock(&second->lock);
+    if (!twi_load_relaxed(&second->runs)) {
+        status = start(engine);
+        twi_store_release(&second->runs, status == TW_OK); /* AN6: its descriptor */
+    }
+    twi_unlock(&second->lock);
+    return status;
+}
+
+void twi_second_wake(tw_engine *engine) {
+    struct twi_second *second = &engine->background.second;
+    uint64_t one = 1;
+    if (twi_load_acquire(&second->runs)) (void)!write(second->wake_fd, &one, sizeof one); /* AN5 */
+}
+
+void twi_second_stop(tw_engine *engine) {
+    struct twi_second *second = &engine->background.second;
+    if (!twi_load_relaxed(&second->runs)) return;
+    twi_store_release(&second->stops, true);
+    twi_second_wake(engine);
+    pthread_join(second->thread, NULL);
+    twi_store_relaxed(&second->runs, false);
+    (void)close(second->wake_fd);
+}
+
+void twi_second_renew(tw_engine *engine) {
+    struct twi_second *second = &engine->background.second;
+    pthread_mutex_init(&second->lock, NULL);
+    if (twi_load_relaxed(&second->runs)) (void)close(second->wake_fd);
+    twi_store_relaxed(&second->runs, false);
+}

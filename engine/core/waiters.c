@@ -1,0 +1,133 @@
+/* waiters.c -- see waiters.h. */
+#include "engine/core/waiters.h"
+
+#include "engine/core/family.h"
+#include "engine/core/queue.h"
+
+#define WALK_TURN 4096u /* waiters that are met in a turn; some tens of microseconds */
+#define LOOK_MS 100     /* other processes give units back, too, and clocks step */
+
+/* Keys that have no units left in this turn. */
+struct spent {
+    uint64_t hashes[2 * TWI_WAITERS_TURN];
+};
+
+static uint64_t hash_of(const tw_engine *engine, const struct twi_operation *operation) {
+    uint64_t hash = engine->hashing.fn(&engine->hashing.secret, operation->key.data, operation->key.size);
+    hash ^= (uint64_t)(uintptr_t)operation->family;
+    return hash != 0 ? hash : 1;
+}
+
+/* True: it was noted before. False: it is noted now, if `notes`. */
+static bool is_spent(struct spent *spent, uint64_t hash, bool notes) {
+    size_t at = hash % (2 * TWI_WAITERS_TURN);
+    for (; spent->hashes[at] != 0; at = (at + 1) % (2 * TWI_WAITERS_TURN))
+        if (spent->hashes[at] == hash) return true;
+    if (notes) spent->hashes[at] = hash;
+    return false;
+}
+
+/* It waits on. False: its caller has gone meanwhile, and so has the operation. */
+static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
+    twi_calls_lock();
+    bool is_given_up = operation->is_given_up;
+    if (!is_given_up) twi_operations_add(&calls->waiters, operation);
+    if (!is_given_up) twi_store_relaxed(&calls->look_ms, INT64_MIN); /* until the turn has planned with it */
+    twi_calls_unlock();
+    if (is_given_up) twi_operation_give_up(operation);
+    return !is_given_up;
+}
+
+void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation)) {
+    struct twi_calls *calls = operation->engine->background.calls;
+    operation->wait.look = look;
+    tw_engine *engine = operation->engine;
+    if (put_back(calls, operation)) twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
+}
+
+/* The next waiter that is due, out of the list; NULL: none among the `*left` that may still be met. Those that are met
+ * go to the end of the list. */
+static struct twi_operation *take_due(tw_engine *engine, struct spent *spent, int64_t now_ms, bool refunded,
+                                      uint32_t *left) {
+    struct twi_calls *calls = engine->background.calls;
+    struct twi_operation *due = NULL;
+    twi_calls_lock();
+    while (*left != 0 && due == NULL && calls->waiters.first != NULL) {
+        struct twi_operation *operation = calls->waiters.first;
+        --*left;
+        twi_operations_remove(operation);
+        bool is_due =
+            operation->wait.look_ms <= now_ms || operation->wait.each_turn || (refunded && operation->wait.wakes);
+        if (is_due && operation->wait.shares_units && is_spent(spent, hash_of(engine, operation), false))
+            is_due = false;
+        if (is_due)
+            due = operation;
+        else
+            twi_operations_add(&calls->waiters, operation);
+    }
+    twi_calls_unlock();
+    return due;
+}
+
+/* When the turn has to look again. */
+static void plan(struct twi_calls *calls, int64_t now_ms, bool is_cut) {
+    int64_t next_ms = is_cut ? now_ms : INT64_MAX;
+    twi_calls_lock();
+    uint32_t left = WALK_TURN;
+    calls->looks_each_turn = false;
+    for (const struct twi_operation *each = calls->waiters.first; each != NULL && left-- != 0; each = each->next) {
+        if (each->wait.look_ms < next_ms) next_ms = each->wait.look_ms;
+        calls->looks_each_turn = calls->looks_each_turn || each->wait.each_turn;
+    }
+    if (calls->waiters.count > WALK_TURN && next_ms > now_ms + LOOK_MS) next_ms = now_ms + LOOK_MS;
+    twi_store_relaxed(&calls->look_ms, next_ms);
+    twi_calls_unlock();
+}
+
+static void end(struct twi_operation *operation, enum twi_look found, struct twi_calls *calls) {
+    if (found == TWI_LOOK_WAITS) (void)put_back(calls, operation);
+    if (found == TWI_LOOK_OVER) twi_queue_push(operation);
+}
+
+/* How many are met in this turn. */
+static uint32_t count(const struct twi_calls *calls) {
+    twi_calls_lock();
+    uint32_t waiters = calls->waiters.count;
+    twi_calls_unlock();
+    return waiters < WALK_TURN ? waiters : WALK_TURN;
+}
+
+void twi_waiters_turn(tw_engine *engine) {
+    struct twi_calls *calls = engine->background.calls;
+    int64_t now_ms = engine->turn.mono_ms;
+    uint32_t given_back = twi_event_count_value(&engine->given_back);
+    bool refunded = given_back != calls->given_back;
+    if (!refunded && !calls->looks_each_turn && twi_load_relaxed(&calls->look_ms) > now_ms) return;
+    calls->given_back = given_back;
+    struct spent spent;
+    memset(&spent, 0, sizeof spent);
+    uint32_t left = count(calls), looks = 0;
+    while (looks < TWI_WAITERS_TURN) {
+        struct twi_operation *operation = take_due(engine, &spent, now_ms, refunded, &left);
+        if (operation == NULL) break;
+        looks++;
+        bool shares = operation->wait.shares_units;
+        uint64_t hash = shares ? hash_of(engine, operation) : 0;
+        enum twi_look found = operation->wait.look(operation);
+        if (shares && found == TWI_LOOK_WAITS) (void)is_spent(&spent, hash, true);
+        end(operation, found, calls);
+    }
+    plan(calls, now_ms, looks == TWI_WAITERS_TURN);
+}
+
+void twi_waiters_stop(tw_engine *engine) {
+    struct twi_calls *calls = engine->background.calls;
+    for (;;) {
+        twi_calls_lock();
+        struct twi_operation *operation = calls->waiters.first;
+        if (operation != NULL) twi_operations_remove(operation);
+        twi_calls_unlock();
+        if (operation == NULL) return;
+        twi_queue_push(operation); /* its kind sees that the engine has stopped */
+    }
+}

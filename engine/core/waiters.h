@@ -1,0 +1,20 @@
+/* waiters.h -- operations that wait for what the turn brings: units, a flush, a statement. The turn looks at them.
+ *
+ * At most TWI_WAITERS_TURN looks a turn, round robin. A waiter whose key had too little for the one before it is not
+ * looked at in that turn: ten thousand waiters of one key cost one look.
+ * Always true: a look runs without the lock, by the owner of the turn, and the waiter is in no list meanwhile. */
+#ifndef TWI_CORE_WAITERS_H
+#define TWI_CORE_WAITERS_H
+
+#include "engine/core/operation.h"
+
+#define TWI_WAITERS_TURN 256u
+
+/* It waits from now on, as its look_ms, wakes, each_turn and shares_units say. Its caller touches it no more. */
+void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation));
+/* By the owner of the turn. */
+void twi_waiters_turn(tw_engine *engine);
+/* The engine stops: each of them is looked at once more, and is over. Any thread. */
+void twi_waiters_stop(tw_engine *engine);
+
+#endif
