@@ -184,6 +184,7 @@ struct twi_closing_answer {
     bool is_repeat;   /* YOU: the window was reported before */
     const char *scan; /* READ, FETCH: "0": all names were read */
     bool reads_all;   /* by tag; YOU: an engine has died, and may have recorded names in groups that the index lacks */
+    bool lacks_names; /* by tag; YOU: counts were announced after it was closed; nobody can know all of their keys */
     uint32_t round;   /* by tag; LIST, CLAIM, LAST, DONE: of the sets to which names are added now */
     int64_t every_ms; /* the interval of the heartbeat; 0: not in the reply */
 };

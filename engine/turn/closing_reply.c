@@ -358,6 +358,9 @@ static void take_closer_answer(struct twi_close_election *election, const struct
         election->is_repeat = answer->is_repeat;
         if (election->tags != NULL) election->tags->round = answer->round;
         if (election->tags != NULL) election->tags->reads_all = election->tags->reads_all || answer->reads_all;
+        if (answer->lacks_names)
+            twi_close_election_lack(election,
+                                    "counts were announced after it had been closed, and their process is gone");
     }
     switch (message->verb) {
     case TWI_CLOSING_SEND_CLAIM: take_claim_answer(election, message, answer->kind, now_ms); break;

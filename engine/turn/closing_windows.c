@@ -55,9 +55,18 @@ static bool is_to_announce(const struct twi_generation *generation) {
            twi_closing_tags_are_used(generation->family);
 }
 
+/* No heartbeat has been answered for so long that the others may take this engine for dead, and close windows without
+ * it: it announces them once more. */
+static bool may_be_forgotten(const tw_engine *engine, const struct twi_family_close_state *closing) {
+    int64_t silent_ms = engine->turn.now_ms - closing->word_ms, least_ms = 3 * closing->every_ms;
+    return silent_ms > least_ms && silent_ms > engine->remote.tuning.closing_life_ms / 2;
+}
+
 bool twi_closing_may_collect(tw_engine *engine, struct twi_generation *generation) {
     struct twi_family_close_state *closing = &generation->family->turn.closing;
     int64_t now_ms = engine->turn.mono_ms;
+    if (generation->turn.closing.is_listed && may_be_forgotten(engine, closing))
+        generation->turn.closing.is_listed = generation->turn.closing.is_held = false;
     if (twi_likely(!is_to_announce(generation)) || closing->left) return true;
     if (!generation->turn.closing.is_held) {
         generation->turn.closing.is_held = closing->announces = true;

@@ -191,6 +191,7 @@ static bool take_reply(struct twi_sync *sync, const struct twi_closing_message *
     int64_t died = 0;
     result.reads_all =
         result.kind == TWI_CLOSING_REPLY_YOU && !reads && count > 5 && twi_node_i64(&nodes[5], &died) && died;
+    result.lacks_names = result.reads_all && died == 2;
     if (reads || beats) take_list(sync, message, reads, nodes, count);
     twi_port_closing_answered(sync->engine, message, &result);
     return true;
@@ -286,7 +287,7 @@ static void put_message(struct twi_sync *sync, struct words *words, const struct
     if (reads || asks) put_text(words, message->flag ? "1" : "0");
     if (asks || message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->through ? "1" : "0");
     if (message->verb == TWI_CLOSING_SEND_LIST) put_text(words, message->recorded ? "1" : "0");
-    if (message->verb == TWI_CLOSING_SEND_PARTIAL || message->verb == TWI_CLOSING_SEND_DONE)
+    if (asks || message->verb == TWI_CLOSING_SEND_PARTIAL || message->verb == TWI_CLOSING_SEND_DONE)
         put_i64(words, message->start_ms);
     if (message->verb == TWI_CLOSING_SEND_PARTIAL) put_i64(words, message->look_ms + offset_ms);
     if (message->verb == TWI_CLOSING_SEND_HEARTBEAT) put_listed(words, message, offset_ms);

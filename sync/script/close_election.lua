@@ -24,7 +24,8 @@
 --            leave  the engine holds nothing up any more, and leaves
 --            list   11 "1": the engine is through: it has held the window up and no longer does; 12 "1": it has
 --                   recorded names of this window; 13.. names. In version 2 perhaps none: then names will be added
---            ask    11 "1": its names are listed, 12 "1": it is through. Claims the window, and renews the claim
+--            ask    11 "1": its names are listed, 12 "1": it is through. 13 the window's start. Claims the window, and
+--                   renews the claim
 --            last   is any other engine there?
 --            read   11 cursor, 12 "1": only for the engine that has claimed it
 --            pass   gives the claim up: its hook refuses the window, another engine's hook may take it
@@ -32,7 +33,8 @@
 --            done   the window was certainly closed; 11 its start
 -- Replies  {status, ms of TIME, how many others live (roughly, if they are many); read: the next cursor, names ...;
 --          word: the interval (ms) of the heartbeat, START ... of the first windows in KEYS[4]; version 2, list, ask, last
---          and done: the round; ask, last: 1 if all groups have to be read, 0 if those of the index suffice}
+--          and done: the round; ask, last: 1 if all groups have to be read, 0 if those of the index suffice; ask:
+--          2 if counts were announced after the window was closed: names may be lacking}
 --          OK; WAIT: others hold it up; LIST: send the names first; OTHER: another engine has claimed it; YOU: this
 --          engine has; AGAIN: this engine has, and the window was reported before; DONE: it is closed already; LATE: it
 --          is closed, without counts that came too late
@@ -233,6 +235,18 @@ local function take(KEYS, ARGV)
     late = true
     put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
   end
+  -- By tag, counts come with no word to this store. An engine that has announced them after the window was closed is
+  -- enough: it may be dead, and then nobody says more.
+  local function is_announced(start)
+    local added = redis.pcall('ZADD', KEYS[4], 'NX', text(now), start)
+    if added == 1 then redis.pcall('ZREM', KEYS[4], start) end
+    return added == 0
+  end
+  local announced = by_tag and verb == 'ask' and kind == 'd' and not late and is_announced(ARGV[13])
+  if announced then
+    late = true
+    put('d ' .. who .. mark(false, true))
+  end
   if kind == 'd' and not late then return {'DONE', now, others} end
   if verb == 'list' then
     if ARGV[13] then
@@ -267,7 +281,7 @@ local function take(KEYS, ARGV)
   if is_anothers() then return {'OTHER', now, others} end
   if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
   put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
-  return answer(again and 'AGAIN' or 'YOU', died())
+  return answer(again and 'AGAIN' or 'YOU', announced and 2 or died())
 end
 
 if ARGV[1] ~= 'many' then return take(KEYS, ARGV) end

@@ -107,6 +107,38 @@ static void assert_flagged(int64_t start_ms, int64_t least, int64_t most) {
     assert_in_range(call.sum, least, most);
 }
 
+static bool is_closed_again(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) > 1;
+}
+
+/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed: the window is
+ * closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
+ * process that comes later has not closed the window. */
+static void late_counts_of_a_killed_process_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct call call = {0};
+    char name[80], moment[24];
+    begin_in(&server, 1, true, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    assert_closed(start_ms, truth());
+    const char *closers = redis_server_ask(&server, "KEYS", "tw:closers:*", NULL);
+    snprintf(name, sizeof name, "tw:windows:%s", closers + sizeof "tw:closers:" - 1);
+    snprintf(moment, sizeof moment, "%lld", (long long)start_ms);
+    assert_string_equal(redis_server_ask(&server, "ZADD", name, moment, moment, NULL), "1");
+    processes = 2;
+    children[1] = fork();
+    if (children[1] == 0) _exit(run_process(1));
+    assert_true(test_wait(is_closed_again, &start_ms, LONG_MS));
+    (void)closings_of(start_ms, &call);
+    assert_i64_equal(call.flags, TW_CLOSED_AGAIN | TW_CLOSED_LOCAL);
+    assert_string_equal(redis_server_ask(&server, "ZCARD", name, NULL), "0");
+    end();
+    redis_server_destroy(&server);
+}
+
 static void name_of_names(int64_t start_ms, char *name, size_t room) {
     time_t seconds = (time_t)(start_ms / 1000);
     struct tm utc;
@@ -199,6 +231,7 @@ int main(void) {
         cmocka_unit_test(figures_whose_names_were_made_again_are_flagged),
         cmocka_unit_test(names_of_any_bytes_are_reported),
         cmocka_unit_test(names_of_a_batch_are_one_member),
+        cmocka_unit_test(late_counts_of_a_killed_process_are_flagged),
     };
     return test_run_side_by_side(tests);
 }
