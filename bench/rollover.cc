@@ -87,7 +87,7 @@ void roll(Child &child, const bench_peer *peer, const Stream &stream, int bounda
     pin_to(cores() - 1);
     void *self = peer->make(&setup);
     if (self == nullptr) child.fail("could not be made");
-    /* Two windows are not measured: the forecast needs windows to go by. */
+    /* Two windows are not measured: the forecast needs earlier windows. */
     auto phases = std::make_unique<Phase[]>(2);
     uint64_t ops = add_through_windows(peer, self, stream, 2, phases.get());
     phases[0] = phases[1] = Phase();

@@ -49,7 +49,7 @@
  *           work as before. After vfork() and in a signal handler no call may be made.
  * Units     Times are milliseconds; a moment is Unix time in UTC. Sizes are bytes. Counts are
  *           units.
- * Time      Windows go by ENGINE TIME. It is the wall clock as long as that agrees with the
+ * Time      Windows follow ENGINE TIME. It is the wall clock as long as that agrees with the
  *           monotonic clock, and it never goes back.
  *           - A wall clock that is set forward by more than 5 s is believed after 5 s.
  *           - A wall clock that is set back by up to 5 s is waited for.
@@ -57,7 +57,7 @@
  *             by the monotonic clock. No limit holds anybody for longer, windows end when they
  *             would have ended, and retry_after_ms stays true. Engine time is then ahead of the
  *             wall clock (tw_stats.clock_ahead_ms, TW_EVENT_CLOCK) until the wall clock is set
- *             forward or the engine is opened anew. Windows bear the times of the clock of before,
+ *             forward or the engine is opened anew. Windows bear the times of the earlier clock,
  *             and tw_add_at() measures lateness against them.
  *           A machine whose clock was hours wrong at its start wants its programs restarted when
  *           the clock has been set right.
@@ -531,7 +531,7 @@ enum tw_outage {
     TW_OUTAGE_FAIL_OPEN = 1,              /* everything is admitted, and counted */
     TW_OUTAGE_FAIL_CLOSED = 2,            /* everything is denied */
     TW_OUTAGE_SHARE = 3,                  /* up to this engine's share */
-    TW_OUTAGE_OPEN = TW_OUTAGE_FAIL_OPEN, /* the short words of before */
+    TW_OUTAGE_OPEN = TW_OUTAGE_FAIL_OPEN, /* the earlier short words */
     TW_OUTAGE_CLOSED = TW_OUTAGE_FAIL_CLOSED
 };
 
@@ -1287,7 +1287,7 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *          ...  // pay; then, here or in any other process:
  *          sold = tw_reserve_confirm(engine, token) == TW_OK;
  *
- *  Without Redis: exact, and a reservation's end goes by the monotonic clock. What ends together is
+ *  Without Redis: exact, and a reservation's end is by the monotonic clock. What ends together is
  *  taken back in pieces, by the turn and by calls: a denial meanwhile has a retry_after_ms of some
  *  milliseconds. With Redis: A WAITING
  *  CALL. One script decides for all processes, by Redis's clock; what is reserved shows in tw_get()
@@ -1414,9 +1414,9 @@ TW_API tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t er
 TW_API tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n,
                                    tw_verdict *verdict);
 
-/** What tw_limits_acquire() would go by, for every other call: tw_refund(), tw_reserve(), tw_get()
- *  ... Unlimited: NULL and TW_UNBOUNDED. A handle stays good until tw_limits_close(). Either
- *  pointer may be NULL.
+/** The rule that tw_limits_acquire() would use, for every other call: tw_refund(), tw_reserve(),
+ *  tw_get() ... Unlimited: NULL and TW_UNBOUNDED. A handle stays good until tw_limits_close().
+ *  Either pointer may be NULL.
  *  Answers: TW_OK; TW_ERR_OPTIONS (no line names the family), TW_ERR_KEY: nothing is written. */
 TW_API tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key,
                                 tw_family **found, int64_t *limit);

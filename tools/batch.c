@@ -116,7 +116,7 @@ static bool begin_and_send(struct batch *batch, tw_family *from, const struct re
 static const char *incomplete(const struct result *result) {
     if (stop_signal() != 0) return "a signal came before";
     if (result->trouble) return "not all of the input could be read";
-    if (result->total.homeless > 0) return "memory did not suffice for every key";
+    if (result->total.unserved > 0) return "memory did not suffice for every key";
     return NULL;
 }
 

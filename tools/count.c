@@ -102,14 +102,14 @@ static bool report(const struct result *result) {
                       total->skipped == 1 ? "" : "s", feed_name(result->skipped_file), total->skipped_line,
                       total->skipped_why);
     }
-    if (total->homeless > 0) {
+    if (total->unserved > 0) {
         tool_complain("memory did not suffice for every key: %" PRIu64
                       " line%s of keys that came late are missing (--memory)",
-                      total->homeless, total->homeless == 1 ? "" : "s");
+                      total->unserved, total->unserved == 1 ? "" : "s");
     }
     bool has_none = total->skipped > 0 && total->skipped == total->lines - total->heads;
     if (has_none) tool_complain("no line could be read; is it another --format?");
-    return !result->trouble && total->homeless == 0 && !has_none;
+    return !result->trouble && total->unserved == 0 && !has_none;
 }
 
 /* What Redis held before this run, as far as known, in the counters that this run has counted. */

@@ -63,7 +63,7 @@ static void settle(struct counter *counter, tw_status status, int64_t unix_ms, u
         note_window(counter, unix_ms);
         outcome->counted++;
     } else if (status == TW_ERR_FULL || status == TW_ERR_MEMORY || status == TW_OVERFLOWED) {
-        outcome->homeless++;
+        outcome->unserved++;
     } else {
         skip(outcome, line, refusal(status));
     }
@@ -137,7 +137,7 @@ bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t l
     total->heads += piece->heads;
     total->counted += piece->counted;
     total->skipped += piece->skipped;
-    total->homeless += piece->homeless;
+    total->unserved += piece->unserved;
     if (first) {
         total->skipped_line = lines_before + piece->skipped_line;
         total->skipped_why = piece->skipped_why;

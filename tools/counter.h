@@ -20,7 +20,7 @@ struct outcome {
     uint64_t heads; /* lines that say what is in the others */
     uint64_t counted;
     uint64_t skipped;        /* could not be read, or were refused */
-    uint64_t homeless;       /* of new keys, for which there was no memory */
+    uint64_t unserved;       /* of new keys, for which there was no memory */
     uint64_t skipped_line;   /* the first skipped one, counted from 1 */
     const char *skipped_why; /* NULL: none was */
 };

@@ -72,7 +72,7 @@ struct tw_engine {
 /* Returns how many increments the thread (or all threads that share its shard) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
     uint32_t bytes = self->shard_bytes;
-    static_assert(sizeof(struct twi_shard) == TWI_LINE_BYTES, "shard_bytes goes by lines");
+    static_assert(sizeof(struct twi_shard) == TWI_LINE_BYTES, "shard_bytes is a number of lines");
     _Atomic int64_t *count = &((struct twi_shard *)((char *)engine->shards + bytes))->increments;
     if (twi_unlikely(bytes == TWI_SHARD_SHARED * TWI_LINE_BYTES)) return twi_add_relaxed(count, n);
     int64_t before = twi_load_relaxed(count);

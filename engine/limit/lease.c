@@ -49,7 +49,7 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
     /* J5, pairs with J6: the thread that clears it sees what was done before. A plain load does not do: it could show
-     * the value of before J6. */
+     * the value from before J6. */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
     uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.requested);
     do {

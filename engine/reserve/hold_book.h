@@ -42,7 +42,7 @@ bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement);
 int64_t twi_hold_book_count(tw_family *family, tw_key key);
 /* Writes the name of a key's set in Redis. `out` has room for TWI_OWN_NAME_MAX bytes. */
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
-/* The engine has another id: its holds get names with that, and are re-sent. Those of before are left to whoever lives
+/* The engine has another id: its holds get names with that, and are re-sent. The earlier ones are left to whoever lives
  * under the old id, too. By the turn. */
 void twi_hold_book_rename(tw_engine *engine, const char id[33]);
 /* Makes the turn re-send all holds. */

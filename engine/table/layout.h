@@ -220,7 +220,7 @@ struct twi_generation {
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
             _Atomic uint32_t leases; /* newest lease (lease.h): a list by twi_attached */
-            /* Published keys whose records have 2, 3, 4 and more lines. The next window's tag groups go by that. */
+            /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's tag groups. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
             /* How many keys were announced for a window whose tag groups are still to be laid out (tag_groups.h). */
             _Atomic uint32_t told;

@@ -16,7 +16,7 @@
  *      too.
  *   T3 a cell in the index stays there; a generation is only dropped as a whole.
  *   T4 a key that is not in front of the first EMPTY or CLOSED of its walk is not in this leaf.
- * Walkers go by records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes it
+ * Walkers visit records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes it
  * before using it.
  * Proofs: docs/CONCURRENCY.md. Elsewhere: growing (index.c), marks (dirty.c), which generation (window_map.c). */
 #ifndef TWI_TABLE_TABLE_H

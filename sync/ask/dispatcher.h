@@ -22,7 +22,7 @@ struct twi_dispatcher;
 struct twi_tls;
 struct twi_transport;
 
-/* What create() goes by. All of it outlives the dispatcher, but for the options. */
+/* What create() needs. All of it outlives the dispatcher, but for the options. */
 struct twi_dispatcher_rules {
     tw_engine *engine;
     const struct twi_url *url;

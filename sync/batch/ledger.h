@@ -96,7 +96,7 @@ void twi_ledger_look_back(struct twi_ledger *ledger);
 uint64_t twi_ledger_known(const struct twi_ledger *ledger);
 /* The store lacks what it was asked about once more. From now on it is known to hold only what is confirmed. */
 void twi_ledger_believe(struct twi_ledger *ledger);
-/* What was reported of replicas is true of the server of before only: none of the batches held counts as replicated. */
+/* What was reported of replicas is true of the earlier server only: none of the batches held counts as replicated. */
 void twi_ledger_doubt_replicas(struct twi_ledger *ledger);
 /* A flush is done up to this number: acknowledged, and on enough replicas where these are awaited. */
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);

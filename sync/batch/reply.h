@@ -35,7 +35,7 @@ struct twi_reply_head {
     bool registered;        /* GONE, opened: the store's marker knows our instance, or the reply does not say */
     bool has_older;         /* opened: the marker does not know it, but an older ledger of ours is there */
     int64_t marker_made_ms; /* GONE, opened: when the marker was made (it knows of no instance before); 0: just now */
-    int64_t survivors;      /* opened, in a cluster: keys that may be left of before the marker; -1: not known */
+    int64_t survivors;      /* opened, in a cluster: keys that may be left from before the marker; -1: not known */
     bool done;              /* DUP: false if that run was cut short */
     int64_t unhealed;       /* keys that stay without an expiry */
     const struct twi_node *error; /* the error reply of NOSCRIPT, REFUSED, TURNED_AWAY, UNKNOWN; else NULL */

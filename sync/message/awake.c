@@ -147,7 +147,7 @@ static bool is_cut_off(const struct twi_store *store) {
 static bool is_astray(const struct twi_store *store) {
     const struct twi_route *route = &store->route;
     const struct twi_store_look *look = &store->belief.look;
-    return is_cut_off(store) || route->asking || route->detour.is_held || route->homeless_ms != 0 ||
+    return is_cut_off(store) || route->asking || route->detour.is_held || route->unserved_ms != 0 ||
            store->split.state != TWI_SPLIT_UNKNOWN || store->split.asked || look->is_under_way ||
            look->serial != route->serial;
 }

@@ -56,7 +56,7 @@ struct twi_connection *twi_cluster_connection_of(struct twi_sync *sync, uint64_t
         if (sync->connections[i]->use.node == node) return sync->connections[i];
     const struct twi_endpoint *endpoint = twi_cluster_map_endpoint(sync->cluster->map, node);
     struct twi_connection *connection = endpoint ? twi_cluster_connection(sync, endpoint) : NULL;
-    if (connection) connection->use.node = node; /* the number of before was forgotten, for the address is the same */
+    if (connection) connection->use.node = node; /* the earlier number was forgotten, for the address is the same */
     return connection;
 }
 

@@ -24,7 +24,7 @@ struct twi_cluster {
     bool has_tried;                  /* the map was read once, or could not be read */
     bool was_sent;                   /* CLUSTER SLOTS is under way there */
     int64_t asked_ms;                /* since when it is dialled, or the command is under way */
-    char homeless_error[128];        /* what was said of slots that nobody serves (outages.h); "": nothing */
+    char unserved_error[128];        /* what was said of slots that nobody serves (outages.h); "": nothing */
 };
 
 /* The connection to that endpoint. It is made, but not dialled, if there is none. NULL: no memory. */

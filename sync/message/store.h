@@ -66,7 +66,7 @@ struct twi_connection;
 
 /* How requests of a store reach it. With one Redis all but `serial` and `via` stays zero. */
 struct twi_route {
-    int64_t homeless_ms;           /* since when nobody serves its slot; 0: somebody does, or that is not known */
+    int64_t unserved_ms;           /* since when nobody serves its slot; 0: somebody does, or that is not known */
     uint64_t serial;               /* rises with each connection that the store comes to */
     struct twi_connection *via;    /* where its batches are under way; valid while `awaited` is not 0 */
     struct twi_connection *asking; /* after ASK: its next batch goes there, behind ASKING; NULL: none */
@@ -128,7 +128,7 @@ struct twi_store {
     struct twi_store_place place;
     struct twi_poison poison;
     struct twi_parking parking;          /* counters that wait until it takes batches */
-    struct twi_merge_plain *merge_plain; /* NULL: batches go by script */
+    struct twi_merge_plain *merge_plain; /* NULL: batches are sent to the script */
 };
 
 #endif

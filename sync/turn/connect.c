@@ -283,7 +283,7 @@ void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection
         twi_split_forget(store);
     }
     store->connection = connection;
-    store->route.homeless_ms = 0;
+    store->route.unserved_ms = 0;
     store->route.serial = next_serial(sync);
     store->rewind = false;
     store->wrote_number = 0;

@@ -383,7 +383,7 @@ static void end_opening(struct twi_connection *connection, struct twi_store *sto
     store->belief.written_ms = now_ms;
 }
 
-/* Without a ledger of before, nothing was asked of this store but to begin a new one. If it has a marker that we have
+/* Without an earlier ledger, nothing was asked of this store but to begin a new one. If it has a marker that we have
  * not met, and we have met others, it may be another store, seen for a moment: what it is told would go with it. The
  * ledger that was made there stays empty and expires. */
 static bool opened_elsewhere(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,

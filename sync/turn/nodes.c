@@ -124,10 +124,10 @@ static void refresh(struct twi_sync *sync, int64_t now_ms) {
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
 
 /* Nobody is known to serve its slot. */
-static void leave_homeless(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_cluster_map_want(sync->cluster->map, now_ms);
     if (store->awaited == 0 && store->route.messages == 0) store->connection = NULL;
-    if (store->route.homeless_ms == 0 && sync->cluster->has_tried) store->route.homeless_ms = now_ms ? now_ms : 1;
+    if (store->route.unserved_ms == 0 && sync->cluster->has_tried) store->route.unserved_ms = now_ms ? now_ms : 1;
     store->rewind = true;
 }
 
@@ -136,10 +136,10 @@ static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t n
     uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
     if (store->connection && store->connection->use.node == node && node != 0) return true;
     if (node == 0) {
-        leave_homeless(sync, store, now_ms);
+        leave_unserved(sync, store, now_ms);
         return false;
     }
-    store->rewind = true; /* nothing more is sent over the connection of before */
+    store->rewind = true; /* nothing more is sent over the earlier connection */
     if (store->awaited != 0 || store->route.messages != 0) return false;
     struct twi_connection *connection = twi_cluster_connection_of(sync, node);
     if (!connection) return false;

@@ -19,7 +19,7 @@ static int64_t first_of(int64_t a_ms, int64_t b_ms) {
 
 int64_t twi_outages_of_store_ms(const struct twi_store *store) {
     const struct twi_connection *connection = store->connection;
-    if (!connection) return store->route.homeless_ms;
+    if (!connection) return store->route.unserved_ms;
     return twi_outages_is_away(connection) && connection->breaker.failures != 0 ? connection->outage.since_ms : 0;
 }
 
@@ -58,30 +58,30 @@ static void look_at_connection(const struct twi_sync *sync, struct twi_connectio
 }
 
 /* The store that has been without a node for the longest time; NULL: each has one. */
-static const struct twi_store *homeless(const struct twi_sync *sync) {
+static const struct twi_store *unserved(const struct twi_sync *sync) {
     const struct twi_store *first = NULL;
     for (uint32_t i = 0; sync->cluster && i < sync->awake.count; i++) {
         const struct twi_store *store = sync->awake.stores[i];
-        if (store->connection || store->route.homeless_ms == 0) continue;
-        if (!first || store->route.homeless_ms < first->route.homeless_ms) first = store;
+        if (store->connection || store->route.unserved_ms == 0) continue;
+        if (!first || store->route.unserved_ms < first->route.unserved_ms) first = store;
     }
     return first;
 }
 
 static int64_t look_at_stores(struct twi_sync *sync, int64_t now_ms) {
-    const struct twi_store *store = homeless(sync);
+    const struct twi_store *store = unserved(sync);
     if (!sync->cluster) return 0;
     if (!store) {
-        if (sync->cluster->homeless_error[0] != '\0') twi_port_error_over(sync->engine, sync->cluster->homeless_error);
-        sync->cluster->homeless_error[0] = '\0';
+        if (sync->cluster->unserved_error[0] != '\0') twi_port_error_over(sync->engine, sync->cluster->unserved_error);
+        sync->cluster->unserved_error[0] = '\0';
         return 0;
     }
-    if (is_silent(store->route.homeless_ms, sync->cluster->homeless_error[0] != '\0', now_ms)) {
-        snprintf(sync->cluster->homeless_error, sizeof sync->cluster->homeless_error,
+    if (is_silent(store->route.unserved_ms, sync->cluster->unserved_error[0] != '\0', now_ms)) {
+        snprintf(sync->cluster->unserved_error, sizeof sync->cluster->unserved_error,
                  "no master with an address is known for key slot %u (CLUSTER SLOTS): its counts wait", store->slot);
-        say(sync, sync->cluster->homeless_error, now_ms - store->route.homeless_ms);
+        say(sync, sync->cluster->unserved_error, now_ms - store->route.unserved_ms);
     }
-    return store->route.homeless_ms;
+    return store->route.unserved_ms;
 }
 
 int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms) {
@@ -96,9 +96,9 @@ int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms) {
 }
 
 int64_t twi_outages_due_ms(const struct twi_sync *sync) {
-    const struct twi_store *store = homeless(sync);
+    const struct twi_store *store = unserved(sync);
     int64_t due_ms = INT64_MAX;
-    if (store && sync->cluster->homeless_error[0] == '\0') due_ms = store->route.homeless_ms + SILENT_MS;
+    if (store && sync->cluster->unserved_error[0] == '\0') due_ms = store->route.unserved_ms + SILENT_MS;
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         const struct twi_connection *connection = sync->connections[i];
         const struct twi_outage_log *outage = &connection->outage;

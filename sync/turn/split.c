@@ -9,7 +9,7 @@
  *             └─one holds keys, or does not answer─▶ FOUND: the store is held; asked again, until all say 0 or the
  *                                                    ledger is back (redis-cli --cluster fix)
  * The opening may have to wait: the slot moves, its master is away. Meanwhile keys may come to masters that had none,
- * and the slot may go to another master, so that the one of before is one of the others. So RULED OUT holds for
+ * and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT holds for
  * RULING_MS, and for one owner of the slot. After that the masters are asked again.
  * CLUSTER SLOTS names no master without slots; the first slot may be on its way to such a one. So the node that ASK has
  * named is asked, too, until it has not answered for a minute. What the store's own master holds says nothing here: its

@@ -1,6 +1,6 @@
 #!/bin/sh
 # shellcheck disable=SC2181  # a status is looked at where it is compared
-# count_memory.sh TOOL FOLDER -- memory goes by keys and windows, not by lines.
+# count_memory.sh TOOL FOLDER -- memory follows the number of keys and windows, not of lines.
 # Goal: a year of minutes in any order, one key each, stays under 400 MB; a stream costs what its keys cost.
 # Method: the kernel's own figure of the peak resident memory. The minutes come in the order i * 257,123 mod 525,600 (the two
 # have no common divisor), so that each comes once and none near its neighbours.

@@ -1,6 +1,6 @@
 // table.cpp -- models of engine/table/table.*, index.c, tag_groups.* and of the freezing in cell.*: one generation.
 // A key is inserted through its home (tags) or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
-// copying and publishing, into a larger leaf or into two under a node; walkers go by records; the turn seals and freezes.
+// copying and publishing, into a larger leaf or into two under a node; walkers visit records; the turn seals and freezes.
 // A home may also come later: the first insert lays it out, while the others go on without.
 // Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the home's), spare records (given records stay unused unless
 // they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.

@@ -213,7 +213,7 @@ struct shortcut : rl::test_suite<shortcut, 3> {
     }
 };
 
-// A life in the window of before, opened late, and one in the window of now: never both. E22.
+// A life in the earlier window, opened late, and one in the window of now: never both. E22.
 struct lives : rl::test_suite<lives, 3> {
     family f;
     rl::atomic<unsigned> clock;
@@ -317,7 +317,7 @@ struct buckets : rl::test_suite<buckets, 3> {
         charged = -1;
         carried = 0;
     }
-    bool take() { // in the window of before; false: closed
+    bool take() { // in the earlier window; false: closed
         unsigned seen = twi_load_acquire(&word, N4);
         do {
             if ((seen & CLOSED_WORD) != 0) return false;

@@ -18,16 +18,25 @@ static int64_t pttl(struct redis_server *server, const char *key) {
 
 /* ---- what ends --------------------------------------------------------------------------------------------------- */
 
+/* A strict family that fails closed, with windows of its own. */
+static tw_family *begin_with(struct strict *strict, const char *name, tw_family_options *options) {
+    strict_begin(strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
+    tw_family_options given = *options;
+    *options = strict_options(name);
+    options->window = given.window;
+    options->window_ms = given.window_ms;
+    options->limit_shape = given.limit_shape;
+    options->redis_key = given.redis_key;
+    return strict_family(strict->engine, options);
+}
+
 /* Goal: a sliding limit counts what was admitted while the clock was ahead for one window from now, and no longer. */
 static void a_sliding_limit_forgets_in_one_window(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
-    tw_family_options options = strict_options("slide");
-    options.window = TW_WINDOW_ALIGNED;
-    options.window_ms = 2000;
-    options.limit_shape = TW_SHAPE_SLIDING;
-    tw_family *slide = strict_family(strict.engine, &options);
+    tw_family *slide = begin_with(
+        &strict, "slide",
+        &(tw_family_options){.window = TW_WINDOW_ALIGNED, .window_ms = 2000, .limit_shape = TW_SHAPE_SLIDING});
     strict_take(slide, "u", 2, 3, TW_OK);
     strict_take(slide, "u", 1, 3, TW_OK);
     number(&strict.server, "local log = redis.call('KEYS', 'tw:log:*')[1] "
@@ -46,12 +55,9 @@ static void a_sliding_limit_forgets_in_one_window(void **state) {
 static void a_window_from_first_is_as_long_as_it_is(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, STRICT_LONG_MS, TW_OUTAGE_FAIL_CLOSED);
-    tw_family_options options = strict_options("first");
-    options.window = TW_WINDOW_FROM_FIRST;
-    options.window_ms = 5000;
-    options.redis_key = "first:%k";
-    tw_family *first = strict_family(strict.engine, &options);
+    tw_family *first =
+        begin_with(&strict, "first",
+                   &(tw_family_options){.window = TW_WINDOW_FROM_FIRST, .window_ms = 5000, .redis_key = "first:%k"});
     strict_take(first, "u", 3, 3, TW_OK);
     redis_server_ask(&strict.server, "PEXPIRE", "first:u", HOUR_MS, NULL);
     strict_take(first, "u", 1, 3, TW_DENIED);
@@ -148,7 +154,7 @@ static void forget_lock(struct strict *strict) {
 }
 
 /* Goal: a fencing token is above each that its engine was given, or was told while another one held the lock, also if
- * Redis has lost all of it, and its clock is behind. Method: the token of before is ten seconds ahead of the clock. */
+ * Redis has lost all of it, and its clock is behind. Method: the earlier token is ten seconds ahead of the clock. */
 static void a_fence_rises_though_redis_forgot_it(void **state) {
     (void)state;
     struct strict strict;

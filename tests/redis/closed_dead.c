@@ -112,8 +112,8 @@ static bool is_closed_again(void *ctx) {
     return closings_of(*(int64_t *)ctx, &call) > 1;
 }
 
-/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed: the window is
- * closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
+/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed: the window
+ * is closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
  * process that comes later has not closed the window. */
 static void late_counts_of_a_killed_process_are_flagged(void **state) {
     (void)state;

@@ -92,7 +92,7 @@ static void each_tag_sells_exactly_its_limit(void **state) {
 }
 
 /* Goal: a tag whose leases were forgotten grants nothing before all engines have restated. Meanwhile the others sell,
- * in the epoch of before. */
+ * in the earlier epoch. */
 static void a_tag_that_forgets_stops_no_other(void **state) {
     (void)state;
     struct redis_server server;

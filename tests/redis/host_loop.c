@@ -261,7 +261,7 @@ static void a_child_waits_for_its_own(void **state) {
 }
 
 /* Goal: a child that has nothing to do with the engine does not make its parent's loop spin: it keeps copies of the
- * sockets of before. */
+ * earlier sockets. */
 static void a_child_that_only_sleeps_does_not_disturb(void **state) {
     (void)state;
     redis_server_start_tcp(&rig.server, NULL);

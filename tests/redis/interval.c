@@ -94,7 +94,7 @@ static void units_of_a_hard_limit_go_back(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: who waits as long as a hard limit says has the unit soon after it came: leases do not go by the interval. */
+/* Goal: who waits as long as a hard limit says has the unit soon after it came: leases do not wait for the interval. */
 static void a_hard_limit_does_not_ask_to_wait_for_the_interval(void **state) {
     (void)state;
     struct redis_server server;

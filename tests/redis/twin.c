@@ -109,7 +109,7 @@ static int64_t last_number(const char *ledger) {
 }
 
 /* Goal: an engine whose ledger another one uses states its gauges, its holds and its leases under another name; what
- * was stated under the name of before stays. Method: both ledgers come to the same number; then the other engine's next
+ * was stated under the earlier name stays. Method: both ledgers come to the same number; then the other engine's next
  * batch goes to the ledger of this one, and is the first there. */
 static void an_engine_whose_ledger_clashes_has_another_name(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* wiped_slot.c -- a slot of a cluster that comes back without its marker: which of its keys may be left of before, so
+/* wiped_slot.c -- a slot of a cluster that comes back without its marker: which of its keys may be left from before, so
  * that nothing is sent again (batch.lua, k of the marker).
  * Method: a real cluster of one node; the script itself, and an engine whose turns the test runs, so that others write
  * into the slot before it knows of the wipe. */
@@ -35,7 +35,7 @@ static int64_t survivors_beside(const char *prefix, const char *command, const c
     return survivors(prefix);
 }
 
-/* Goal: a counter, and a key that only an opened store can hold, are left of before. Keys of calls that wait, of other
+/* Goal: a counter, and a key that only an opened store can hold, are left from before. Keys of waiting calls, of other
  * prefixes, and values that no counter has, are not. */
 static void only_what_may_be_left_of_before_counts(void **state) {
     (void)state;
@@ -73,7 +73,7 @@ static void only_what_may_be_left_of_before_counts(void **state) {
     }
 }
 
-/* Goal: where the keys cannot be looked at, all of them may be left of before.
+/* Goal: where the keys cannot be looked at, all of them may be left from before.
  * Method: a user without GETKEYSINSLOT, one without COUNTKEYSINSLOT, and more keys than are looked at. */
 static void keys_that_nobody_looks_at_all_count(void **state) {
     (void)state;
@@ -128,7 +128,7 @@ static void write_beside(const char *command, const char *a, const char *b) {
 }
 
 /* Goal: a user's own hashes of texts that come into wiped slots before the engine keep nothing from being sent again.
- * A number that stands there may be a counter of before, so nothing is doubled. */
+ * A number that stands there may be an earlier counter, so nothing is doubled. */
 static void others_who_write_into_a_wiped_slot_first_do_no_harm(void **state) {
     (void)state;
     for (int are_numbers = 0; are_numbers < 2; are_numbers++) {

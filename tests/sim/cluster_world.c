@@ -322,7 +322,7 @@ static void begin_to_follow(struct cluster_world *cluster, int index) {
     memcpy(node->owners, cluster->model.owners, sizeof node->owners);
     replicate(cluster, index);
     server->taken_over_by = -1;
-    /* An engine that asks nothing until it leads again would take what WAIT says then for the data of before. */
+    /* An engine that asks nothing until it leads again would take what WAIT says then for the earlier data. */
     if (cluster->waits_count) cut_off(cluster, index);
 }
 

@@ -121,7 +121,7 @@ static void clustered_check_map(int node) {
     }
 }
 
-/* What WAIT said at the home of before says nothing here. */
+/* What WAIT said at the earlier home says nothing here. */
 static void clustered_check_window(int node, const struct twi_store *store) {
     struct clustered_home *home = &clustered.homes[node][store->index];
     uint64_t trimmed = store->ledger.head ? store->ledger.head->before : store->ledger.confirmed;

@@ -124,7 +124,7 @@ static void fail_master(void) {
     }
 }
 
-/* The replica is the store from now on, with what it has; the store of before is the other server. */
+/* The replica is the store from now on, with what it has; the earlier store is the other server. */
 static void take_over(void) {
     struct world *world = &sim.world;
     assert_true(scene.old == IS_REPLICA);

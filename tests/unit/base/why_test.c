@@ -243,7 +243,7 @@ static const struct refusal refusals[] = {REFUSALS(ROW)};
 #undef ROW
 
 static void check(const struct refusal *refusal) {
-    (void)tw_reserve_confirm(rig.engine, ""); /* so that a reason of before does not count */
+    (void)tw_reserve_confirm(rig.engine, ""); /* so that an earlier reason does not count */
     tw_status status = refusal->call();
     const char *text = tw_error_text();
     if (status != refusal->want)

@@ -160,23 +160,33 @@ static int listen_at(char url[64]) {
     return fd;
 }
 
-/* Goal: the same of a password that another service is asked for. A build without Redis asks for none. */
+/* An engine that asks for a password, and the port that it needs it for. */
+static tw_engine *engine_that_asks(int (*password)(void *ctx, char *out, size_t size), int *port) {
+    char url[64];
+    host_begin();
+    *port = listen_at(url);
+    return engine_with(NULL, url, password);
+}
+
+static void end_asking(tw_engine *engine, int port) {
+    (void)tw_close(engine, 100); /* what was counted has nowhere to go */
+    close(port);
+}
+
+/* Goal: the same of a password that another service is asked for. */
 static void time_goes_on_while_a_password_is_asked_for(void **state) {
     (void)state;
+    int port;
     if (twi_driver_find() == NULL) {
         test_leave_out("a build without Redis asks for no password");
         return;
     }
-    host_begin();
-    char url[64];
-    int fd = listen_at(url);
-    tw_engine *engine = engine_with(NULL, url, stand_at_password);
+    tw_engine *engine = engine_that_asks(stand_at_password, &port);
     assert_true(test_wait(is_standing, NULL, PATIENCE_MS));
     time_goes_on(engine);
     assert_int_equal(atomic_load(&host.standing), 1);
     atomic_store(&host.is_closed, false);
-    (void)tw_close(engine, 100); /* what was counted has nowhere to go */
-    close(fd);
+    end_asking(engine, port);
 }
 
 /* Goal: whoever holds a lock that the background thread wants stops no time.
@@ -255,20 +265,17 @@ static void log_write_may_count_and_not_close(void **state) {
 
 static void a_password_callback_may_count_and_not_close(void **state) {
     (void)state;
+    int port;
     if (twi_driver_find() == NULL) {
         test_leave_out("a build without Redis asks for no password");
         return;
     }
-    host_begin();
-    char url[64];
-    int fd = listen_at(url);
-    tw_engine *engine = engine_with(NULL, url, call_at_password);
+    tw_engine *engine = engine_that_asks(call_at_password, &port);
     host.family = family_with(engine, "f", NULL, NULL);
     atomic_store(&host.engine, engine);
     assert_true(test_wait(has_called, NULL, PATIENCE_MS));
     assert_refused();
-    (void)tw_close(engine, 100);
-    close(fd);
+    end_asking(engine, port);
 }
 
 /* ---- taking a hook away ------------------------------------------------------------------------------------------ */

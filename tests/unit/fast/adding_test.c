@@ -81,7 +81,7 @@ static twi_hash_fn *hash_now;
 static tw_family *family;
 static char texts[KEYS][160];
 static tw_pin *pins[KEYS];
-static int with_groups;          /* bursts in a window that has what the fast path goes by */
+static int with_groups;          /* bursts in a window that has what the fast path needs */
 static int with_far;             /* bursts in a window that lies in no cache */
 static int with_long;            /* bursts in a window that has it for long keys, */
 static int with_long_far;        /* and that lies in no cache */

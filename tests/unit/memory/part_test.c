@@ -233,7 +233,7 @@ static void a_share_changes_while_its_family_is_open(void **state) {
     assert_null(rig.engine->arena.parts.first);
 }
 
-/* Goal: a family that is closed and opened again has its share at once, though windows of before are still in it, and
+/* Goal: a family that is closed and opened again has its share at once, though earlier windows are still in it, and
  * no share is lost over many times. Method: more than half of the memory, with and without turns in between. */
 static void a_family_that_is_opened_again_takes_its_share_over(void **state) {
     (void)state;
@@ -279,7 +279,7 @@ static void a_forked_child_has_the_shares_of_its_parent(void **state) {
 }
 
 /* Goal: shares beside each other do not touch each other, and what is free of them is no room for the rest: the warning
- * and the statistics go by what there is. */
+ * and the statistics say what there is. */
 static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
     (void)state;
     start(8 * MIB);

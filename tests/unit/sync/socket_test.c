@@ -64,7 +64,7 @@ static const char *connect_once(void *link, const struct twi_endpoint *endpoint)
     return peer;
 }
 
-/* Goal: whoever runs Redis gives its name to another server, and the one of before still accepts connections (a master
+/* Goal: whoever runs Redis gives its name to another server, and the earlier one still accepts connections (a master
  * that has become a replica). The next connection goes to the new one. While no name server answers, it goes where the
  * last one went. */
 static void a_name_is_looked_up_for_each_connection(void **state) {

@@ -84,7 +84,7 @@ static void a_store_that_begins_anew_renews_its_share_alone(void **state) {
     twi_ticket_acknowledged(&tickets, &shares[0], 10);
     assert_true(twi_ticket_renew_share(&tickets, &shares[0])); /* it had all of this round, and has lost it */
     assert_true(twi_ticket_renew_share(&tickets, &shares[1]));
-    twi_ticket_acknowledged(&tickets, &shares[1], 40); /* of the numbers of before */
+    twi_ticket_acknowledged(&tickets, &shares[1], 40); /* of the earlier numbers */
     twi_ticket_acknowledged(&tickets, &shares[2], 30);
     assert_int_equal(twi_ticket_state(&tickets, ticket), TWI_TICKET_OPEN);
     twi_ticket_collected(&tickets);

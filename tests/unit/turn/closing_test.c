@@ -305,7 +305,7 @@ static void without_redis_the_hook_gets_what_is_known_here(void **state) {
 }
 
 /* Goal: a Redis that forgot us is told again what it was told: names, and windows that were closed; and nobody tells on
- * a claim of before. */
+ * an earlier claim. */
 static void a_redis_that_forgot_is_told_again(void **state) {
     (void)state;
     tw_family *family = open_family();

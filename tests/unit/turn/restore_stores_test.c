@@ -198,7 +198,7 @@ static void one_store_is_back_while_another_is_told_all(void **state) {
     assert_int_not_equal(collect(4), 0);
     acknowledge_all(&redis);
     for (size_t i = 0; i < KEYS; i++)
-        if (redis.of[i] == 0) redis.sums[i] = before.sums[i]; /* the one of before is back */
+        if (redis.of[i] == 0) redis.sums[i] = before.sums[i]; /* the earlier one is back */
     assert_true(twi_port_keep(rig.engine, 0, &uncertain));
     assert_i64_equal((int64_t)uncertain, 0);
     assert_i64_equal((int64_t)wipe(&rig, &redis, 1), 0);

@@ -173,7 +173,7 @@ static void go_to_an_empty_one(struct rig *rig, struct stores *stores) {
     memset(&stores->of[stores->here], 0, sizeof stores->of[0]);
 }
 
-/* The one of before is there. */
+/* The earlier one is there. */
 static void go_back(struct rig *rig, struct stores *stores) {
     bool unknown = is_chance(stores, 50);
     while (hand->count != 0) {
@@ -246,7 +246,7 @@ static void play_stores(uint64_t seed, bool refused) {
     hand_close(&rig);
 }
 
-/* Goal: another store is told everything, and the one of before is back in the midst of it, again and again: nothing
+/* Goal: another store is told everything, and the earlier one is back in the midst of it, again and again: nothing
  * is counted twice in either, and what is missing is uncertain. Of keys that were refused meanwhile something may be
  * there twice: no more than is uncertain.
  * Method: random adds, answers, lost answers, refused keys and changes of the store, the walks cut at every step. */
