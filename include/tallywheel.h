@@ -1293,8 +1293,8 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *  CALL. One script decides for all processes, by Redis's clock; what is reserved shows in tw_get()
  *  with the next sync. What tw_add() or tw_acquire() added to the key counts as sold, once Redis
  *  has it.
- *  Families: counters, soft or strict, of TW_SHAPE_FIXED; not TW_WINDOW_FROM_FIRST, not
- *  TW_ON_FULL_EVICT_IDLE, not `shadow`.
+ *  Families: counters, soft or strict, of TW_SHAPE_FIXED and TW_REDIS_STRING; not
+ *  TW_WINDOW_FROM_FIRST, not TW_ON_FULL_EVICT_IDLE, not `shadow`.
  *  Cost: some 128 bytes until it is over. Sold ones stay as long as their answers are repeated (a
  *  day after their end) and their buyer is remembered (to the end of the window; in an endless
  *  family for ever).
@@ -1331,7 +1331,9 @@ TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
 TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
 /** Takes a slot: one more in use under `key`, if there are then at most `limit`: connections,
- *  running jobs. Ended by tw_hold_release(). Endless families (TW_WINDOW_FOREVER) only.
+ *  running jobs. Ended by tw_hold_release().
+ *  Families: endless ones (TW_WINDOW_FOREVER) of TW_SHAPE_FIXED and TW_REDIS_STRING, counters or
+ *  gauges, soft or strict; not TW_ON_FULL_EVICT_IDLE, not `shadow`.
  *
  *      if (tw_hold(downloads, tw_str(user), 3, NULL) != TW_OK) return busy();
  *      ...
@@ -1355,7 +1357,8 @@ TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdic
 /** One less in use.
  *  Answers:
  *    TW_OK         with Redis away, too: the slot is free there within 15 s
- *    TW_ERR_RANGE  this process holds none: nothing changed, so the count is never below 0
+ *    TW_ERR_RANGE  this process holds none: nothing changed. Of a key that many threads use, a
+ *                  release too many may be overlooked at the moment of another one
  *    TW_ERR_MODE   the family
  *    general errors */
 TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
@@ -1721,8 +1724,8 @@ TW_API tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *optio
  *    TW_ERR_REDIS    no Redis, or it refused; in a cluster: a master is away, nobody serves some
  *                    slots, or slots began to move: a part was looked at, error_text says which
  *                    was not
- *    TW_ERR_TIMEOUT  a part was looked at
- *    TW_ERR_MODE     host-driven engine, hook, tw_enter()
+ *    TW_ERR_TIMEOUT  a part was looked at; or nothing, if the engine's turn took as long
+ *    TW_ERR_MODE     host-driven engine, inside a function of the host's, tw_enter()
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *options,
                                  void (*found)(void *ctx, const tw_finding *finding), void *ctx,

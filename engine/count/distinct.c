@@ -54,6 +54,7 @@ TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch)
 /* Adds until all are done. TWI_AGAIN: the window was sealed meanwhile; the rest belongs to a later one. */
 TWI_INLINE tw_status add_once(struct twi_call *call, struct adding *adding) {
     struct twi_sketch sketch;
+    if (twi_unlikely(adding->count == 0)) return TW_OK; /* no element makes no key */
     tw_status status = sketch_of(call, &sketch);
     if (twi_unlikely(status != TW_OK)) return status;
     size_t before = adding->changed;

@@ -100,6 +100,10 @@ static void many_elements_count_as_one_by_one(void **state) {
         assert_i64_equal(get(family, "k"), twin_estimate(&twin));
     }
     elements[5].data = NULL;
+    size_t none = 77;
+    assert_status(tw_distinct_add_many(family, tw_str("none"), elements, 0, &none), TW_OK);
+    assert_int_equal(none, 0);
+    assert_i64_equal(rig.engine->roster.first->current->keys, 1); /* no element, no key */
     assert_status(tw_distinct_add_many(family, tw_str("new"), elements, 10, NULL), TW_ERR_KEY);
     assert_i64_equal(get(family, "new"), 0);
 }
