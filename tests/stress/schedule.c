@@ -848,15 +848,6 @@ struct asker {
     int64_t admitted, by_full;
 };
 
-/* Those users are counted by event time. */
-static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
-    for (; first < end; first++) {
-        char key[40];
-        (void)snprintf(key, sizeof key, "user of a longer name %08d", first);
-        assert_status(tw_add_at(family, tw_str(key), 1, at_ms, NULL), TW_OK);
-    }
-}
-
 static void ask_for_some(struct errand *errand) {
     struct asker *asker = (struct asker *)errand;
     (void)twi_thread_here();
@@ -892,7 +883,7 @@ static void assert_all_are_held(tw_family *family, const char *point) {
     assert_i64_equal(stopped.admitted + others.admitted, USERS * OF_EACH);
 }
 
-static tw_family *open_login(struct rig *rig, uint64_t keys_expected, int64_t lateness_ms) {
+static tw_family *open_login(struct rig *rig, uint64_t keys_expected) {
     tw_family_options options;
     tw_family *login, *pages;
     rig_open_with(rig, false, 2 << 20);
@@ -902,7 +893,6 @@ static tw_family *open_login(struct rig *rig, uint64_t keys_expected, int64_t la
     options.memory_share = 1 << 20;
     options.on_full = TW_ON_FULL_REJECT;
     options.keys_expected = keys_expected;
-    options.lateness_ms = lateness_ms;
     assert_status(tw_family_open(rig->engine, &options, &login), TW_OK);
     tw_family_options_init(&options);
     options.name = "pages";
@@ -910,27 +900,6 @@ static tw_family *open_login(struct rig *rig, uint64_t keys_expected, int64_t la
     assert_status(tw_family_open(rig->engine, &options, &pages), TW_OK);
     flood(pages);
     return login;
-}
-
-/* Goal: P1. A share holds all of its users whenever the next window is opened: when the window before has few of them
- * yet, for the others still read an earlier time; and after windows with few. Method: so many users ask in the first
- * window; the next one is opened, and gets all; the others ask in the first one, by event time. */
-static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
-    (void)state;
-    static const int early[] = {1, 100, 400, 900, 1500, 2500, 3000, 4000, USERS};
-    for (size_t i = 0; i < sizeof early / sizeof *early; i++) {
-        struct rig rig;
-        tw_family *login = open_login(&rig, 0, TW_SECOND);
-        struct asker all = {.family = login, .step = 1};
-        int64_t start_ms = twi_clock_now_ms(&rig.engine->clock);
-        add_at(login, 0, early[i], start_ms);
-        fake_clock_advance_ms(&rig.clock, TW_SECOND);
-        ask_for_some(&all.errand);
-        add_at(login, early[i], USERS, start_ms);
-        assert_i64_equal(all.by_full, 0);
-        assert_i64_equal(all.admitted, USERS * OF_EACH);
-        assert_status(tw_close(rig.engine, 0), TW_OK);
-    }
 }
 
 /* Goal: P1. A share holds all of its users on both sides of a boundary, though the system stops a thread while it opens
@@ -944,7 +913,7 @@ static void a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share(
                                          "record_ready_not_claimed", "claimed_not_published"};
     for (size_t i = 0; i < 2 * sizeof points / sizeof *points; i++) {
         struct rig rig;
-        tw_family *login = open_login(&rig, i % 2 != 0 ? USERS : 0, 0);
+        tw_family *login = open_login(&rig, i % 2 != 0 ? USERS : 0);
         fake_clock_advance_ms(&rig.clock, TW_SECOND - 5);
         rig_turns(&rig, 1);
         assert_all_are_held(login, NULL);
@@ -979,7 +948,6 @@ int main(void) {
         cmocka_unit_test(units_are_not_taken_of_a_counter_that_was_frozen_since),
         cmocka_unit_test(a_short_section_keeps_the_memory_of_its_window),
         cmocka_unit_test(records_that_lost_a_race_are_used_again),
-        cmocka_unit_test(a_share_holds_two_windows_that_grow_at_the_same_time),
         cmocka_unit_test(a_thread_that_stalls_in_opening_a_window_takes_no_room_from_a_share),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);

@@ -178,6 +178,37 @@ static void a_share_holds_every_user_on_both_sides_of_a_boundary(void **state) {
     }
 }
 
+/* Those users are counted by event time. */
+static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
+    char key[64];
+    for (; first < end; first++) {
+        snprintf(key, sizeof key, "user of a longer name %08d", first);
+        assert_status(tw_add_at(family, tw_str(key), 1, at_ms, NULL), TW_OK);
+    }
+}
+
+/* Goal: a share holds all of its users though the next window is opened while the one before has few of them yet, for
+ * some threads still read an earlier time. Method: so many users are counted in the first window; the next one is
+ * opened, and gets all; the others are counted in the first one, by event time. */
+static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
+    (void)state;
+    static const int early[] = {1, 100, 400, 900, 1500, 2500, 3000, 4000, USERS};
+    for (size_t i = 0; i < sizeof early / sizeof *early; i++) {
+        start(2 * MIB);
+        tw_family_options options = with_share("login", MIB);
+        options.lateness_ms = TW_MINUTE;
+        options.on_full = TW_ON_FULL_REJECT;
+        tw_family *login = rig_family_of(&rig, &options), *pages = rig_family(&rig, "pages", TW_WINDOW_FOREVER, 0);
+        flood(pages);
+        int64_t first_ms = twi_clock_now_ms(&rig.engine->clock);
+        add_at(login, 0, early[i], first_ms);
+        fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+        assert_everybody_is_held(login, "user of a longer name %08d", USERS);
+        add_at(login, early[i], USERS, first_ms);
+        stop(NULL);
+    }
+}
+
 /* Goal: what cannot be set aside is refused by name, and changes nothing: more than an engine has for shares, more than
  * other shares have left, more than other families have left, at opening and by tw_family_set(). */
 static void a_share_that_does_not_fit_is_refused_by_name(void **state) {
@@ -300,6 +331,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_share_holds_every_user_in_every_window_of_a_flood, stop),
         cmocka_unit_test_teardown(a_share_holds_every_user_on_both_sides_of_a_boundary, stop),
+        cmocka_unit_test_teardown(a_share_holds_two_windows_that_grow_at_the_same_time, stop),
         cmocka_unit_test_teardown(a_share_that_does_not_fit_is_refused_by_name, stop),
         cmocka_unit_test_teardown(a_share_changes_while_its_family_is_open, stop),
         cmocka_unit_test_teardown(a_family_that_is_opened_again_takes_its_share_over, stop),
