@@ -57,6 +57,7 @@ struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *
     twi_lanes_begin(&dispatcher->lanes, rules->engine, rules->options->calls_max);
     twi_spoilt_begin(&dispatcher->spoilt);
     twi_store_relaxed(&dispatcher->wake_ms, INT64_MAX);
+    dispatcher->paused_until_ms = INT64_MAX;
     bool is_made = rules->host_drives || twi_socket_set_make(&dispatcher->set);
     dispatcher->rules.set = rules->host_drives ? twi_port_socket_set(rules->engine) : dispatcher->set.fd;
     if (is_made) return dispatcher;
@@ -76,6 +77,7 @@ static void free_links(struct twi_dispatcher *dispatcher) {
 
 void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher) {
     if (dispatcher == NULL) return;
+    TWI_ASK_COUNT(dispatcher, asks_forgotten, dispatcher->unsettled);
     if (dispatcher->unsettled != 0)
         twi_port_log(dispatcher->rules.engine, TW_LOG_WARNING, TW_EVENT_LOST,
                      "%u calls of unknown outcome could not be taken back before the end: what Redis has charged for "
@@ -129,7 +131,7 @@ uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_
     }
     TWI_ASK_COUNT(dispatcher, ask_active, 1);
     if (dispatcher->directory != NULL) lane->slot = twi_key_slot_of(request->keys[0].data, request->keys[0].size);
-    uint64_t number = twi_load_relaxed(&lane->heard);
+    uint64_t number = lane->caller.number; /* from its submission on the lane is the driver's */
     if (twi_lanes_submit(&dispatcher->lanes, lane)) {
         twi_store_relaxed(&dispatcher->late.begun_ms, mono_ms(dispatcher));
         wake(dispatcher);

@@ -31,6 +31,7 @@ struct twi_dispatcher {
     uint32_t link_count;
     const struct twi_link *hearing; /* its replies are being read; NULL: none */
     struct twi_lane_list paused;
+    int64_t paused_until_ms; /* the first of them; INT64_MAX: there is none */
     struct twi_spoilt spoilt;
     struct twi_socket_set set; /* where the host does not drive */
     bool host_drives;

@@ -215,13 +215,14 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
     lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .is_new = true};
     lane->detour = (struct twi_detour){0};
     lane->link = NULL;
+    uint64_t number = identity->number << INDEX_BITS | lane->index;
     lane->caller = (struct twi_lane_caller){.answered = request->answered,
                                             .ctx = request->ctx,
+                                            .number = number,
                                             .began_ms = twi_port_mono_ms(lanes->engine),
                                             .deadline_ms = request->deadline_ms,
                                             .at = TWI_LANES_MAX};
     /* The driver sees it through the list; ask_forget() has the number from here. */
-    uint64_t number = identity->number << INDEX_BITS | lane->index;
     twi_store_relaxed(&lane->heard, number);
     if (request->number != NULL) twi_store_release(request->number, number);
 }
@@ -262,7 +263,7 @@ bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
     twi_lock(&lanes->lock);
     struct twi_lane *lane = index < lanes->made ? &lanes->slabs[index / TWI_LANES_SLAB][index % TWI_LANES_SLAB] : NULL;
     twi_unlock(&lanes->lock);
-    return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* K1, pairs with itself in twi_lanes_claim() */
+    return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* Y1, pairs with Y2 */
 }
 
 void twi_lanes_stop(struct twi_lanes *lanes) {
@@ -357,5 +358,5 @@ struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes) {
 
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane) {
     untime(lanes, lane);
-    return twi_swap_acqrel(&lane->heard, 0) != 0; /* K1: this or ask_forget() gets the number, never both */
+    return twi_swap_acqrel(&lane->heard, 0) != 0; /* Y2, pairs with Y1: one of them has the number */
 }

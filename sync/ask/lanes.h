@@ -32,6 +32,7 @@ struct twi_link;
 struct twi_lane_caller {
     void (*answered)(void *ctx, struct twi_answer *answer);
     void *ctx;
+    uint64_t number;               /* that ask() answers */
     int64_t began_ms, deadline_ms; /* the deadline by the dispatcher's own time (dispatcher.c) */
     uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX: not in it */
 };
@@ -53,7 +54,7 @@ struct twi_lane_tries {
 struct twi_lane {
     uint32_t index;
     enum twi_lane_state state;
-    _Atomic uint64_t heard; /* the number that ask() answered; 0: nobody waits for the answer */
+    _Atomic uint64_t heard; /* the caller's number; 0: nobody waits for the answer */
     struct twi_call_text text;
     struct twi_lane_caller caller;
     struct twi_lane_tries tries;

@@ -181,6 +181,9 @@ static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane
         note_spoilt(dispatcher, lane, "its value decides nothing");
     if (takes_new_name(dispatcher, lane, now_ms)) return;
     if (lane->state == TWI_LANE_CANCELLING) {
+        bool is_lost = twi_call_says(answer, "STALE"); /* another life of this process has hidden it */
+        TWI_ASK_COUNT(dispatcher, asks_forgotten, is_lost);
+        lane->tries.unknown = lane->tries.unknown && !is_lost;
         settle(dispatcher, lane);
         return;
     }

@@ -54,6 +54,7 @@ void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int
     lane->tries.again_ms = again_ms;
     lane->tries.is_new = false;
     twi_lane_list_add(&dispatcher->paused, lane);
+    if (again_ms < dispatcher->paused_until_ms) dispatcher->paused_until_ms = again_ms;
 }
 
 bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms) {
@@ -143,23 +144,26 @@ static void reroute(struct twi_dispatcher *dispatcher, int64_t now_ms) {
             twi_way_again(dispatcher, dispatcher->links[i], now_ms);
 }
 
-void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+static void end_pauses(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     struct twi_lane_list all = dispatcher->paused;
     dispatcher->paused = (struct twi_lane_list){0};
+    dispatcher->paused_until_ms = INT64_MAX;
     for (struct twi_lane *lane; (lane = all.first) != NULL;) {
         twi_lane_list_remove(&all, lane);
         if (now_ms >= lane->tries.again_ms)
             (void)twi_way_find(dispatcher, lane, now_ms);
         else
-            twi_lane_list_add(&dispatcher->paused, lane);
+            twi_way_pause(dispatcher, lane, lane->tries.again_ms);
     }
+}
+
+void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    if (now_ms >= dispatcher->paused_until_ms) end_pauses(dispatcher, now_ms);
     reroute(dispatcher, now_ms);
 }
 
 int64_t twi_way_wake_ms(const struct twi_dispatcher *dispatcher) {
-    int64_t wake_ms = INT64_MAX;
-    for (const struct twi_lane *lane = dispatcher->paused.first; lane != NULL; lane = lane->next)
-        if (lane->tries.again_ms < wake_ms) wake_ms = lane->tries.again_ms;
+    int64_t wake_ms = dispatcher->paused_until_ms;
     for (uint32_t i = 0; dispatcher->directory != NULL && i < dispatcher->link_count; i++) {
         const struct twi_link *link = dispatcher->links[i];
         bool waits = link->phase != TWI_LINK_UP && link->waiting.first != NULL;
