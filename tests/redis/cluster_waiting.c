@@ -252,12 +252,10 @@ static void calls_end_by_their_deadline_and_are_done_once(void **state) {
     }
     assert_true(atomic_load(&page.longest_ms) < 20 * TIMEOUT_MS);
     assert_true(test_stat_of(engine, tryagain) > 0);
-    /* What callers do not know is settled with the slot's next calls. */
-    for (int i = 0; i < 400 && test_stat_of(engine, asks_settled) < test_stat_of(engine, asks_unknown); i++) {
-        take(0, i);
-        test_sleep_ms(10);
-    }
-    assert_i64_equal(test_stat_of(engine, asks_settled), test_stat_of(engine, asks_unknown));
+    /* What callers do not know is settled soon. (Of holds and reservations nothing is: they end by themselves.) */
+    for (int i = 0; i < 1000 && test_stat_of(engine, ask_unsettled) != 0; i++) test_sleep_ms(10);
+    assert_i64_equal(test_stat_of(engine, ask_unsettled), 0);
+    assert_true(test_stat_of(engine, asks_settled) <= test_stat_of(engine, asks_unknown));
     check_books();
     assert_status(tw_close(engine, 5000), TW_OK);
 }
