@@ -115,11 +115,11 @@ void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
         twi_directory_note_moved(directory, redirect->slot, &redirect->to);
     if (is_unserved || (redirect->kind == TWI_REDIRECT_MOVED && !redirect->has_endpoint)) twi_directory_want(directory);
     twi_detour_note(&lane->detour, redirect->kind, now_ms, twi_dispatcher_random(dispatcher));
-    if (lane->detour.again_ms > now_ms) {
-        twi_way_pause(dispatcher, lane, lane->detour.again_ms);
-    } else if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) {
+    if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) { /* at once: only the way back may be a circle */
         lane->tries.asking = true;
         (void)twi_way_join(dispatcher, lane, link_to(dispatcher, &redirect->to, now_ms), now_ms);
+    } else if (lane->detour.again_ms > now_ms) {
+        twi_way_pause(dispatcher, lane, lane->detour.again_ms);
     } else {
         (void)twi_way_find(dispatcher, lane, now_ms);
     }
