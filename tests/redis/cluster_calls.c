@@ -186,6 +186,31 @@ static void a_call_is_asked_for_where_its_keys_are(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
+/* Goal: a call that is sent to the new owner of a slot, which is sent on from there behind ASKING, is followed at once.
+ * Method: the slot moves to another node, unnoticed, and is half-way back. */
+static void a_call_is_followed_from_node_to_node(void **state) {
+    (void)state;
+    engine = open_engine(PATIENT_MS);
+    tw_family *family = open_family(engine, "n", TW_LIMIT_STRICT, NULL);
+    const char *key = key_of("n", NULL, 0, 0);
+    uint32_t slot = slot_of(name_of("n", key));
+    size_t from = cluster.owners[slot], to = from == 0 ? 1 : 0;
+    take(family, key, 1000, TW_OK, TW_BY_REDIS);
+    redis_cluster_move(&cluster, slot, slot, to);
+    redis_cluster_move_begin(&cluster, slot, from);
+    while (redis_cluster_move_keys(&cluster, slot, from, 50) != 0) continue;
+    int64_t began_ms = test_mono_ms(), asked = test_stat_of(engine, asked), moved = test_stat_of(engine, moved);
+    take(family, key, 1000, TW_OK, TW_BY_REDIS);
+    assert_true(test_stat_of(engine, moved) > moved);
+    assert_true(test_stat_of(engine, asked) > asked);
+    assert_true(test_mono_ms() - began_ms < PATIENT_MS / 2);
+    redis_cluster_move_end(&cluster, slot, from);
+    take(family, key, 1000, TW_OK, TW_BY_REDIS);
+    assert_i64_equal(in_redis(name_of("n", key)), 3);
+    assert_i64_equal(test_stat_of(engine, asks_unknown), 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
 /* Goal: while only one of a call's two keys has moved, nothing is done, and on_outage decides at the deadline. */
 static void a_call_whose_keys_are_apart_is_decided_by_the_policy(void **state) {
     (void)state;
@@ -444,6 +469,7 @@ int main(void) {
         cmocka_unit_test(each_call_goes_to_the_master_of_its_slot),
         cmocka_unit_test(a_token_says_where_its_reservation_is),
         cmocka_unit_test(a_call_is_asked_for_where_its_keys_are),
+        cmocka_unit_test(a_call_is_followed_from_node_to_node),
         cmocka_unit_test(a_call_whose_keys_are_apart_is_decided_by_the_policy),
         cmocka_unit_test(totals_are_read_where_their_slot_is),
         cmocka_unit_test(grants_are_exact_while_their_slot_moves),
