@@ -63,7 +63,7 @@ static int64_t life_ms(const struct twi_sync *sync) {
     return twi_port_tuning(sync->engine)->presence_life_ms;
 }
 
-/* The first three arguments of scripts that the pool calls, too (pool.h): no caller, number 0, a request. */
+/* The first three arguments of scripts of calls that wait, too (ask/call_text.h): no caller, number 0, a request. */
 static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "");
     twi_wire_put_text(words, "0");

@@ -1,5 +1,5 @@
 /* resolver.h -- where is Redis now? A resolver answers with an endpoint, or with "not yet". Whoever wants to connect
- * has a resolver of its own: the engine's connection, each connection of the pool, an audit.
+ * has a resolver of its own: the engine's connection, the link of calls that wait, an audit.
  *
  * Two kinds: the one server of a URL, whose endpoint is fixed; and the master that sentinels name (sentinel.h).
  * Always true: no call waits. One thread at a time uses a resolver. A resolver says where to try, and no more: how

@@ -1,5 +1,5 @@
 /* strict_support.h -- an engine with a strict family behind a proxy, for short tests.
- * Always true: faults that a test orders from the proxy concern the pool's requests alone, never batches. */
+ * Always true: faults that a test orders from the proxy concern requests that callers wait for alone, never batches. */
 #ifndef TEST_STRICT_SUPPORT_H
 #define TEST_STRICT_SUPPORT_H
 

@@ -118,7 +118,7 @@ static void counts_calls_and_audits_go_through_tls(void **state) {
     assert_status(tw_family_open(scene.engine, &strict, &asked), TW_OK);
     tw_verdict verdict;
     for (int call = 1; call <= 20;
-         call++) { /* one connection of the pool; the calls after the first find it standing */
+         call++) { /* one link; the calls after the first find it standing */
         assert_status(tw_acquire(asked, tw_str("k"), 1, 20, &verdict), TW_OK);
         assert_int_equal(verdict.decided_by, TW_BY_REDIS);
         assert_i64_equal(verdict.used, call);

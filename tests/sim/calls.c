@@ -627,6 +627,25 @@ static void silence_ends_the_link(void **state) {
     world_end();
 }
 
+/* Goal: a reply that is lost without a word is asked for again once the link was silent for redis_timeout_ms, by a call
+ * that has more time than that; it is charged once. */
+static void a_lost_reply_is_asked_for_again(void **state) {
+    (void)state;
+    struct call call;
+    world_begin(12);
+    warm_up();
+    world.lose_of_1000 = 1000;
+    assert_true(ask(&call, 0, 1000));
+    turns(20);
+    world.lose_of_1000 = 0;
+    turns(500);
+    assert_i64_equal(call.number, 0);
+    assert_i64_equal(admitted, 2);
+    assert_i64_equal(world.counts[0], 2);
+    assert_i64_equal(test_stat_of(world.engine, asked_again), 1);
+    world_end();
+}
+
 /* Goal: with calls_max calls under way the next one is refused at once, and that is no outage. */
 static void a_full_table_is_no_outage(void **state) {
     (void)state;
@@ -743,6 +762,7 @@ int main(void) {
         cmocka_unit_test(a_late_denial_owes_nothing),
         cmocka_unit_test(a_short_caller_harms_nobody),
         cmocka_unit_test(silence_ends_the_link),
+        cmocka_unit_test(a_lost_reply_is_asked_for_again),
         cmocka_unit_test(a_full_table_is_no_outage),
         cmocka_unit_test(lanes_need_little_memory),
         cmocka_unit_test(another_life_is_not_taken_for_this_one),
