@@ -272,7 +272,7 @@ if ! command -v abidiff >/dev/null 2>&1; then
     exit
 fi
 header '' && run 0 abi.py --renew
-abi 0 's/^TW_API int tw_fd/TW_API int tw_new(void);\n&/; s/TW_KIND_DISTINCT = 2/&, TW_KIND_NEW = 3/; s/(tw_top)")$/& X(new_figure, gauge, "new")/
+abi 0 's/^TW_API int tw_fd/TW_API int tw_new(void);\n&/; s/TW_KIND_DISTINCT = 2/&, TW_KIND_NEW = 3/; /^#define TW_STATS(X)/,/[^\\]$/s/")$/& X(new_figure, gauge, "new")/
     /^struct tw_options/,/^};/s/^};/const char *new_option;\n};/; /^struct tw_verdict/,/^};/s/uint64_t reserved\[8\]/uint64_t new_field, reserved[7]/
     s/uint64_t new_field, /uint64_t new_field; uint64_t /' && [ "$(grep -c 'new_' "$TW_ROOT/include/tallywheel.h")" -eq 3 ]
 ok $? 'calls, numbers, options and figures may be added, and reserved words used'
