@@ -2,7 +2,7 @@
  *
  *   hiredis     raw: the same script by EVALSHA from one thread, so many calls in flight on one connection. It decides
  *               nothing, repeats nothing and takes nothing back: what is possible
- *   Tallywheel  threads that block in tw_acquire()
+ *   Tallywheel  threads that block in tw_acquire(); and one loop, host-driven, that starts so many tw_acquire_async()
  *   kops        thousand calls a second;  p50, p99: microseconds of a call
  *   ours        CPU of this process, microseconds a call;  redis: the same of the server
  *   away %      calls that Redis did not decide: on_outage did
@@ -12,11 +12,13 @@
 #include "bench/peers/peers.h"
 #include "bench/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <poll.h>
 #include <thread>
 #include <unistd.h>
 
@@ -38,7 +40,7 @@ constexpr double warm_s = 0.3;
 struct Way {
     bench_peer peer;
     unsigned many; /* threads, or calls in flight */
-    bool is_raw;
+    enum { raw, threads, loop } kind;
 };
 
 bench_peer named(const char *name, const char *form) {
@@ -51,12 +53,19 @@ bench_peer named(const char *name, const char *form) {
 const std::vector<Way> &ways() {
     static const std::vector<Way> all = {
 #ifdef BENCH_WITH_HIREDIS
-        {named("hiredis", "1 in flight"), 1, true},        {named("hiredis", "64 in flight"), 64, true},
-        {named("hiredis", "1,000 in flight"), 1000, true},
+        {named("hiredis", "1 in flight"), 1, Way::raw},
+        {named("hiredis", "64 in flight"), 64, Way::raw},
+        {named("hiredis", "1,000 in flight"), 1000, Way::raw},
 #endif
-        {named("Tallywheel", "1 thread"), 1, false},       {named("Tallywheel", "8 threads"), 8, false},
-        {named("Tallywheel", "32 threads"), 32, false},    {named("Tallywheel", "64 threads"), 64, false},
-        {named("Tallywheel", "250 threads"), 250, false},  {named("Tallywheel", "1,000 threads"), 1000, false},
+        {named("Tallywheel", "loop, 1 in flight"), 1, Way::loop},
+        {named("Tallywheel", "loop, 64 in flight"), 64, Way::loop},
+        {named("Tallywheel", "loop, 1,000 in flight"), 1000, Way::loop},
+        {named("Tallywheel", "1 thread"), 1, Way::threads},
+        {named("Tallywheel", "8 threads"), 8, Way::threads},
+        {named("Tallywheel", "32 threads"), 32, Way::threads},
+        {named("Tallywheel", "64 threads"), 64, Way::threads},
+        {named("Tallywheel", "250 threads"), 250, Way::threads},
+        {named("Tallywheel", "1,000 threads"), 1000, Way::threads},
     };
     return all;
 }
@@ -187,7 +196,7 @@ class Raw {
 
   private:
     void ask(uint64_t number, unsigned lane) {
-        char who[24], serial[24];
+        char who[32], serial[40];
         std::snprintf(who, sizeof who, "0123456789abcdef:%u", lane);
         std::snprintf(serial, sizeof serial, "%llu:00000001", static_cast<unsigned long long>(number + 1));
         unsigned at = static_cast<unsigned>(number % key_count);
@@ -238,7 +247,7 @@ void measure_raw(Child &child, const Way &way, const Server &server, double seco
 
 class Ours {
   public:
-    Ours(Child &child, const Server &server) : child_(child) {
+    Ours(Child &child, const Way &way, const Server &server) : child_(child) {
         char error[256] = "";
         std::string url = "redis://127.0.0.1:" + std::to_string(server.port());
         tw_options options;
@@ -246,6 +255,10 @@ class Ours {
         options.error_text = error;
         options.error_size = sizeof error;
         options.redis_url = url.c_str();
+        options.redis_timeout_ms = 2000; /* a machine that does other work too is no outage */
+        options.calls_max = 2048;
+        is_driven_ = way.kind == Way::loop;
+        options.threads = is_driven_ ? TW_HOST_DRIVEN : TW_OWN_THREAD;
         if (tw_open(&options, &engine_) != TW_OK) child.fail("%s", error);
         tw_family_options family;
         tw_family_options_init(&family);
@@ -276,6 +289,32 @@ class Ours {
         for (std::thread &thread : all) thread.join();
         for (const auto &one : tallies) tally.merge(*one);
     }
+    /* One thread: each call that was answered is started again, with the next key. */
+    void run_loop(unsigned in_flight, double seconds, Meter &meter, Tally &tally) {
+        std::vector<Slot> slots(in_flight);
+        Loop loop = {this, &tally, 0, false, true, 0};
+        double begin = now_s();
+        for (Slot &slot : slots) {
+            tw_request_init(&slot.call);
+            slot.call.done = [](tw_request *call) { static_cast<Slot *>(call->ctx)->loop->self->take(call); };
+            slot.call.ctx = &slot;
+            slot.loop = &loop;
+            start(slot);
+        }
+        while (loop.under_way != 0) {
+            double now = now_s() - begin;
+            if (!loop.is_measured && now >= warm_s && loop.goes_on) {
+                meter.begin();
+                loop.is_measured = true;
+            } else if (loop.goes_on && now >= warm_s + seconds) {
+                meter.end();
+                loop.is_measured = loop.goes_on = false;
+            }
+            pollfd one = {tw_fd(engine_), POLLIN, 0};
+            poll(&one, 1, static_cast<int>(std::min(tw_timeout_ms(engine_), UINT32_C(100))));
+            tw_turn(engine_);
+        }
+    }
     /* All units that Redis has once nothing is on its way. */
     int64_t sum() {
         std::vector<std::string> names;
@@ -285,13 +324,58 @@ class Ours {
         for (unsigned i = 0; i < key_count; i++) names.push_back(key_of(i));
         for (const std::string &name : names) keys.push_back(tw_bytes(name.data(), name.size()));
         if (tw_flush(engine_, 20000) != TW_OK) child_.fail("%s", tw_error_text());
-        if (tw_fetch(family_, keys.data(), key_count, 20000, totals.data()) != TW_OK)
-            child_.fail("%s", tw_error_text());
+        fetch(keys, totals);
         for (int64_t total : totals) sum += total;
         return sum;
     }
 
   private:
+    struct Loop {
+        Ours *self;
+        Tally *tally;
+        unsigned number; /* of the next key */
+        bool is_measured, goes_on;
+        unsigned under_way;
+    };
+    struct Slot {
+        tw_request call;
+        Loop *loop;
+        uint64_t began;
+    };
+    void fetch(const std::vector<tw_key> &keys, std::vector<int64_t> &totals) {
+        tw_request call;
+        bool is_done = false;
+        tw_request_init(&call);
+        call.timeout_ms = 20000;
+        call.ctx = &is_done;
+        call.done = [](tw_request *of) { *static_cast<bool *>(of->ctx) = true; };
+        if (!is_driven_) {
+            call.status = tw_fetch(family_, keys.data(), key_count, 20000, totals.data());
+        } else if (tw_fetch_async(&call, family_, keys.data(), key_count, totals.data()) == TW_STARTED) {
+            for (; !is_done; tw_turn(engine_)) usleep(1000);
+        }
+        if (call.status != TW_OK) child_.fail("%s", tw_status_name(call.status));
+    }
+    void start(Slot &slot) {
+        std::string key = key_of(slot.loop->number++);
+        slot.began = bench_ticks();
+        if (tw_acquire_async(&slot.call, family_, tw_bytes(key.data(), key.size()), 1, limit) != TW_STARTED)
+            child_.fail("%s: %s", tw_status_name(slot.call.status), tw_error_text());
+        slot.loop->under_way++;
+    }
+    void take(tw_request *call) {
+        Slot &slot = *static_cast<Slot *>(call->ctx);
+        Loop &loop = *slot.loop;
+        loop.under_way--;
+        if (call->status != TW_OK) child_.fail("%s", tw_status_name(call->status));
+        loop.tally->admitted++;
+        if (loop.is_measured) {
+            bench_record(&loop.tally->histogram, bench_ticks() - slot.began);
+            loop.tally->calls++;
+            loop.tally->away += call->verdict.decided_by != TW_BY_REDIS;
+        }
+        if (loop.goes_on) start(slot);
+    }
     void call(const std::atomic<int> &phase, unsigned number, Tally &tally) {
         tw_verdict verdict;
         for (; phase != 2; number++) {
@@ -309,6 +393,7 @@ class Ours {
         }
     }
     Child &child_;
+    bool is_driven_ = false;
     tw_engine *engine_ = nullptr;
     tw_family *family_ = nullptr;
 };
@@ -316,8 +401,11 @@ class Ours {
 void measure_ours(Child &child, const Way &way, const Server &server, double seconds) {
     Meter meter(child, way, server);
     auto tally = std::make_unique<Tally>();
-    Ours ours(child, server);
-    ours.run(way.many, seconds, meter, *tally);
+    Ours ours(child, way, server);
+    if (way.kind == Way::loop)
+        ours.run_loop(way.many, seconds, meter, *tally);
+    else
+        ours.run(way.many, seconds, meter, *tally);
     meter.put(*tally);
     int64_t sum = ours.sum();
     for (double until = now_s() + 10; sum != tally->admitted && now_s() < until; sum = ours.sum())
@@ -329,7 +417,7 @@ void measure_ours(Child &child, const Way &way, const Server &server, double sec
 
 void measure_way(Child &child, const Way &way, const Server &server, double seconds) {
 #ifdef BENCH_WITH_HIREDIS
-    if (way.is_raw) {
+    if (way.kind == Way::raw) {
         measure_raw(child, way, server, seconds);
         return;
     }
