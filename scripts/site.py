@@ -28,7 +28,7 @@ SCRIPTS = os.path.dirname(os.path.abspath(__file__))
 # The list at the side; pages that it does not name come last.
 GROUPS = [
     ("Begin", "README.md README.zh-CN.md docs/START.md docs/INSTALL.md docs/RECIPES.md"),
-    ("Use", "docs/OPTIONS.md docs/LIMITS.md docs/BACKFILL.md docs/MEMORY.md docs/COUNT.md"),
+    ("Use", "docs/OPTIONS.md docs/LIMITS.md docs/EVENT_LOOPS.md docs/BACKFILL.md docs/MEMORY.md docs/COUNT.md"),
     ("Run", "docs/OPERATE.md docs/WATCH.md docs/SYNC.md docs/SCALE.md docs/UPGRADING.md"),
     ("Reference", "calls command include/tallywheel.h CHANGELOG.md"),
     ("Inside", "docs/ARCHITECTURE.md docs/CONCURRENCY.md docs/FINDING.md docs/GLOSSARY.md docs/TESTING.md docs/TRAPS.md "
