@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -132,29 +133,112 @@ static void one_number_over_fifty_connections(void **state) {
     redis_server_destroy(&rig.server);
 }
 
-/* Goal: while a connection is being made to a host that does not answer, the loop makes at most 20 turns a second.
- * Method: a listener whose backlog is full drops what asks for a connection. */
-static void a_host_that_does_not_answer_is_waited_for(void **state) {
-    (void)state;
+/* A listener whose backlog is full drops what asks for a connection. */
+struct hole {
+    int listener, clients[8];
+    char url[64];
+};
+
+static void hole_make(struct hole *hole) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    char url[64];
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), clients[8];
-    assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(listener, 0), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    hole->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(hole->listener, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(hole->listener, 0), 0);
+    assert_int_equal(getsockname(hole->listener, (struct sockaddr *)&address, &size), 0);
     for (size_t i = 0; i < 8; i++) {
-        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        (void)connect(clients[i], (struct sockaddr *)&address, size);
+        hole->clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(hole->clients[i], (struct sockaddr *)&address, size);
     }
-    snprintf(url, sizeof url, "redis://127.0.0.1:%u", ntohs(address.sin_port));
-    open_host(url, NULL);
+    snprintf(hole->url, sizeof hole->url, "redis://127.0.0.1:%u", ntohs(address.sin_port));
+}
+
+static void hole_close(struct hole *hole) {
+    for (size_t i = 0; i < 8; i++) close(hole->clients[i]);
+    close(hole->listener);
+}
+
+/* Goal: while a connection is being made to a host that does not answer, the loop makes at most 20 turns a second. */
+static void a_host_that_does_not_answer_is_waited_for(void **state) {
+    (void)state;
+    struct hole hole;
+    hole_make(&hole);
+    open_host(hole.url, NULL);
     rig_add(&rig, 1);
     check_rest(2000);
     assert_false(is_connected());
     (void)tw_close(rig.engine, 0);
-    for (size_t i = 0; i < 8; i++) close(clients[i]);
-    close(listener);
+    hole_close(&hole);
+}
+
+static _Atomic int answers;
+
+static void on_answer(tw_request *call) {
+    (void)call;
+    answers++;
+}
+
+static tw_family *strict_of(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "s";
+    options.limit_mode = TW_LIMIT_STRICT;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+/* Goal: the same while calls wait for that connection; each is answered when its time is over. */
+static void calls_that_wait_for_a_connection_let_the_loop_rest(void **state) {
+    (void)state;
+    struct hole hole;
+    static tw_request calls[20];
+    int started = 0;
+    hole_make(&hole);
+    open_host(hole.url, NULL);
+    tw_family *family = strict_of(rig.engine);
+    for (size_t i = 0; i < 20; i++) {
+        tw_request_init(&calls[i]);
+        calls[i].done = on_answer;
+        calls[i].timeout_ms = 1500;
+        started += tw_acquire_async(&calls[i], family, tw_str("k"), 1, 10) == TW_STARTED;
+    }
+    assert_int_equal(started, 20);
+    check_rest(1000);
+    turn_for(1500);
+    assert_int_equal(answers, 20);
+    (void)tw_close(rig.engine, 0);
+    hole_close(&hole);
+}
+
+/* Goal: a call that another thread starts, or that the loop starts between two turns, wakes the loop: it does not wait
+ * for the time of the next turn. */
+static void *start_one(void *family) {
+    static tw_request call;
+    tw_request_init(&call);
+    call.done = on_answer;
+    call.timeout_ms = 20000;
+    test_sleep_ms(100);
+    assert_status(tw_acquire_async(&call, family, tw_str("k"), 1, 10), TW_STARTED);
+    return NULL;
+}
+
+static bool is_answered(void) {
+    return answers == 1;
+}
+
+static void a_call_of_another_thread_wakes_the_loop(void **state) {
+    (void)state;
+    pthread_t thread;
+    redis_server_start(&rig.server, NULL);
+    open_host(rig.server.url, NULL);
+    turn_until(is_connected);
+    assert_int_equal(pthread_create(&thread, NULL, start_one, strict_of(rig.engine)), 0);
+    turn_until(is_answered);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(turns < TURNS_AROUND);
+    end();
+    redis_server_destroy(&rig.server);
 }
 
 static void be_patient(tw_options *options) {
@@ -364,6 +448,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_number_over_fifty_connections),
         cmocka_unit_test(a_host_that_does_not_answer_is_waited_for),
+        cmocka_unit_test(calls_that_wait_for_a_connection_let_the_loop_rest),
+        cmocka_unit_test(a_call_of_another_thread_wakes_the_loop),
         cmocka_unit_test(a_full_socket_is_waited_for),
         cmocka_unit_test(a_host_that_is_told_of_edges_misses_nothing),
         cmocka_unit_test(a_child_waits_for_its_own),
