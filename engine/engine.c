@@ -115,6 +115,7 @@ static void empty_family(struct tw_family *family) {
     family->turn.prepared.start_ms = INT64_MIN;
     family->turn.held = 0;
     family->requests.void_after = 0;
+    family->entry.holds = 0;
     twi_limit_stats_clear(family);
 }
 

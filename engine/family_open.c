@@ -9,7 +9,6 @@
 #include "engine/count/api.h"
 #include "engine/count/distinct.h"
 #include "engine/base/hash_aes.h"
-#include "engine/reserve/hold_book.h"
 #include "engine/limit/acquire.h"
 #include "engine/fast/fast.h"
 #include "engine/limit_kinds.h"
@@ -411,7 +410,6 @@ tw_status tw_family_close(tw_family *family) {
     twi_lock(&engine->roster.lock);
     twi_check(family->entry.opened != 0);
     bool last = --family->entry.opened == 0;
-    if (last) twi_hold_book_forget(engine, family);
     if (last) {
         twi_roster_forget(engine, family);
         twi_store_release(&family->requests.close_requested, true); /* the turn does the rest */

@@ -131,6 +131,7 @@ struct twi_family_entry {
     _Atomic(struct tw_family *) next;
     struct tw_family *before, *next_named; /* in the list of all families; in a chain of names */
     uint32_t opened;                       /* how often it was opened */
+    uint32_t holds;                        /* line of its newest hold, under the lock of those (hold_book.h); 0: none */
     uint64_t bytes;                        /* allocated for the family; set before sharing */
 };
 
@@ -170,7 +171,6 @@ struct twi_family_gauge {
     struct twi_cursor cursor; /* gauges: how far the statement has been re-sent */
     bool runs;                /* the statement is being sent */
     int64_t last_ms;          /* monotonic: when it was complete last */
-    struct tw_family *next;   /* within twi_gauge_turn() */
 };
 
 /* Idle eviction (idle_eviction.c). */

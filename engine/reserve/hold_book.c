@@ -1,5 +1,5 @@
-/* hold_book.c -- see hold_book.h. Entries are in chains by key, and in one list in the order in which they were sent
- * last. */
+/* hold_book.c -- see hold_book.h. Entries are in chains by key, in one list in the order in which they were sent last,
+ * and in a list of their family. */
 #include "engine/reserve/hold_book.h"
 
 #include "engine/core/family.h"
@@ -11,13 +11,18 @@
 #include <string.h>
 
 #define INDEX_LOG2_FIRST 6u
+#define MOVES_CALL 8u      /* chains that a call moves; while one is added, more than one must be moved */
+#define FORGET_TURN 4096u  /* entries of a closed family that a turn forgets */
+#define PASS_OVER_MAX 256u /* entries of closed families that one look for a due one forgets */
 
 struct entry {
     tw_family *family;
-    uint64_t statement;    /* the last statement that contained it; 0: none */
-    int64_t sent_ms;       /* monotonic: when it was sent last; INT64_MIN: never */
-    uint32_t older, newer; /* the list of all entries */
-    uint32_t next;         /* the chain of its hash */
+    uint32_t elder, younger; /* the list of its family */
+    uint32_t lives;          /* of the engine, when its member was named (rename) */
+    uint64_t statement;      /* the last statement that contained it; 0: none */
+    int64_t sent_ms;         /* monotonic: when it was sent last; INT64_MIN: never */
+    uint32_t older, newer;   /* the list of all entries */
+    uint32_t next;           /* the chain of its hash */
     uint32_t lines;
     uint64_t hash;
     char member[TWI_HOLD_MEMBER_MAX];
@@ -39,9 +44,17 @@ static uint32_t index_lines(uint32_t log2) {
     return (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
 }
 
+static uint32_t *chain_in(tw_engine *engine, uint32_t line, uint32_t log2, uint64_t hash) {
+    struct index *index = twi_arena_at(&engine->arena, line);
+    return &index->chains[hash & ((UINT64_C(1) << log2) - 1)];
+}
+
+/* While an index is replaced, its first chains are in the new one already. */
 static uint32_t *chain_of(tw_engine *engine, uint64_t hash) {
-    struct index *index = twi_arena_at(&engine->arena, engine->holds->index);
-    return &index->chains[hash & ((UINT64_C(1) << engine->holds->index_log2) - 1)];
+    const struct twi_hold_book *book = engine->holds;
+    if (book->old_index != 0 && (hash & ((UINT64_C(1) << book->old_log2) - 1)) >= book->moved)
+        return chain_in(engine, book->old_index, book->old_log2, hash);
+    return chain_in(engine, book->index, book->index_log2, hash);
 }
 
 static void link_chain(tw_engine *engine, struct entry *entry) {
@@ -50,18 +63,46 @@ static void link_chain(tw_engine *engine, struct entry *entry) {
     *chain = twi_arena_line(&engine->arena, entry);
 }
 
-/* Doubles the number of chains when there are as many entries as chains. Without memory the chains get longer. */
+/* The newest hold of a key stays the first one: a chain is turned round, and then moved from its end. */
+static void move_chain(tw_engine *engine, uint32_t line) {
+    uint32_t last = 0;
+    for (uint32_t next; line != 0; line = next) {
+        next = entry_at(&engine->arena, line)->next;
+        entry_at(&engine->arena, line)->next = last;
+        last = line;
+    }
+    for (uint32_t next; last != 0; last = next) {
+        next = entry_at(&engine->arena, last)->next;
+        link_chain(engine, entry_at(&engine->arena, last));
+    }
+}
+
+static void move_chains(tw_engine *engine, uint32_t count) {
+    struct twi_hold_book *book = engine->holds;
+    for (; book->old_index != 0 && count != 0; count--) {
+        uint32_t line = *chain_in(engine, book->old_index, book->old_log2, book->moved++);
+        move_chain(engine, line);
+        if (book->moved < UINT32_C(1) << book->old_log2) continue;
+        twi_arena_give(&engine->arena, book->old_index, index_lines(book->old_log2));
+        book->old_index = 0;
+    }
+}
+
+/* Twice as many chains when there are as many entries as chains; they move a few at a time, with each call. Without
+ * memory the chains get longer. False: there is no index, and no memory for one. */
 static bool make_index(tw_engine *engine) {
     struct twi_hold_book *book = engine->holds;
-    if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
-    uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
+    move_chains(engine, MOVES_CALL);
+    bool grows = book->old_index == 0 && book->entries >= UINT64_C(1) << book->index_log2;
+    if (book->index != 0 && !grows) return true;
+    uint32_t log2 = book->index != 0 ? book->index_log2 + 1 : INDEX_LOG2_FIRST;
     uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
-    if (line == 0) return old != 0;
+    if (line == 0) return book->index != 0;
+    book->old_index = book->index;
+    book->old_log2 = book->index_log2;
+    book->moved = 0;
     book->index = line;
     book->index_log2 = log2;
-    for (uint32_t at = book->first; at != 0; at = entry_at(&engine->arena, at)->newer)
-        link_chain(engine, entry_at(&engine->arena, at));
-    if (old != 0) twi_arena_give(&engine->arena, old, index_lines(old_log2));
     return true;
 }
 
@@ -89,13 +130,41 @@ static void link_first(tw_engine *engine, struct entry *entry) {
     book->first = line;
 }
 
+static void link_family(tw_engine *engine, struct entry *entry) {
+    uint32_t line = twi_arena_line(&engine->arena, entry);
+    entry->younger = 0;
+    entry->elder = entry->family->entry.holds;
+    if (entry->elder != 0) entry_at(&engine->arena, entry->elder)->younger = line;
+    entry->family->entry.holds = line;
+}
+
+static void unlink_family(tw_engine *engine, const struct entry *entry) {
+    if (entry->elder != 0) entry_at(&engine->arena, entry->elder)->younger = entry->younger;
+    *(entry->younger != 0 ? &entry_at(&engine->arena, entry->younger)->elder : &entry->family->entry.holds) =
+        entry->elder;
+}
+
 static void free_entry(tw_engine *engine, struct entry *entry) {
     uint32_t *link = chain_of(engine, entry->hash);
     while (entry_at(&engine->arena, *link) != entry) link = &entry_at(&engine->arena, *link)->next;
     *link = entry->next;
     unlink_list(engine, entry);
+    unlink_family(engine, entry);
     engine->holds->entries--;
     twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
+}
+
+/* The engine may have another id since the entry was named. */
+static void renew_name(tw_engine *engine, struct entry *entry) {
+    struct twi_hold_book *book = engine->holds;
+    if (entry->lives == book->lives) return;
+    (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->remote.id, ++book->number);
+    entry->lives = book->lives;
+    entry->statement = 0;
+}
+
+static bool is_closed(const struct entry *entry) {
+    return twi_load_relaxed(&entry->family->requests.close_requested);
 }
 
 static bool is_of(const struct entry *entry, const tw_family *family, tw_key key) {
@@ -133,9 +202,11 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
         entry->hash = hash_of(engine, key);
         entry->key_size = (uint16_t)key.size;
         entry->sent_ms = is_known ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
+        entry->lives = engine->holds->lives;
         (void)snprintf(entry->member, sizeof entry->member, "%s", member);
         memcpy(entry->key, key.data, key.size);
         link_chain(engine, entry);
+        link_family(engine, entry);
         if (is_known)
             link_last(engine, entry);
         else
@@ -149,9 +220,11 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
     twi_lock(&engine->holds->lock);
+    move_chains(engine, MOVES_CALL);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     while (at != 0 && !is_of(entry_at(&engine->arena, at), family, key)) at = entry_at(&engine->arena, at)->next;
     if (at != 0) {
+        renew_name(engine, entry_at(&engine->arena, at));
         memcpy(member, entry_at(&engine->arena, at)->member, TWI_HOLD_MEMBER_MAX);
         *statement = entry_at(&engine->arena, at)->statement;
         free_entry(engine, entry_at(&engine->arena, at));
@@ -177,25 +250,38 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     return count;
 }
 
-void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
+bool twi_hold_book_forget(tw_family *family) {
+    tw_engine *engine = family->engine;
     twi_lock(&engine->holds->lock);
-    for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
-        next = entry_at(&engine->arena, at)->newer;
-        if (entry_at(&engine->arena, at)->family == family) free_entry(engine, entry_at(&engine->arena, at));
-    }
+    for (uint32_t left = FORGET_TURN; left != 0 && family->entry.holds != 0; left--)
+        free_entry(engine, entry_at(&engine->arena, family->entry.holds));
+    bool is_done = family->entry.holds == 0;
     twi_unlock(&engine->holds->lock);
+    return is_done;
 }
 
 /* ---- re-sending (port/messages.h) ---- */
+
+/* The entry that was sent longest ago; NULL: there is none. Those of closed families are no holds any more. */
+static struct entry *oldest(tw_engine *engine) {
+    const struct twi_hold_book *book = engine->holds;
+    for (uint32_t left = PASS_OVER_MAX; left != 0 && book->first != 0; left--) {
+        struct entry *entry = entry_at(&engine->arena, book->first);
+        if (!is_closed(entry)) return entry;
+        free_entry(engine, entry);
+    }
+    return NULL;
+}
 
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
     struct twi_hold_book *book = engine->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     twi_lock(&book->lock);
-    struct entry *entry = book->first != 0 ? entry_at(&engine->arena, book->first) : NULL;
+    struct entry *entry = oldest(engine);
     bool due = entry != NULL &&
                (entry->sent_ms < book->resend_from_ms || entry->sent_ms <= now_ms - twi_presence_resend_ms(engine));
     if (due) {
+        renew_name(engine, entry);
         unlink_list(engine, entry);
         entry->sent_ms = now_ms;
         entry->statement = book->sent + 1;
@@ -229,12 +315,8 @@ void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
     struct twi_hold_book *book = engine->holds;
     twi_lock(&book->lock);
     memcpy(engine->remote.id, id, sizeof engine->remote.id);
-    for (uint32_t at = book->first; at != 0; at = entry_at(&engine->arena, at)->newer) {
-        struct entry *entry = entry_at(&engine->arena, at);
-        (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, id, ++book->number);
-        entry->sent_ms = INT64_MIN;
-        entry->statement = 0;
-    }
+    book->lives++; /* each entry is named anew when it is sent, or taken out */
+    book->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
     twi_unlock(&book->lock);
 }
 

@@ -3,9 +3,10 @@
  * In Redis each hold is a member "instance:number" of a sorted set, with an end of its own (hold.lua). Here each hold
  * is an entry under its key. One list has the entries in the order in which they were sent last. The turn re-sends a
  * hold when a third of its life has passed, and all holds after a lost connection.
- * Always true: under the lock, an entry is a hold that was admitted and not released. Redis admitted it, or the
- * family's policy during an outage. Entries lie in the arena (P6). A forked child begins without entries and with an
- * instance of its own.
+ * Always true: under the lock, an entry of a family that is open is a hold that was admitted and not released. Redis
+ * admitted it, or the family's policy during an outage. No call does more than a bounded piece of work, however many
+ * entries there are. A family is not freed before the turn has removed its entries. Entries lie in the arena (P6). A
+ * forked child begins without entries and with an instance of its own.
  * Threads: any; nobody waits for anything under the lock. */
 #ifndef TWI_RESERVE_HOLD_BOOK_H
 #define TWI_RESERVE_HOLD_BOOK_H
@@ -22,8 +23,10 @@ struct twi_hold_book {
     pthread_mutex_t lock;
     uint64_t number;      /* the number of the newest hold */
     uint32_t first, last; /* lines of the entries sent longest ago and last; 0: none */
+    uint32_t lives;       /* how often the engine has taken another id */
     uint32_t index;       /* chains by key; 0: none yet */
     uint32_t index_log2;
+    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
     uint64_t entries;
     int64_t resend_from_ms;  /* monotonic: entries sent before this time must be re-sent */
     uint64_t sent, answered; /* statements: sent; acknowledged or lost */
@@ -47,7 +50,7 @@ size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
 void twi_hold_book_rename(tw_engine *engine, const char id[33]);
 /* Makes the turn re-send all holds. */
 void twi_hold_book_resend(tw_engine *engine);
-/* The family is being closed: removes its entries. */
-void twi_hold_book_forget(tw_engine *engine, const tw_family *family);
+/* The family is closed: removes some of its entries. True: none is left. By the turn. */
+bool twi_hold_book_forget(tw_family *family);
 
 #endif

@@ -56,18 +56,24 @@ void twi_gauge_appoint(struct tw_family *family) {
                                       : twi_time_add(gauge->last_ms, twi_presence_resend_ms(family->engine)));
 }
 
-/* A family that is not done has its next piece in the next turn. */
+/* A family that is not done has its next piece in the next turn. Meanwhile it is in no heap, so its appointment is free
+ * for a list. */
 void twi_gauge_turn(tw_engine *engine) {
-    struct tw_family *done = NULL;
+    struct twi_appointment *done = NULL;
     for (struct tw_family *family;
          (family = twi_appointment_take(&engine->agenda.gauges, engine->turn.mono_ms)) != NULL;) {
-        family->turn.gauge.next = done;
-        done = family;
+        family->agenda.special.next = done;
+        done = &family->agenda.special;
         if (family->turn.generations == 0 || twi_gauge_leaves(family)) continue;
         family->turn.gauge.runs = true;
         send_some(engine, family, twi_generation_at(&engine->arena, family->turn.generations));
     }
-    for (; done != NULL; done = done->turn.gauge.next) twi_gauge_appoint(done);
+    while (done != NULL) {
+        struct tw_family *family = done->family;
+        done = done->next;
+        family->agenda.special.next = NULL;
+        twi_gauge_appoint(family);
+    }
 }
 
 void twi_port_presence_resend(tw_engine *engine) {

@@ -17,6 +17,7 @@
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"
 #include "engine/limit/limit_stats.h"
+#include "engine/reserve/hold_book.h"
 #include "engine/reserve/reserve_local.h"
 #include "engine/turn/closing.h"
 #include "engine/turn/closing_send.h"
@@ -218,7 +219,8 @@ static uint32_t look_at(tw_engine *engine, struct tw_family *family) {
                              (engine->turn.closing && !twi_family_has_reached(family, TWI_HISTORY));
     if (family->kind.gauge) twi_gauge_appoint(family);
     if (family->kind.closes_once) twi_closing_appoint(family);
-    bool is_over = twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
+    bool has_holds = twi_load_acquire(&family->requests.close_requested) && !twi_hold_book_forget(family);
+    bool is_over = !has_holds && twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
                    twi_load_relaxed(&family->arrivals) == 0 && !engine->turn.closing &&
                    !(family->kind.closes_once && twi_closing_is_busy(family));
     if (!is_over || !free_family(engine, family)) twi_agenda_enter(&engine->agenda, family);

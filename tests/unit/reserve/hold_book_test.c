@@ -1,0 +1,114 @@
+/* hold_book_test.c -- the book of holds: any number of them, entered, taken out, sent again, and forgotten with their
+ * family, in bounded pieces. Method: the book against a plain list; no Redis. */
+#include "tests/unit/hand_driver.h"
+
+#include "engine/core/family.h"
+#include "engine/reserve/hold_book.h"
+#include "engine/turn/turn.h"
+
+#define KEYS 50
+#define MANY 20000
+
+static struct rig rig;
+
+static tw_family *family_of(const char *name) {
+    tw_family_options options = rig_options(name, TW_WINDOW_FOREVER, 0);
+    return rig_family_of(&rig, &options);
+}
+
+static tw_key key_of(uint64_t number, char text[16]) {
+    (void)snprintf(text, 16, "k%u", (unsigned)number);
+    return tw_str(text);
+}
+
+static void enter(tw_family *family, uint64_t key, char member[TWI_HOLD_MEMBER_MAX]) {
+    char text[16];
+    twi_hold_book_name(rig.engine, member);
+    assert_true(twi_hold_book_enter(family, key_of(key, text), member, true));
+}
+
+/* Goal: while the index grows, chain by chain, each hold is found, the newest of its key first, and none is counted
+ * twice. */
+static void the_newest_hold_of_a_key_is_taken_out(void **state) {
+    (void)state;
+    static char members[KEYS][1000][TWI_HOLD_MEMBER_MAX];
+    static int counts[KEYS];
+    tw_family *family = family_of("f");
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    memset(counts, 0, sizeof counts);
+    bool was_moving = false;
+    for (int i = 0; i < MANY; i++) {
+        uint64_t key = test_prng_below(&prng, KEYS);
+        char text[16], member[TWI_HOLD_MEMBER_MAX];
+        uint64_t statement;
+        bool enters = counts[key] == 0 || (counts[key] < 1000 && test_prng_below(&prng, 10) < 7);
+        if (enters) {
+            enter(family, key, members[key][counts[key]++]);
+        } else {
+            assert_true(twi_hold_book_leave(family, key_of(key, text), member, &statement));
+            assert_string_equal(member, members[key][--counts[key]]);
+        }
+        was_moving = was_moving || rig.engine->holds->old_index != 0;
+        assert_i64_equal(twi_hold_book_count(family, key_of(key, text)), counts[key]);
+    }
+    assert_true(was_moving); /* no call moved all */
+}
+
+/* Goal: a family that is closed with many holds is forgotten in pieces, by the turn; holds of another family stay, and
+ * none of the closed one is sent any more. */
+static void a_closed_family_is_forgotten_in_pieces(void **state) {
+    (void)state;
+    tw_family *family = family_of("gone"), *other = family_of("stays");
+    char member[TWI_HOLD_MEMBER_MAX], text[16];
+    for (uint64_t i = 0; i < MANY; i++) {
+        enter(family, i, member);
+        if (i % 10 == 0) enter(other, i, member);
+    }
+    assert_i64_equal((int64_t)rig.engine->holds->entries, MANY + MANY / 10);
+    assert_status(tw_family_close(family), TW_OK);
+    assert_true(rig.engine->holds->entries > MANY); /* it did not take all out */
+    twi_hold_book_resend(rig.engine);
+    rig_pass(&rig, 10);
+    struct twi_hold_member due;
+    int sent = 0;
+    for (int i = 0; i < 2 * MANY && rig.engine->holds->entries > MANY / 10; i++) {
+        while (twi_port_hold_due(rig.engine, &due)) {
+            assert_memory_equal(due.name, "tw:hold:stays", 13);
+            sent++;
+        }
+        rig_pass(&rig, 5);
+    }
+    assert_i64_equal((int64_t)rig.engine->holds->entries, MANY / 10);
+    while (twi_port_hold_due(rig.engine, &due)) sent++;
+    assert_int_equal(sent, MANY / 10);
+    for (uint64_t i = 0; i < MANY; i += 10) assert_i64_equal(twi_hold_book_count(other, key_of(i, text)), 1);
+}
+
+/* Goal: with another id each hold has another name when it is sent next, and when it is taken out. */
+static void with_another_id_each_hold_is_named_anew(void **state) {
+    (void)state;
+    static const char id[33] = "0123456789abcdef0123456789abcdef";
+    tw_family *family = family_of("f");
+    char member[TWI_HOLD_MEMBER_MAX], text[16];
+    for (uint64_t i = 0; i < 100; i++) enter(family, i, member);
+    twi_hold_book_rename(rig.engine, id);
+    rig_pass(&rig, 10);
+    uint64_t statement = 1;
+    assert_true(twi_hold_book_leave(family, key_of(99, text), member, &statement));
+    assert_memory_equal(member, id, 32);
+    assert_true(statement == 0);
+    struct twi_hold_member due;
+    int sent = 0;
+    for (; twi_port_hold_due(rig.engine, &due); sent++) assert_memory_equal(due.member, id, 32);
+    assert_int_equal(sent, 99);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        HAND_TEST(the_newest_hold_of_a_key_is_taken_out),
+        HAND_TEST(a_closed_family_is_forgotten_in_pieces),
+        HAND_TEST(with_another_id_each_hold_is_named_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
