@@ -229,7 +229,8 @@ void twi_closing_appoint(struct tw_family *family) {
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     for (struct tw_family *family;
          (family = twi_appointment_take(&engine->agenda.closings, engine->turn.mono_ms)) != NULL;) {
-        bool is_found = message_for(engine, family, message) || message_for(engine, family, message);
+        bool is_found = false;
+        for (int looks = 0; looks < 2 && !is_found; looks++) is_found = message_for(engine, family, message);
         int64_t due_ms = due_at_ms(family), later_ms = engine->turn.mono_ms + 1;
         twi_appointment_set(&engine->agenda.closings, &family->agenda.special,
                             is_found || due_ms > later_ms ? due_ms : later_ms);
