@@ -1525,8 +1525,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(ask_timeouts, counter, "tries without an answer in time") \
     X(ask_refused, counter, "tries that Redis refused") \
     X(ask_dropped, counter, "tries whose connection failed") \
-    X(ask_away, counter, \
-      "calls that could not be asked: Redis was left alone") \
+    X(ask_away, counter, "calls that could not be asked: Redis was left alone") \
     X(asked_again, counter, "tries after one whose answer was lost") \
     X(asks_unknown, counter, "calls of which it is not known whether Redis executed them") \
     X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \

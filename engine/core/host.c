@@ -2,10 +2,8 @@
 #include "engine/core/host.h"
 
 #include "engine/base/lock.h"
-#include "engine/core/operation.h"
 #include "engine/core/state.h"
 
-#define SLOW_DONE_MS 100
 #define WAIT_MS 100 /* no event is missed; a bound all the same */
 
 /* ---- the brackets of every call ---- */
@@ -57,16 +55,13 @@ int twi_port_ask_password(int (*ask)(void *ctx, char *out, size_t size), void *c
 
 /* ---- answers of calls ---- */
 
-void twi_host_done(tw_engine *engine, tw_request *call) {
+int64_t twi_host_done(tw_engine *engine, tw_request *call) {
     int64_t began_ms = twi_clock_mono_ms(&engine->clock);
     struct inside inside = begin();
     call->done(call);
     end(inside);
-    if (inside.self != twi_thread_self || inside.self->mark != TWI_THREAD_MARK) return; /* it has forked */
-    int64_t took_ms = twi_clock_mono_ms(&engine->clock) - began_ms;
-    twi_stat_raise(engine, offsetof(tw_stats, done_ms_max), took_ms);
-    _Atomic int64_t *slow_ms = &engine->background.calls->slow_done_ms; /* the turn logs it */
-    if (took_ms > SLOW_DONE_MS && took_ms > twi_load_relaxed(slow_ms)) twi_store_relaxed(slow_ms, took_ms);
+    bool has_forked = inside.self != twi_thread_self || inside.self->mark != TWI_THREAD_MARK;
+    return has_forked ? -1 : twi_clock_mono_ms(&engine->clock) - began_ms;
 }
 
 /* ---- closing hooks ---- */

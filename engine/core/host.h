@@ -17,8 +17,9 @@ void twi_host_log(tw_engine *engine, int level, int event, const char *text);
 void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                    int reason);
 
-/* Calls the `done` of a call that is answered. By whoever delivers. */
-void twi_host_done(tw_engine *engine, tw_request *call);
+/* Calls the `done` of a call that is answered, and returns how long it took in ms; -1: it has forked, and this is the
+ * child. By whoever delivers. */
+int64_t twi_host_done(tw_engine *engine, tw_request *call);
 
 /* Calls the family's hook as it is now, by the owner of the turn. True: it answered true, or there is none. */
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);

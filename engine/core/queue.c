@@ -9,6 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define SLOW_DONE_MS 100
+
 /* The calls whose `done` runs just now, or is about to. Under the lock of calls; each lies on its thread's stack. */
 struct running {
     const tw_request *call;
@@ -77,6 +79,12 @@ static void end_run(struct running *run) {
     twi_calls_unlock();
 }
 
+static void note_time(tw_engine *engine, int64_t took_ms) {
+    _Atomic int64_t *slow_ms = &engine->background.calls->slow_done_ms; /* the turn logs it */
+    twi_stat_raise(engine, offsetof(tw_stats, done_ms_max), took_ms);
+    if (took_ms > SLOW_DONE_MS && took_ms > twi_load_relaxed(slow_ms)) twi_store_relaxed(slow_ms, took_ms);
+}
+
 /* False: this is a child that `done` has forked, and all of this is the parent's. */
 static bool deliver(tw_engine *engine, struct twi_operation *operation, struct running *run, tw_request *call) {
     uint32_t process = run->self->process;
@@ -84,8 +92,9 @@ static bool deliver(tw_engine *engine, struct twi_operation *operation, struct r
     call->status = operation->kind->finish(operation, call);
     run->self->in_hook = false;
     twi_operation_give(operation);
-    twi_host_done(engine, call);
-    if (run->self != twi_thread_self || run->self->process != process) return false;
+    int64_t took_ms = twi_host_done(engine, call);
+    if (took_ms < 0 || run->self->process != process) return false;
+    note_time(engine, took_ms);
     end_run(run);
     return true;
 }

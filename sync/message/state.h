@@ -74,7 +74,7 @@ struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
     struct twi_dispatcher *dispatcher; /* of calls that wait; NULL: a simulator has one connection, so none may */
-    struct twi_tls *tls;   /* what all connections have in common; NULL: none speaks TLS */
+    struct twi_tls *tls;               /* what all connections have in common; NULL: none speaks TLS */
     uint32_t interval_ms;
     bool own_thread; /* turns come every tick, whatever wake_ms says */
 

@@ -3,7 +3,7 @@
 #include "tests/redis/closed_support.h"
 #include "tests/support/side_by_side.h"
 
-#define TAGS 16 /* after a death each is looked at, one in a turn */
+#define TAGS 16      /* after a death each is looked at, one in a turn */
 #define LIFE_MS 2500 /* a killed process holds a window up for so long */
 
 /* Makes one process count in a window that begins soon; returns its start. */
