@@ -521,6 +521,11 @@ void twi_port_measured(tw_engine *engine, int64_t way_us, uint32_t timeout_ms) {
     (void)engine, (void)way_us, (void)timeout_ms; /* there are no calls here */
 }
 
+uint32_t twi_port_timeout_ms(const tw_engine *engine) {
+    (void)engine; /* as above */
+    return 1000;
+}
+
 void twi_port_wake(tw_engine *engine) {
     (void)engine; /* the world makes the turns, by its clock */
 }
