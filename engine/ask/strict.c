@@ -6,9 +6,9 @@
  *                                  (decided_by TW_BY_OUTAGE)
  *                                  within outage_grace_ms: LOCAL, whatever is set
  * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A request of unknown
- * outcome may have been charged in Redis as well. Therefore a cancel is sent before its connection is used again, and
- * takes that charge back. So what was admitted is charged once in the end. Meanwhile Redis counts too much rather than
- * too little (trap L11).
+ * outcome may have been charged in Redis as well. Therefore a cancel follows before its lane is used again (sync/ask/),
+ * and takes that charge back. So what was admitted is charged once in the end. Meanwhile Redis counts too much rather
+ * than too little (trap L11).
  * Always true: the verdict is filled, whatever the answer. */
 #include "engine/ask/strict.h"
 

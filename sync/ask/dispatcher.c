@@ -168,11 +168,6 @@ int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher) {
     return twi_load_relaxed(&dispatcher->wake_ms);
 }
 
-int64_t twi_dispatcher_until_ms(const struct twi_dispatcher *dispatcher) {
-    int64_t wake_ms = twi_dispatcher_wake_ms(dispatcher), now_ms = mono_ms(dispatcher);
-    return wake_ms > now_ms ? wake_ms - now_ms : 0;
-}
-
 void twi_dispatcher_log(struct twi_dispatcher *dispatcher) {
     twi_spoilt_log(&dispatcher->spoilt, dispatcher->rules.engine);
 }

@@ -47,7 +47,6 @@ bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number);
 void twi_dispatcher_step(struct twi_dispatcher *dispatcher);
 int twi_dispatcher_fd(const struct twi_dispatcher *dispatcher);
 int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher);
-int64_t twi_dispatcher_until_ms(const struct twi_dispatcher *dispatcher); /* the same, from now: 0 or more */
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher);
 uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher);
 
