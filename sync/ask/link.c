@@ -13,8 +13,9 @@
 static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .nodes_max = 1024, .depth_max = 3};
 
 #define CHUNK 16384u
-#define DIAL_TIMES 10 /* redis_timeout_ms */
-#define PAUSE_MS 5    /* before a link is made anew; it doubles */
+#define DIAL_TIMES 10    /* redis_timeout_ms */
+#define DIAL_LOOK_MS 100 /* is the next address to be tried? */
+#define PAUSE_MS 5       /* before a link is made anew; it doubles */
 #define PAUSE_MAX_MS 100
 
 static int64_t earlier(int64_t a, int64_t b) {
@@ -359,8 +360,7 @@ int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms) {
         if (!is_wanted(link)) return INT64_MAX;
         return link->breaker.state == TWI_BREAKER_OPEN ? link->breaker.retry_at_ms : link->again_ms;
     case TWI_LINK_LOCATING: return link->again_ms;
-    case TWI_LINK_DIALLING: /* the next address is tried */
-        return earlier(link->deadline_ms, now_ms + timeout_ms(link) / 4 + 1);
+    case TWI_LINK_DIALLING: return earlier(link->deadline_ms, now_ms + DIAL_LOOK_MS);
     case TWI_LINK_GREETING: return link->deadline_ms;
     case TWI_LINK_UP: return link->sent.first != NULL ? link->heard_ms + timeout_ms(link) : INT64_MAX;
     }

@@ -5,9 +5,9 @@
 
 #include "sync/wire/cluster_directory.h"
 
-#define IDLE_MS 60000 /* in a cluster a link without calls is closed after this time */
-#define FULL_MS 50    /* until a link may be free, where there are too many */
-#define REROUTE_MS 20 /* in a cluster: how often calls at a link that is down look for another */
+#define IDLE_MS 60000  /* in a cluster a link without calls is closed after this time */
+#define FULL_MS 50     /* until a link may be free, where there are too many */
+#define REROUTE_MS 100 /* in a cluster: how often calls at a link that is down look for another */
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
