@@ -140,9 +140,11 @@ uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_
 }
 
 bool twi_dispatcher_forget(struct twi_dispatcher *dispatcher, uint64_t number) {
-    bool was = twi_lanes_forget(&dispatcher->lanes, number);
-    if (was) TWI_ASK_COUNT(dispatcher, ask_active, -1);
-    return was;
+    if (!twi_lanes_forget(&dispatcher->lanes, number)) return false;
+    TWI_ASK_COUNT(dispatcher, ask_active, -1);
+    twi_store_relaxed(&dispatcher->has_forgotten, true); /* a step that misses it is followed by another */
+    if (twi_dispatcher_owed(dispatcher) == dispatcher->lanes.most) wake(dispatcher); /* its lane is needed */
+    return true;
 }
 
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher) {
@@ -245,6 +247,23 @@ static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
+/* Calls that wait for a link, or pause, and that nobody waits for any more: a link that is up looks at them anyway. */
+static void drop_needless(struct twi_dispatcher *dispatcher, struct twi_lane_list *list) {
+    for (struct twi_lane *lane = list->first, *next; lane != NULL; lane = next) {
+        next = lane->next;
+        if (!twi_verdict_is_needless(lane)) continue;
+        twi_lane_list_remove(list, lane);
+        twi_verdict_drop(dispatcher, lane);
+    }
+}
+
+static void forget_all(struct twi_dispatcher *dispatcher) {
+    if (!twi_swap_relaxed(&dispatcher->has_forgotten, false)) return;
+    drop_needless(dispatcher, &dispatcher->paused);
+    for (uint32_t i = 0; i < dispatcher->link_count; i++)
+        if (dispatcher->links[i]->phase != TWI_LINK_UP) drop_needless(dispatcher, &dispatcher->links[i]->waiting);
+}
+
 static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane, int64_t now_ms) {
     bool is_cancel = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
     enum twi_call_verb verb = is_cancel ? TWI_CALL_CANCEL : lane->tries.perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK;
@@ -268,7 +287,10 @@ static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64
     while (link->waiting.first != NULL && link->out.size - link->out_at < TWI_LINK_OUT_MAX) {
         struct twi_lane *lane = link->waiting.first;
         twi_lane_list_remove(&link->waiting, lane);
-        if (!twi_verdict_is_needless(dispatcher, lane)) put(dispatcher, link, lane, now_ms);
+        if (twi_verdict_is_needless(lane))
+            twi_verdict_drop(dispatcher, lane);
+        else
+            put(dispatcher, link, lane, now_ms);
     }
 }
 
@@ -303,6 +325,7 @@ void twi_dispatcher_step(struct twi_dispatcher *dispatcher) {
     receive(dispatcher, was_rung, now_ms);
     expire(dispatcher, now_ms);
     twi_way_step(dispatcher, now_ms);
+    forget_all(dispatcher);
     send_all(dispatcher, now_ms);
     publish(dispatcher, now_ms);
     twi_store_relaxed(&dispatcher->is_stepping, false);

@@ -44,7 +44,8 @@ struct twi_dispatcher {
     _Atomic int64_t wake_ms;
     _Atomic int64_t closed_until_ms; /* of one Redis: no call is let before that. A hint for callers; 0: they are */
     _Atomic bool stopped, is_stepping;
-    _Atomic uint32_t moves; /* how often Redis was found elsewhere */
+    _Atomic bool has_forgotten; /* since the latest step: what was not sent need not be */
+    _Atomic uint32_t moves;     /* how often Redis was found elsewhere */
 };
 
 #define TWI_ASK_COUNT(dispatcher, field, n) twi_port_count((dispatcher)->rules.engine, field, (n))

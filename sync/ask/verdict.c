@@ -85,10 +85,12 @@ void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane) 
     finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
 
-bool twi_verdict_is_needless(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
-    bool is_needless = lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && twi_load_relaxed(&lane->heard) == 0;
-    if (is_needless) finish(dispatcher, lane, TWI_REQUEST_UNSENT);
-    return is_needless;
+bool twi_verdict_is_needless(const struct twi_lane *lane) {
+    return lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps && twi_load_relaxed(&lane->heard) == 0;
+}
+
+void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
 
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {

@@ -20,7 +20,9 @@ void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);
 /* The login was refused: so is whoever waits there. Cancels go on waiting. */
 void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting);
-/* Nobody waits for a call that was not sent at all: it need not be. True: its lane is free now. */
-bool twi_verdict_is_needless(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
+/* Nobody waits for a call that was not sent at all. */
+bool twi_verdict_is_needless(const struct twi_lane *lane);
+/* It need not be sent: its lane, which is in no list, is free. */
+void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 
 #endif

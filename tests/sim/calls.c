@@ -686,6 +686,27 @@ static void lanes_need_little_memory(void **state) {
     world_end();
 }
 
+/* Goal: calls that are forgotten before there is a link leave their lanes to others at once. */
+static void forgotten_calls_leave_their_lanes(void **state) {
+    (void)state;
+    static struct call many[1024];
+    struct call more;
+    world_begin(13);
+    world.is_away = true;
+    for (int i = 0; i < 1024; i++) assert_true(ask(&many[i], 0, 1000));
+    assert_false(ask(&more, 0, 1000));
+    turn();
+    for (int i = 0; i < 1024; i++) forget(&many[i]);
+    turn();
+    assert_int_equal(owed(), 0);
+    assert_true(ask(&more, 0, 1000));
+    world.is_away = false;
+    turns(50);
+    assert_i64_equal(admitted, 1);
+    assert_i64_equal(world.requests, 2); /* one without the script's text */
+    world_end();
+}
+
 /* Goal: two lives of one process have the same names and numbers; the later one takes a new name, and is charged. */
 static void another_life_is_not_taken_for_this_one(void **state) {
     (void)state;
@@ -765,6 +786,7 @@ int main(void) {
         cmocka_unit_test(a_lost_reply_is_asked_for_again),
         cmocka_unit_test(a_full_table_is_no_outage),
         cmocka_unit_test(lanes_need_little_memory),
+        cmocka_unit_test(forgotten_calls_leave_their_lanes),
         cmocka_unit_test(another_life_is_not_taken_for_this_one),
         cmocka_unit_test(what_is_charged_is_what_was_admitted),
     };
