@@ -280,7 +280,7 @@ static tw_status fetch_now(struct wish *wish, int64_t unix_ms, uint32_t timeout_
     struct fetch *fetch = status == TW_OK ? make(wish, NULL, timeout_ms, &status) : NULL;
     if (fetch == NULL) return status;
     twi_call_run(&fetch->operation);
-    status = wish->what == WHAT_RANK ? conclude_rank(fetch, rank, total) : conclude(fetch);
+    status = rank != NULL && total != NULL ? conclude_rank(fetch, rank, total) : conclude(fetch);
     twi_operation_give(&fetch->operation);
     return status;
 }

@@ -187,7 +187,7 @@ static tw_status decide(tw_family *family, const struct twi_operation_kind *kind
     struct asking *asking = status == TW_OK ? make(family, kind, key, NULL, &status) : NULL;
     if (asking == NULL) return status;
     twi_call_run(&asking->operation);
-    status = asking->cancels ? conclude_cancel(asking) : conclude_once(asking, first);
+    status = first != NULL ? conclude_once(asking, first) : conclude_cancel(asking);
     twi_operation_give(&asking->operation);
     return status;
 }

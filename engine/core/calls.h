@@ -20,8 +20,8 @@ tw_status twi_call_send_off(struct twi_operation *operation);
 /* The operation is over before it has begun. Answers as twi_call_start(). */
 tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw_status status);
 
-/* answered() of the request of an operation (port/driver.h). */
-void twi_call_answered(void *operation, struct twi_answer *answer);
+/* answered() of the request of an operation, which is its ctx (port/driver.h). */
+void twi_call_answered(void *ctx, struct twi_answer *answer);
 
 /* An answer that needs no operation. */
 TWI_INLINE tw_status twi_call_answer(tw_request *call, tw_status status) {
