@@ -134,8 +134,9 @@ def leave_parked(server, redis):
 def play(program):
     name = os.path.basename(program)
     redis = Redis()
-    server = Server(program, redis)
+    server = None
     try:
+        server = Server(program, redis)
         check(wait_for(lambda: get(server.client(), "/buy")[0] == 200), f"{name}: Redis sells the first phone")
         check(limits(server), f"{name}: 100 calls of a client are served, and headers count them down")
         check(leave_parked(server, redis), f"{name}: clients that are parked hold up nobody")
@@ -155,8 +156,9 @@ def play(program):
         check(server.end() == 0, f"{name}: SIGTERM ends it, and Redis has all counts")
         check(redis.ask("--scan", "--pattern", "calls:*ann*") != "", f"{name}: those of the soft limit, too")
     finally:
-        server.process.kill()
-        server.process.wait()
+        if server is not None:
+            server.process.kill()
+            server.process.wait()
         redis.end()
 
 
@@ -165,6 +167,7 @@ def main():
     if shutil.which("redis-server") is None or not programs:
         print("1..0 # SKIP no redis-server, or none of the servers was built")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Redis ends with the test
     print(f"1..{10 * len(programs)}")
     for program in programs:
         play(program)
