@@ -139,7 +139,7 @@ enum tw_status_number {
     TW_DENIED = 1,     /* the limit is reached; the call did not count */
     TW_PENDING = 2,    /* ask again: units may yet come */
     TW_OVERFLOWED = 3, /* counted, but in the family's overflow counter: the table is full */
-    TW_STARTED = 4,    /* chapter 16: the answer comes to request->done */
+    TW_STARTED = 4,    /* calls that end in _async: the answer comes to request->done */
 
     TW_ERR_KEY = -1,     /* key of size 0, above TW_KEY_SIZE_MAX, of a reserved name, or no field */
     TW_ERR_OPTIONS = -2, /* an option or argument is refused; options name it in error_text */
@@ -162,7 +162,7 @@ enum tw_status_number {
 /* GENERAL ERRORS below stands for what any counting call may answer, with the meaning above:
  * TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED.
  * A WAITING CALL waits for Redis, redis_timeout_ms at most. It answers TW_ERR_MODE in a host-driven
- * engine, in a hook and inside tw_enter(); chapter 16 has a form that does not. TW_ERR_BUSY: the
+ * engine, in a hook and inside tw_enter(); its form with _async does not. TW_ERR_BUSY: the
  * time was up, and calls_max others were under way all the while. After tw_stop() it answers
  * TW_ERR_TIMEOUT if Redis may have executed it, else TW_ERR_CLOSED. */
 
@@ -277,7 +277,7 @@ TW_API const char *tw_error_text(void);
  *    TW_ERR_TIMEOUT  some counts were not acknowledged, and on_lost named them; or a hook answered
  *                    false to the end
  *    TW_ERR_MODE     from inside a function of your own, or inside tw_enter(); or a queue is open
- *                    (chapter 16): nothing was done */
+ *                    (tw_queue_open()): nothing was done */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /* ==== 4. Options of an engine ================================================================
@@ -360,7 +360,7 @@ enum tw_event {
     TW_EVENT_TLS = 25,             /* TLS refused, certificates read anew, redis_tls_insecure */
     TW_EVENT_SPLIT = 26,           /* a slot of a cluster lost a ledger, but not all of its keys; or
                                       its keys have been apart for ten seconds */
-    TW_EVENT_CALLBACK = 27         /* a `done` of yours took more than 100 ms (chapter 16) */
+    TW_EVENT_CALLBACK = 27         /* a `done` of a tw_request took more than 100 ms */
 };
 
 struct tw_options {
@@ -458,8 +458,8 @@ struct tw_options {
      * logs it (TW_EVENT_START). NULL: none. Not with TW_HOST_DRIVEN. docs/WATCH.md says more. */
     const char *watch_path;
 
-    uint32_t calls_max; /* calls that wait for Redis at once (chapter 16), those still owed to Redis
-                           included; 16..65536, default 1024 */
+    uint32_t calls_max; /* calls that wait for Redis at once, those still owed to Redis included;
+                           16..65536, default 1024 */
 };
 
 /* ==== 5. Options of a family =================================================================
