@@ -117,8 +117,7 @@ static void counts_calls_and_audits_go_through_tls(void **state) {
     strict.on_outage = TW_OUTAGE_FAIL_CLOSED;
     assert_status(tw_family_open(scene.engine, &strict, &asked), TW_OK);
     tw_verdict verdict;
-    for (int call = 1; call <= 20;
-         call++) { /* one link; the calls after the first find it standing */
+    for (int call = 1; call <= 20; call++) { /* one link; the calls after the first find it standing */
         assert_status(tw_acquire(asked, tw_str("k"), 1, 20, &verdict), TW_OK);
         assert_int_equal(verdict.decided_by, TW_BY_REDIS);
         assert_i64_equal(verdict.used, call);
