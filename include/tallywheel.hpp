@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <new>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -609,6 +610,245 @@ class limits {
   private:
     tw_limits *held = nullptr;
     detail::life *life = nullptr;
+};
+
+/** tw_queue_open(): answers for one event loop. Its destructor closes it: no call may be under way
+ *  with it, and the engine is closed after it. */
+class queue {
+  public:
+    queue() noexcept = default;
+    queue(queue &&other) noexcept : held(std::exchange(other.held, nullptr)) {
+    }
+    queue &operator=(queue &&other) noexcept {
+        if (this != &other) {
+            (void)close();
+            held = std::exchange(other.held, nullptr);
+        }
+        return *this;
+    }
+    queue(const queue &) = delete;
+    queue &operator=(const queue &) = delete;
+    ~queue() {
+        (void)close();
+    }
+
+    /** TW_ERR_MODE: this handle holds a queue already. */
+    [[nodiscard]] tw_status open(engine &engine) noexcept {
+        if (held != nullptr) return TW_ERR_MODE;
+        if (!engine) return TW_ERR_CLOSED;
+        tw_status status = tw_queue_open(engine.get(), &held);
+        if (status != TW_OK) held = nullptr;
+        return status;
+    }
+    tw_status close() noexcept {
+        if (held == nullptr) return TW_ERR_CLOSED;
+        tw_status status = tw_queue_close(held);
+        if (status == TW_OK) held = nullptr;
+        return status;
+    }
+    int fd() const noexcept {
+        return held ? tw_queue_fd(held) : -1;
+    }
+    size_t run(size_t most = 256) noexcept {
+        return held ? tw_queue_run(held, most) : 0;
+    }
+
+    tw_queue *get() const noexcept {
+        return held;
+    }
+    explicit operator bool() const noexcept {
+        return held != nullptr;
+    }
+
+  private:
+    tw_queue *held = nullptr;
+};
+
+/** A call that answers later, and what is done then: done(const tw_request &answer). Both lie on
+ *  the heap, so a request may be moved while its call is under way. Its calls are those of chapter
+ *  16: what they answer at once is the answer, and `done` is not called then; answer() shows it.
+ *  The destructor cancels, and waits where `done` runs in another thread just now. Not inside its
+ *  own `done`, of which an exception must not get out: that ends the program. */
+class request {
+  public:
+    request() noexcept = default;
+    request(request &&other) noexcept : held(std::exchange(other.held, nullptr)) {
+    }
+    request &operator=(request &&other) noexcept {
+        if (this != &other) {
+            drop();
+            held = std::exchange(other.held, nullptr);
+        }
+        return *this;
+    }
+    request(const request &) = delete;
+    request &operator=(const request &) = delete;
+    ~request() {
+        drop();
+    }
+
+    /** Before its first call, and only while none is under way. `queue` empty: see chapter 16.
+     *  TW_ERR_MEMORY. */
+    template <typename F>
+    [[nodiscard]] tw_status prepare(F &&done, const queue &queue = tallywheel::queue(),
+                                    uint32_t timeout_ms = 0) noexcept {
+        using function = std::decay_t<F>;
+        auto *made = new (std::nothrow) cell_of<function>(std::forward<F>(done));
+        if (made == nullptr) return TW_ERR_MEMORY;
+        drop();
+        held = made;
+        held->call.queue = queue.get();
+        held->call.timeout_ms = timeout_ms;
+        return TW_OK;
+    }
+    /** tw_request_cancel(). */
+    tw_status cancel() noexcept {
+        return held ? tw_request_cancel(&held->call) : TW_OK;
+    }
+    /** What it was answered last. Not while a call is under way. */
+    const tw_request *answer() const noexcept {
+        return held ? &held->call : nullptr;
+    }
+
+    tw_status acquire(family &family, std::string_view key, int64_t n, int64_t limit) noexcept {
+        return is_ready(family)
+                   ? tw_acquire_async(&held->call, family.get(), tallywheel::key(key), n, limit)
+                   : TW_ERR_CLOSED;
+    }
+    tw_status acquire_some(family &family, std::string_view key, int64_t n_max,
+                           int64_t limit) noexcept {
+        return is_ready(family) ? tw_acquire_some_async(&held->call, family.get(),
+                                                        tallywheel::key(key), n_max, limit)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status acquire_wait(family &family, std::string_view key, int64_t n,
+                           int64_t limit) noexcept {
+        return is_ready(family) ? tw_acquire_wait_async(&held->call, family.get(),
+                                                        tallywheel::key(key), n, limit)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status acquire(limits &limits, const char *family, std::string_view key,
+                      int64_t n = 1) noexcept {
+        return is_ready(limits) ? tw_limits_acquire_async(&held->call, limits.get(), family,
+                                                          tallywheel::key(key), n)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status acquire(limited &limited, std::string_view key, int64_t n = 1) noexcept {
+        return is_ready(limited)
+                   ? tw_limited_acquire_async(&held->call, limited.get(), tallywheel::key(key), n)
+                   : TW_ERR_CLOSED;
+    }
+    tw_status once(family &family, std::string_view key) noexcept {
+        return is_ready(family) ? tw_once_async(&held->call, family.get(), tallywheel::key(key))
+                                : TW_ERR_CLOSED;
+    }
+    tw_status once_cancel(family &family, std::string_view key) noexcept {
+        return is_ready(family)
+                   ? tw_once_cancel_async(&held->call, family.get(), tallywheel::key(key))
+                   : TW_ERR_CLOSED;
+    }
+    tw_status lock(family &family, std::string_view key, uint32_t ttl_ms) noexcept {
+        return is_ready(family)
+                   ? tw_lock_async(&held->call, family.get(), tallywheel::key(key), ttl_ms)
+                   : TW_ERR_CLOSED;
+    }
+    tw_status lock_extend(family &family, std::string_view key, const char *token,
+                          uint32_t ttl_ms) noexcept {
+        return is_ready(family) ? tw_lock_extend_async(&held->call, family.get(),
+                                                       tallywheel::key(key), token, ttl_ms)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status lock_release(family &family, std::string_view key, const char *token) noexcept {
+        return is_ready(family)
+                   ? tw_lock_release_async(&held->call, family.get(), tallywheel::key(key), token)
+                   : TW_ERR_CLOSED;
+    }
+    tw_status reserve(family &family, std::string_view key, int64_t n, int64_t limit,
+                      uint32_t ttl_ms, std::string_view buyer) noexcept {
+        return is_ready(family) ? tw_reserve_async(&held->call, family.get(), tallywheel::key(key),
+                                                   n, limit, ttl_ms, tallywheel::key(buyer))
+                                : TW_ERR_CLOSED;
+    }
+    tw_status reserve_confirm(engine &engine, const char *token) noexcept {
+        return is_ready(engine) ? tw_reserve_confirm_async(&held->call, engine.get(), token)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status reserve_cancel(engine &engine, const char *token) noexcept {
+        return is_ready(engine) ? tw_reserve_cancel_async(&held->call, engine.get(), token)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status hold(family &family, std::string_view key, int64_t limit) noexcept {
+        return is_ready(family)
+                   ? tw_hold_async(&held->call, family.get(), tallywheel::key(key), limit)
+                   : TW_ERR_CLOSED;
+    }
+    tw_status hold_release(family &family, std::string_view key) noexcept {
+        return is_ready(family)
+                   ? tw_hold_release_async(&held->call, family.get(), tallywheel::key(key))
+                   : TW_ERR_CLOSED;
+    }
+    /** totals lie where they are until the answer. */
+    tw_status fetch(const family &family, const tw_key *keys, size_t count,
+                    int64_t *totals) noexcept {
+        return is_ready(family) ? tw_fetch_async(&held->call, family.get(), keys, count, totals)
+                                : TW_ERR_CLOSED;
+    }
+    /** visit(std::string_view field, int64_t total) lies where it is until the answer. */
+    template <typename F>
+    tw_status fetch_fields(const family &family, std::string_view subject, F &visit,
+                           int64_t unix_ms = TW_NOW) noexcept {
+        return is_ready(family)
+                   ? tw_fetch_fields_async(&held->call, family.get(), tallywheel::key(subject),
+                                           unix_ms, detail::visit_number<F>, detail::ctx_of(visit))
+                   : TW_ERR_CLOSED;
+    }
+    template <typename F>
+    tw_status fetch_top(const family &family, size_t n, F &visit,
+                        int64_t unix_ms = TW_NOW) noexcept {
+        return is_ready(family) ? tw_fetch_top_async(&held->call, family.get(), unix_ms, n,
+                                                     detail::visit_number<F>, detail::ctx_of(visit))
+                                : TW_ERR_CLOSED;
+    }
+    tw_status fetch_rank(const family &family, std::string_view member,
+                         int64_t unix_ms = TW_NOW) noexcept {
+        return is_ready(family) ? tw_fetch_rank_async(&held->call, family.get(),
+                                                      tallywheel::key(member), unix_ms)
+                                : TW_ERR_CLOSED;
+    }
+    tw_status flush(engine &engine) noexcept {
+        return is_ready(engine) ? tw_flush_async(&held->call, engine.get()) : TW_ERR_CLOSED;
+    }
+    tw_status ready(engine &engine) noexcept {
+        return is_ready(engine) ? tw_ready_async(&held->call, engine.get()) : TW_ERR_CLOSED;
+    }
+
+  private:
+    struct cell {
+        tw_request call;
+        cell() noexcept {
+            tw_request_init(&call);
+            call.ctx = this;
+        }
+        virtual ~cell() = default;
+    };
+    template <typename F> struct cell_of : cell {
+        F function;
+        template <typename G> explicit cell_of(G &&done) : function(std::forward<G>(done)) {
+            call.done = [](tw_request *answer) noexcept {
+                auto *self = static_cast<cell_of *>(static_cast<cell *>(answer->ctx));
+                self->function(static_cast<const tw_request &>(*answer));
+            };
+        }
+    };
+    template <typename T> bool is_ready(const T &handle) const noexcept {
+        return held != nullptr && static_cast<bool>(handle);
+    }
+    void drop() noexcept {
+        while (held != nullptr && tw_request_cancel(&held->call) == TW_PENDING)
+            std::this_thread::yield();
+        delete std::exchange(held, nullptr);
+    }
+    cell *held = nullptr;
 };
 
 /** All claims, or none. */

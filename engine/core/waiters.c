@@ -27,15 +27,20 @@ static bool is_spent(struct spent *spent, uint64_t hash, bool notes) {
     return false;
 }
 
-/* It waits on. False: its caller has gone meanwhile, and so has the operation. */
+/* It waits on. False: its caller has gone meanwhile, or the engine has stopped; the operation is gone. Whoever was in
+ * hand during twi_waiters_stop() comes here after it, and sees that. */
 static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
     twi_calls_lock();
-    bool is_given_up = operation->is_given_up;
-    if (!is_given_up) twi_operations_add(&calls->waiters, operation);
-    if (!is_given_up) twi_store_relaxed(&calls->look_ms, INT64_MIN); /* until the turn has planned with it */
+    bool is_given_up = operation->is_given_up, is_stopped = twi_load_acquire(&operation->engine->life.stopped);
+    bool waits = !is_given_up && !is_stopped;
+    if (waits) twi_operations_add(&calls->waiters, operation);
+    if (waits) twi_store_relaxed(&calls->look_ms, INT64_MIN); /* until the turn has planned with it */
     twi_calls_unlock();
-    if (is_given_up) twi_operation_give_up(operation);
-    return !is_given_up;
+    if (is_given_up)
+        twi_operation_give_up(operation);
+    else if (is_stopped)
+        twi_queue_push(operation);
+    return waits;
 }
 
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation)) {

@@ -165,6 +165,45 @@ static int others() {
     return unlink(path);
 }
 
+/* Calls that answer later: at once where nobody waits, else once by the queue, wherever the request has moved to; one that
+ * is destroyed is not answered. Without Redis units that are refunded are what is waited for. */
+static int answers_later() {
+    tallywheel::engine engine;
+    tallywheel::family stock;
+    tallywheel::queue queue;
+    tallywheel::family_options endless;
+    endless.name = "stock";
+    endless.window = TW_WINDOW_FOREVER;
+    int answers = 0, gone = 0;
+    CHECK(queue.open(engine) == TW_ERR_CLOSED && queue.fd() == -1 && queue.run() == 0 && !queue);
+    CHECK(engine.open() == TW_OK && stock.open(engine, endless) == TW_OK && queue.open(engine) == TW_OK && queue.fd() >= 0);
+    tallywheel::request request;
+    CHECK(request.acquire(stock, "phone", 1, 1) == TW_ERR_CLOSED && request.answer() == nullptr && request.cancel() == TW_OK);
+    auto count = [&answers](const tw_request &answer) { answers += answer.status == TW_OK ? 1 : 100; };
+    CHECK(request.prepare(count, queue, 60000) == TW_OK);
+    CHECK(request.acquire(stock, "phone", 1, 1) == TW_OK && request.answer()->verdict.used == 1);
+    CHECK(request.acquire_wait(stock, "phone", 1, 1) == TW_STARTED && answers == 0);
+    {
+        tallywheel::request other;
+        CHECK(other.prepare([&gone](const tw_request &) { gone++; }, queue, 60000) == TW_OK);
+        CHECK(other.acquire_wait(stock, "phone", 1, 1) == TW_STARTED);
+    }
+    tallywheel::request moved(std::move(request));
+    CHECK(queue.close() == TW_ERR_MODE && stock.refund("phone", 1, 0) == TW_OK);
+    for (int tries = 0; answers == 0 && tries < 2000; tries++) {
+        (void)queue.run();
+        usleep(1000);
+    }
+    CHECK(answers == 1 && gone == 0 && moved.answer()->status == TW_OK);
+    CHECK(moved.flush(engine) == TW_OK && moved.ready(engine) == TW_OK && answers == 1);
+    CHECK(moved.once(stock, "first") == TW_OK && moved.answer()->first);
+    CHECK(moved.hold(stock, "seat", 1) == TW_OK && moved.hold_release(stock, "seat") == TW_OK);
+    CHECK(moved.reserve(stock, "desk", 1, 1, 60000, "ann") == TW_OK && moved.answer()->token[0] != '\0');
+    CHECK(moved.lock(stock, "job", 1000) == TW_ERR_REDIS);
+    CHECK(moved.acquire_wait(stock, "phone", 1, 1) == TW_STARTED && moved.cancel() == TW_OK);
+    return queue.close() == TW_OK && answers == 1 ? 0 : 1;
+}
+
 int main() {
-    return counts() || moves() || closes() || others();
+    return counts() || moves() || closes() || others() || answers_later();
 }
