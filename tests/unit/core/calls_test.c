@@ -242,8 +242,9 @@ static void what_waits_is_refused_inside_done(void **state) {
     assert_status(tw_queue_close(inner_queue), TW_OK);
 }
 
+static int wanted;
 static void buy_again(struct told *told) {
-    if (told->times < 100000) told->inside[0] = buy(told, inner);
+    if (told->times < wanted) told->inside[0] = buy(told, inner);
 }
 /* Goal: a `done` that starts the next call of its request, a hundred thousand times, needs no deeper stack and no more
  * than 256 answers a turn. */
@@ -251,15 +252,16 @@ static void a_done_may_start_the_next_call_for_ever(void **state) {
     (void)state;
     static struct told told;
     inner = strict_family();
+    wanted = (int)test_scale(100000);
     prepare(&told, NULL);
     told.more = buy_again;
     twi_store_relaxed(&later.answers_all, true);
     assert_status(buy(&told, inner), TW_STARTED);
     int turns = 0;
-    for (; told.times < 100000; turns++) rig_turn(&rig);
-    assert_true(turns >= 100000 / 256);
+    for (; told.times < wanted; turns++) rig_turn(&rig);
+    assert_true(turns >= wanted / 256);
     rig_turn(&rig);
-    assert_int_equal(told.times, 100000);
+    assert_int_equal(told.times, wanted);
 }
 
 /* ---- busy, late, away -------------------------------------------------------------------------------------------- */
@@ -670,7 +672,8 @@ static void every_start_is_delivered_or_cancelled(void **state) {
         twi_store_relaxed(&items[i].is_free, true);
     }
     assert_int_equal(pthread_create(&thread, NULL, run_queue_always, &pair), 0);
-    while (pair.started < 100000) start_or_cancel(&items[test_prng_below(&prng, PAIRS)], &pair, &prng);
+    const uint64_t starts = test_scale(100000);
+    while (pair.started < starts) start_or_cancel(&items[test_prng_below(&prng, PAIRS)], &pair, &prng);
     for (int i = 0; i < PAIRS; i++)
         while (!twi_load_acquire(&items[i].is_free)) usleep(100);
     twi_store_release(&pair.is_over, true);

@@ -1,0 +1,225 @@
+/* async.c -- calls that answer later, over a real Redis: in the host's own loop, and in an engine with threads of its
+ * own. Each kind brings what its blocking form brings, and whatever is cancelled, Redis has what was admitted.
+ * Method: a strict limit that is reached, many calls in flight, cancels at random; in the end the count in Redis is
+ * compared with the answers. */
+#include "tests/redis/strict_support.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#define CALLS 64
+
+/* ---- a loop of the host ------------------------------------------------------------------------------------------ */
+
+static struct redis_server server;
+static tw_engine *engine;
+
+static void open_loop(uint32_t threads) {
+    tw_options options;
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.threads = threads;
+    options.redis_timeout_ms = STRICT_LONG_MS;
+    assert_status(test_open(&options, &engine), TW_OK);
+}
+
+static void close_loop(void) {
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+static void turn(void) {
+    struct pollfd fd = {.fd = tw_fd(engine), .events = POLLIN};
+    uint32_t wait_ms = tw_timeout_ms(engine);
+    (void)poll(&fd, 1, wait_ms < 100 ? (int)wait_ms : 100);
+    assert_status(tw_turn(engine), TW_OK);
+}
+
+struct told {
+    tw_request request;
+    int times;
+};
+static void note(tw_request *request) {
+    ((struct told *)request->ctx)->times++;
+}
+static void prepare(struct told *told) {
+    memset(told, 0, sizeof *told);
+    tw_request_init(&told->request);
+    told->request.done = note;
+    told->request.ctx = told;
+}
+/* The answer, now or after some turns. */
+static tw_status answer_of(struct told *told, tw_status status) {
+    if (status != TW_STARTED) return status;
+    int before = told->times;
+    while (told->times == before) turn();
+    assert_int_equal(told->times, before + 1);
+    return told->request.status;
+}
+
+/* Goal: in a host-driven engine each kind of call brings what its blocking form brings elsewhere. */
+static void each_kind_answers_in_the_hosts_loop(void **state) {
+    (void)state;
+    static struct told told;
+    open_loop(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    tw_request *request = &told.request;
+    prepare(&told);
+    request->timeout_ms = 20000;
+    assert_status(answer_of(&told, tw_ready_async(request, engine)), TW_OK);
+    assert_status(answer_of(&told, tw_acquire_async(request, family, tw_str("k"), 3, 5)), TW_OK);
+    assert_i64_equal(request->verdict.used, 3);
+    assert_int_equal(request->verdict.decided_by, TW_BY_REDIS);
+    assert_status(answer_of(&told, tw_acquire_async(request, family, tw_str("k"), 3, 5)), TW_DENIED);
+    assert_status(answer_of(&told, tw_acquire_some_async(request, family, tw_str("k"), 3, 5)), TW_OK);
+    assert_i64_equal(request->taken, 2);
+    assert_status(answer_of(&told, tw_once_async(request, family, tw_str("o"))), TW_OK);
+    assert_true(request->first);
+    assert_status(answer_of(&told, tw_once_async(request, family, tw_str("o"))), TW_OK);
+    assert_false(request->first);
+    assert_status(answer_of(&told, tw_once_cancel_async(request, family, tw_str("o"))), TW_OK);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_OK);
+    char token[TW_TOKEN_SIZE];
+    uint64_t fence = request->fence;
+    memcpy(token, request->token, sizeof token);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_DENIED);
+    assert_status(answer_of(&told, tw_lock_extend_async(request, family, tw_str("l"), token, 60000)), TW_OK);
+    assert_status(answer_of(&told, tw_lock_release_async(request, family, tw_str("l"), token)), TW_OK);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_OK);
+    assert_true(request->fence > fence);
+    assert_status(answer_of(&told, tw_reserve_async(request, family, tw_str("r"), 2, 3, 60000, tw_str("ann"))), TW_OK);
+    memcpy(token, request->token, sizeof token);
+    assert_status(answer_of(&told, tw_reserve_async(request, family, tw_str("r"), 2, 3, 60000, tw_str("bob"))),
+                  TW_DENIED);
+    assert_status(answer_of(&told, tw_reserve_confirm_async(request, engine, token)), TW_OK);
+    assert_status(answer_of(&told, tw_reserve_cancel_async(request, engine, token)), TW_ERR_LATE);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_OK);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_DENIED);
+    assert_status(answer_of(&told, tw_hold_release_async(request, family, tw_str("h"))), TW_OK);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_OK);
+    assert_status(tw_add(family, tw_str("f"), 7, NULL), TW_OK);
+    assert_status(answer_of(&told, tw_flush_async(request, engine)), TW_OK);
+    const tw_key key = tw_str("f");
+    int64_t total = 0;
+    assert_status(answer_of(&told, tw_fetch_async(request, family, &key, 1, &total)), TW_OK);
+    assert_i64_equal(total, 7);
+    assert_i64_equal(redis_server_get(&server, "s:k"), 5);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 5, NULL), TW_ERR_MODE); /* it would wait */
+    close_loop();
+}
+
+/* ---- many, cancelled at random ----------------------------------------------------------------------------------- */
+
+static struct told many[CALLS];
+static bool is_used[CALLS];
+static int64_t started, delivered, cancelled, admitted;
+
+static void take_answer(int i) {
+    delivered++;
+    assert_true(many[i].request.status == TW_OK || many[i].request.status == TW_DENIED);
+    admitted += many[i].request.status == TW_OK;
+    is_used[i] = false;
+}
+
+static void play(tw_family *family, struct test_prng *prng) {
+    int i = (int)test_prng_below(prng, CALLS);
+    if (is_used[i] && many[i].times != 0) {
+        take_answer(i);
+    } else if (is_used[i] && test_prng_chance(prng, 1, 40)) {
+        assert_status(tw_request_cancel(&many[i].request), TW_OK);
+        memset(&many[i], 0x5a, sizeof many[i]);
+        is_used[i] = false;
+        cancelled++;
+    } else if (!is_used[i]) {
+        prepare(&many[i]);
+        many[i].request.timeout_ms = 60000;
+        tw_status status = tw_acquire_async(&many[i].request, family, tw_str("k"), 1, 3000);
+        if (status == TW_ERR_BUSY) return; /* many were given up at once: their lanes are being settled */
+        assert_status(status, TW_STARTED);
+        is_used[i] = true;
+        started++;
+    }
+}
+
+/* Goal: each start is delivered or cancelled, and in the end Redis has what was admitted, to the unit: also of calls
+ * that were cancelled before they were sent, while they were under way, and when their answer was there. */
+static void redis_has_what_was_admitted(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    started = delivered = cancelled = admitted = 0;
+    open_loop(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    memset(is_used, 0, sizeof is_used);
+    static struct told told;
+    prepare(&told);
+    told.request.timeout_ms = 20000;
+    assert_status(answer_of(&told, tw_acquire_async(&told.request, family, tw_str("warm"), 1, 1)), TW_OK);
+    while (started < 6000) {
+        for (int i = 0; i < 10; i++) play(family, &prng);
+        turn();
+    }
+    for (int i = 0; i < CALLS; i++) {
+        while (is_used[i] && many[i].times == 0) turn();
+        if (is_used[i]) take_answer(i);
+    }
+    assert_i64_equal(started, delivered + cancelled);
+    assert_true(cancelled > 100 && admitted > 100);
+    while (test_stat_of(engine, ask_unsettled) != 0) turn();
+    assert_status(answer_of(&told, tw_flush_async(&told.request, engine)), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "s:k"), admitted);
+    assert_true(admitted <= 3000);
+    close_loop();
+}
+
+/* ---- an engine with threads of its own --------------------------------------------------------------------------- */
+
+static void count_one(tw_request *request) {
+    if (request->status == TW_OK) (void)atomic_fetch_add((_Atomic int64_t *)request->ctx, 1);
+    (void)atomic_fetch_add((_Atomic int64_t *)request->ctx + 1, 1);
+}
+
+/* Goal: without a queue the second thread calls `done`; with one the loop's thread does. Blocking calls go on. */
+static void threads_and_queues_are_answered(void **state) {
+    (void)state;
+    static tw_request requests[2 * CALLS];
+    static _Atomic int64_t told[2]; /* admitted, all */
+    open_loop(TW_OWN_THREAD);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    tw_queue *queue;
+    assert_status(tw_queue_open(engine, &queue), TW_OK);
+    told[0] = told[1] = 0;
+    for (int i = 0; i < 2 * CALLS; i++) {
+        tw_request_init(&requests[i]);
+        requests[i].done = count_one;
+        requests[i].ctx = (void *)told;
+        requests[i].queue = i % 2 == 0 ? queue : NULL;
+        assert_status(tw_acquire_async(&requests[i], family, tw_str("k"), 1, 100), TW_STARTED);
+    }
+    tw_status status = tw_acquire(family, tw_str("k"), 1, 1, NULL);
+    assert_true(status == TW_OK || status == TW_DENIED);
+    struct pollfd fd = {.fd = tw_queue_fd(queue), .events = POLLIN};
+    while (told[1] < 2 * CALLS) {
+        (void)poll(&fd, 1, 10);
+        (void)tw_queue_run(queue, 16);
+    }
+    assert_i64_equal(told[0] + (status == TW_OK), 100);
+    assert_i64_equal(redis_server_get(&server, "s:k"), 100);
+    assert_status(tw_queue_close(queue), TW_OK);
+    close_loop();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_answers_in_the_hosts_loop),
+        cmocka_unit_test(redis_has_what_was_admitted),
+        cmocka_unit_test(threads_and_queues_are_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
