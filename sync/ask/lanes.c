@@ -112,8 +112,8 @@ static void make_slab(struct twi_lanes *lanes) {
 /* ---- taking and giving back -------------------------------------------------------------------------------------- */
 
 /* A caller that waits for a lane. It lies on its stack, and is touched under the lock alone. */
-struct waiter {
-    struct waiter *next;
+struct twi_lane_waiter {
+    struct twi_lane_waiter *next;
     struct twi_lane *lane;
     bool is_in; /* the list */
     struct twi_event_count woken;
@@ -128,9 +128,9 @@ static struct twi_lane *take_free(struct twi_lanes *lanes) {
     return lane;
 }
 
-static void leave_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
-    struct waiter *before = NULL;
-    for (struct waiter *at = lanes->first_waiter; at != waiter; at = at->next) before = at;
+static void leave_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waiter) {
+    struct twi_lane_waiter *before = NULL;
+    for (struct twi_lane_waiter *at = lanes->first_waiter; at != waiter; at = at->next) before = at;
     if (before != NULL)
         before->next = waiter->next;
     else
@@ -139,7 +139,7 @@ static void leave_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
     waiter->is_in = false;
 }
 
-static void join_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
+static void join_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waiter) {
     if (lanes->last_waiter != NULL)
         lanes->last_waiter->next = waiter;
     else
@@ -151,7 +151,7 @@ static void join_waiters(struct twi_lanes *lanes, struct waiter *waiter) {
 /* Under the lock, which is given away while the thread sleeps. Lanes go to those who wait in the order in which they
  * came; each of them is woken once. */
 static struct twi_lane *wait_for_lane(struct twi_lanes *lanes, int64_t deadline_ms) {
-    struct waiter waiter = {.lane = NULL};
+    struct twi_lane_waiter waiter = {.lane = NULL};
     twi_event_count_make(&waiter.woken);
     join_waiters(lanes, &waiter);
     while (waiter.is_in && !lanes->is_stopped) {
@@ -167,7 +167,7 @@ static struct twi_lane *wait_for_lane(struct twi_lanes *lanes, int64_t deadline_
 }
 
 static void give(struct twi_lanes *lanes, struct twi_lane *lane) {
-    struct waiter *waiter = lanes->first_waiter;
+    struct twi_lane_waiter *waiter = lanes->first_waiter;
     if (waiter == NULL || lanes->is_stopped) {
         lane->next = lanes->free_lanes;
         lanes->free_lanes = lane;
@@ -269,7 +269,7 @@ bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
 void twi_lanes_stop(struct twi_lanes *lanes) {
     twi_lock(&lanes->lock);
     lanes->is_stopped = true;
-    for (struct waiter *waiter = lanes->first_waiter; waiter != NULL; waiter = waiter->next)
+    for (struct twi_lane_waiter *waiter = lanes->first_waiter; waiter != NULL; waiter = waiter->next)
         twi_event_count_raise(&waiter->woken);
     twi_unlock(&lanes->lock);
 }

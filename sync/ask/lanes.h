@@ -26,6 +26,7 @@
 enum twi_lane_state { TWI_LANE_FREE, TWI_LANE_QUEUED, TWI_LANE_SENT, TWI_LANE_UNSETTLED, TWI_LANE_CANCELLING };
 
 struct twi_lane;
+struct twi_lane_waiter; /* a caller that waits for one (lanes.c) */
 struct twi_link;
 
 /* Who waits for the answer. */
@@ -81,7 +82,7 @@ struct twi_lanes {
     uint32_t made;                /* lanes */
     struct twi_lane *free_lanes;  /* linked by `next` */
     struct twi_lane_list arrived; /* submitted, and not taken by the driver */
-    struct waiter *first_waiter, *last_waiter;
+    struct twi_lane_waiter *first_waiter, *last_waiter;
     char name[17];
     uint64_t numbers;
     struct {
