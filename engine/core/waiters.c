@@ -7,9 +7,10 @@
 #define WALK_TURN 4096u /* waiters that are met in a turn; some tens of microseconds */
 #define LOOK_MS 100     /* other processes give units back, too, and clocks step */
 
-/* Keys that have no units left in this turn. */
+/* Keys that have no units left in this turn, and what the waiter that has seen it waits for now. */
 struct spent {
-    uint64_t hashes[2 * TWI_WAITERS_TURN];
+    uint64_t hashes[2 * TWI_WAITERS_TURN]; /* 0: no key is noted here */
+    struct twi_wait waits[2 * TWI_WAITERS_TURN];
 };
 
 static uint64_t hash_of(const tw_engine *engine, const struct twi_operation *operation) {
@@ -18,13 +19,21 @@ static uint64_t hash_of(const tw_engine *engine, const struct twi_operation *ope
     return hash != 0 ? hash : 1;
 }
 
-/* True: it was noted before. False: it is noted now, if `notes`. */
-static bool is_spent(struct spent *spent, uint64_t hash, bool notes) {
+/* Where the key is noted, or would be. */
+static size_t place_of(const struct spent *spent, uint64_t hash) {
     size_t at = hash % (2 * TWI_WAITERS_TURN);
-    for (; spent->hashes[at] != 0; at = (at + 1) % (2 * TWI_WAITERS_TURN))
-        if (spent->hashes[at] == hash) return true;
-    if (notes) spent->hashes[at] = hash;
-    return false;
+    while (spent->hashes[at] != 0 && spent->hashes[at] != hash) at = (at + 1) % (2 * TWI_WAITERS_TURN);
+    return at;
+}
+
+/* True: another waiter of its key has found no units in this turn, so this one waits for what that one waits for. */
+static bool is_spared(const struct spent *spent, struct twi_operation *operation, int64_t now_ms) {
+    if (!operation->wait.shares_units || operation->deadline_ms <= now_ms) return false;
+    size_t at = place_of(spent, hash_of(operation->engine, operation));
+    if (spent->hashes[at] == 0) return false;
+    operation->wait = spent->waits[at];
+    if (operation->wait.look_ms > operation->deadline_ms) operation->wait.look_ms = operation->deadline_ms;
+    return true;
 }
 
 /* It waits on. False: its caller has gone meanwhile, or the engine has stopped; the operation is gone. Whoever was in
@@ -52,7 +61,7 @@ void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struc
 
 /* The next waiter that is due, out of the list; NULL: none among the `*left` that may still be met. Those that are met
  * go to the end of the list. */
-static struct twi_operation *take_due(tw_engine *engine, struct spent *spent, int64_t now_ms, bool refunded,
+static struct twi_operation *take_due(tw_engine *engine, const struct spent *spent, int64_t now_ms, bool refunded,
                                       uint32_t *left) {
     struct twi_calls *calls = engine->background.calls;
     struct twi_operation *due = NULL;
@@ -63,9 +72,7 @@ static struct twi_operation *take_due(tw_engine *engine, struct spent *spent, in
         twi_operations_remove(operation);
         bool is_due =
             operation->wait.look_ms <= now_ms || operation->wait.each_turn || (refunded && operation->wait.wakes);
-        if (is_due && operation->wait.shares_units && is_spent(spent, hash_of(engine, operation), false))
-            is_due = false;
-        if (is_due)
+        if (is_due && !is_spared(spent, operation, now_ms))
             due = operation;
         else
             twi_operations_add(&calls->waiters, operation);
@@ -110,7 +117,7 @@ void twi_waiters_turn(tw_engine *engine) {
     if (!refunded && !calls->looks_each_turn && twi_load_relaxed(&calls->look_ms) > now_ms) return;
     calls->given_back = given_back;
     struct spent spent;
-    memset(&spent, 0, sizeof spent);
+    memset(spent.hashes, 0, sizeof spent.hashes);
     uint32_t left = count(calls), looks = 0;
     while (looks < TWI_WAITERS_TURN) {
         struct twi_operation *operation = take_due(engine, &spent, now_ms, refunded, &left);
@@ -119,7 +126,11 @@ void twi_waiters_turn(tw_engine *engine) {
         bool shares = operation->wait.shares_units;
         uint64_t hash = shares ? hash_of(engine, operation) : 0;
         enum twi_look found = operation->wait.look(operation);
-        if (shares && found == TWI_LOOK_WAITS) (void)is_spent(&spent, hash, true);
+        if (shares && found == TWI_LOOK_WAITS) {
+            size_t at = place_of(&spent, hash);
+            spent.hashes[at] = hash;
+            spent.waits[at] = operation->wait;
+        }
         end(operation, found, calls);
     }
     plan(calls, now_ms, looks == TWI_WAITERS_TURN);
