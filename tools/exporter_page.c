@@ -26,8 +26,9 @@ struct block {
     bool is_first;
 };
 
+/* A sound page ends with a line. memchr() reads no further; strchr() under a sanitizer reads the whole rest each time. */
 static const char *end_of_line(const char *line) {
-    return strchr(line, '\n'); /* a sound page ends with one */
+    return memchr(line, '\n', EXPORTER_PAGE_BYTES_MAX);
 }
 
 static bool begins(const char *line, const char *with) {
@@ -44,8 +45,9 @@ static bool block_take(const char **at, struct block *block) {
     if (*line == '\0') return false;
     *block = (struct block){.head = line, .next = NONE};
     block->name.at = line + sizeof type_line - 1;
-    block->name.size = strcspn(block->name.at, " \n");
-    for (line = end_of_line(line) + 1; *line == '#' && !begins(line, type_line);) line = end_of_line(line) + 1;
+    const char *end = end_of_line(line), *space = memchr(block->name.at, ' ', (size_t)(end - block->name.at));
+    block->name.size = (size_t)((space != NULL ? space : end) - block->name.at);
+    for (line = end + 1; *line == '#' && !begins(line, type_line);) line = end_of_line(line) + 1;
     block->samples = line;
     while (*line != '\0' && *line != '#') line = end_of_line(line) + 1;
     *at = block->end = line;
