@@ -2,66 +2,17 @@
  * own. Each kind brings what its blocking form brings, and whatever is cancelled, Redis has what was admitted.
  * Method: a strict limit that is reached, many calls in flight, cancels at random; in the end the count in Redis is
  * compared with the answers. */
-#include "tests/redis/strict_support.h"
-
-#include <poll.h>
-#include <unistd.h>
+#include "tests/redis/async_support.h"
 
 #define CALLS 64
 
-/* ---- a loop of the host ------------------------------------------------------------------------------------------ */
-
-static struct redis_server server;
-static tw_engine *engine;
-
-static void open_loop(uint32_t threads) {
-    tw_options options;
-    redis_server_start(&server, NULL);
-    quick_options(&options, server.url);
-    options.threads = threads;
-    options.redis_timeout_ms = STRICT_LONG_MS;
-    assert_status(test_open(&options, &engine), TW_OK);
-}
-
-static void close_loop(void) {
-    assert_status(tw_close(engine, 5000), TW_OK);
-    redis_server_destroy(&server);
-}
-
-static void turn(void) {
-    struct pollfd fd = {.fd = tw_fd(engine), .events = POLLIN};
-    uint32_t wait_ms = tw_timeout_ms(engine);
-    (void)poll(&fd, 1, wait_ms < 100 ? (int)wait_ms : 100);
-    assert_status(tw_turn(engine), TW_OK);
-}
-
-struct told {
-    tw_request request;
-    int times;
-};
-static void note(tw_request *request) {
-    ((struct told *)request->ctx)->times++;
-}
-static void prepare(struct told *told) {
-    memset(told, 0, sizeof *told);
-    tw_request_init(&told->request);
-    told->request.done = note;
-    told->request.ctx = told;
-}
-/* The answer, now or after some turns. */
-static tw_status answer_of(struct told *told, tw_status status) {
-    if (status != TW_STARTED) return status;
-    int before = told->times;
-    while (told->times == before) turn();
-    assert_int_equal(told->times, before + 1);
-    return told->request.status;
-}
+/* ---- each kind --------------------------------------------------------------------------------------------------- */
 
 /* Goal: in a host-driven engine each kind of call brings what its blocking form brings elsewhere. */
 static void each_kind_answers_in_the_hosts_loop(void **state) {
     (void)state;
     static struct told told;
-    open_loop(TW_HOST_DRIVEN);
+    open_async(TW_HOST_DRIVEN);
     tw_family_options options = strict_options("s");
     options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     tw_family *family = strict_family(engine, &options);
@@ -107,7 +58,7 @@ static void each_kind_answers_in_the_hosts_loop(void **state) {
     assert_i64_equal(total, 7);
     assert_i64_equal(redis_server_get(&server, "s:k"), 5);
     assert_status(tw_acquire(family, tw_str("k"), 1, 5, NULL), TW_ERR_MODE); /* it would wait */
-    close_loop();
+    close_async();
 }
 
 /* ---- many, cancelled at random ----------------------------------------------------------------------------------- */
@@ -150,7 +101,7 @@ static void redis_has_what_was_admitted(void **state) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     started = delivered = cancelled = admitted = 0;
-    open_loop(TW_HOST_DRIVEN);
+    open_async(TW_HOST_DRIVEN);
     tw_family_options options = strict_options("s");
     options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     tw_family *family = strict_family(engine, &options);
@@ -173,7 +124,7 @@ static void redis_has_what_was_admitted(void **state) {
     assert_status(answer_of(&told, tw_flush_async(&told.request, engine)), TW_OK);
     assert_i64_equal(redis_server_get(&server, "s:k"), admitted);
     assert_true(admitted <= 3000);
-    close_loop();
+    close_async();
 }
 
 /* ---- an engine with threads of its own --------------------------------------------------------------------------- */
@@ -188,7 +139,7 @@ static void threads_and_queues_are_answered(void **state) {
     (void)state;
     static tw_request requests[2 * CALLS];
     static _Atomic int64_t told[2]; /* admitted, all */
-    open_loop(TW_OWN_THREAD);
+    open_async(TW_OWN_THREAD);
     tw_family_options options = strict_options("s");
     options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     tw_family *family = strict_family(engine, &options);
@@ -212,7 +163,7 @@ static void threads_and_queues_are_answered(void **state) {
     assert_i64_equal(told[0] + (status == TW_OK), 100);
     assert_i64_equal(redis_server_get(&server, "s:k"), 100);
     assert_status(tw_queue_close(queue), TW_OK);
-    close_loop();
+    close_async();
 }
 
 int main(void) {
