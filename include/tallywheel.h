@@ -1797,6 +1797,9 @@ static inline void tw_request_init(tw_request *request) {
  *  for the call is taken back as well: units and reservations return, the lock or the slot is free.
  *  The units of a TW_SHAPE_GCRA family return only where Redis has not answered yet. A release, a
  *  confirmation or an extension that was sent stays.
+ *  After tw_stop() units return within the time of tw_close(). Where no request can be sent any
+ *  more (after tw_stop(), or while Redis is away), a lock, a slot or a reservation that Redis has
+ *  given ends by its own time, and what tw_once_async() has marked stays marked.
  *  Threads: any.
  *  Answers:
  *    TW_OK       taken back; also of a request that is idle

@@ -185,8 +185,13 @@ void twi_operation_give(struct twi_operation *operation) {
     if (family != NULL) (void)twi_sub_acqrel(&family->started, 1);
 }
 
+/* As a hook may count while the engine closes, so units may return: tw_close() brings them to Redis. */
 void twi_operation_give_up(struct twi_operation *operation) {
+    struct twi_thread *self = twi_thread_here();
+    bool was_in_hook = self != NULL && self->in_hook;
+    if (self != NULL) self->in_hook = true;
     if (operation->kind->undo != NULL) operation->kind->undo(operation);
+    if (self != NULL) self->in_hook = was_in_hook;
     twi_operation_give(operation);
 }
 

@@ -127,6 +127,60 @@ static void redis_has_what_was_admitted(void **state) {
     close_async();
 }
 
+/* ---- cancelled while the engine closes --------------------------------------------------------------------------- */
+
+static void deliver_one(tw_queue *queue) {
+    while (tw_queue_run(queue, 1) == 0) turn();
+}
+
+/* Goal: units of a call that was answered, and is cancelled after tw_stop() before its `done`, have left Redis when
+ * tw_close() has returned; those of calls that were delivered are there. Method: a strict family, a hard one, and
+ * waiters of both; the first answer of each queue is delivered, by then the others have come, too. */
+static void a_cancel_after_the_stop_gives_units_back(void **state) {
+    (void)state;
+    static struct told calls[4][5];
+    tw_queue *queues[4];
+    open_async(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *strict = strict_family(engine, &options);
+    options = strict_options("h");
+    options.limit_mode = TW_LIMIT_HARD;
+    tw_family *hard = strict_family(engine, &options);
+    for (int kind = 0; kind < 4; kind++) {
+        assert_status(tw_queue_open(engine, &queues[kind]), TW_OK);
+        for (int i = 0; i < 5; i++) {
+            tw_request *request = &calls[kind][i].request;
+            prepare(&calls[kind][i]);
+            request->queue = queues[kind];
+            request->timeout_ms = 60000;
+        }
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_status(tw_acquire_async(&calls[0][i].request, strict, tw_str("now"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_some_async(&calls[1][i].request, strict, tw_str("some"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_wait_async(&calls[2][i].request, strict, tw_str("wait"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_wait_async(&calls[3][i].request, hard, tw_str("wait"), 2, 100), TW_STARTED);
+    }
+    for (int kind = 0; kind < 4; kind++) deliver_one(queues[kind]);
+    for (int i = 0; i < 10 || test_stat_of(engine, ask_active) != 0; i++) turn();
+    assert_status(tw_stop(engine), TW_OK);
+    for (int kind = 0; kind < 4; kind++) {
+        for (int i = 0; i < 5; i++) {
+            assert_status(tw_request_cancel(&calls[kind][i].request), TW_OK);
+            memset(&calls[kind][i].request, 0x5a, sizeof calls[kind][i].request);
+        }
+        assert_int_equal(tw_queue_run(queues[kind], 10), 0);
+        assert_status(tw_queue_close(queues[kind]), TW_OK);
+    }
+    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "s:now"), 2);
+    assert_i64_equal(redis_server_get(&server, "s:some"), 2);
+    assert_i64_equal(redis_server_get(&server, "s:wait"), 2);
+    assert_i64_equal(redis_server_get(&server, "h:wait"), 2);
+    redis_server_destroy(&server);
+}
+
 /* ---- an engine with threads of its own --------------------------------------------------------------------------- */
 
 static void count_one(tw_request *request) {
@@ -170,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_answers_in_the_hosts_loop),
         cmocka_unit_test(redis_has_what_was_admitted),
+        cmocka_unit_test(a_cancel_after_the_stop_gives_units_back),
         cmocka_unit_test(threads_and_queues_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
