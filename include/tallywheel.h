@@ -1827,8 +1827,9 @@ TW_API size_t tw_queue_run(tw_queue *queue, size_t most);
 TW_API tw_status tw_queue_close(tw_queue *queue);
 
 /** Each as the call of the same name without _async, which says what is answered; outputs come in
- *  the request. Not for a request that is under way: TW_ERR_MODE. May be called inside `done`,
- *  inside hooks and inside tw_enter(), and of host-driven engines.
+ *  the request. Not for a request that is under way: TW_ERR_MODE. (A call that never waits looks
+ *  neither for that nor at `done`.) May be called inside `done`, inside hooks and inside
+ *  tw_enter(), and of host-driven engines.
  *  Cost: of families that never wait as the call without _async, and a store. Otherwise a lock for
  *  some nanoseconds, a copy of the request, and a system call where the other side sleeps.
  *  Answers: TW_STARTED; or the answer, as above, and
