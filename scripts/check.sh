@@ -223,7 +223,7 @@ END
     ' sh {} "$out/models"
     status=$?
     cat "$out"/models/*.txt
-    labels=$(grep -oE '^\| [A-Z][0-9]+(, [A-Z][0-9]+)* \|' docs/CONCURRENCY.md | grep -oE '[A-Z][0-9]+')
+    labels=$(grep -oE '^\| [A-Z]{1,2}[0-9]+(, [A-Z]{1,2}[0-9]+)* \|' docs/CONCURRENCY.md | grep -oE '[A-Z]+[0-9]+')
     for label in $labels; do
         case " $labels_not_modelled " in *" $label "*) continue ;; esac
         if ! grep -q " without $label " "$out"/models/*.txt; then

@@ -34,7 +34,7 @@ NAME = re.compile(r"^[A-Za-z_]\w*$")
 ANY_CALL = re.compile(r"^([A-Za-z_]\w*)\(\)$")
 NEXT_TO = re.compile(r"^,?\s+$")  # what may part a file from its functions
 LUA_OR_PYTHON = re.compile(r"^\s*(?:local\s+)?(?:function|def)\s+(\w+)\s*\(", re.M)
-LABELS = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|")
+LABELS = re.compile(r"^\| ([A-Z]{1,2}\d+(?:, [A-Z]{1,2}\d+)*) \|")
 
 
 class Tree:
