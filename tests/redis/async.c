@@ -78,7 +78,7 @@ static void play(tw_family *family, struct test_prng *prng) {
     int i = (int)test_prng_below(prng, CALLS);
     if (is_used[i] && many[i].times != 0) {
         take_answer(i);
-    } else if (is_used[i] && test_prng_chance(prng, 1, 40)) {
+    } else if (is_used[i] && test_prng_chance(prng, 1, 15)) {
         assert_status(tw_request_cancel(&many[i].request), TW_OK);
         memset(&many[i], 0x5a, sizeof many[i]);
         is_used[i] = false;
@@ -110,7 +110,7 @@ static void redis_has_what_was_admitted(void **state) {
     prepare(&told);
     told.request.timeout_ms = 20000;
     assert_status(answer_of(&told, tw_acquire_async(&told.request, family, tw_str("warm"), 1, 1)), TW_OK);
-    while (started < 6000) {
+    while (started < 6000 || cancelled < 100) { /* how many are met before their answer depends on the machine */
         for (int i = 0; i < 10; i++) play(family, &prng);
         turn();
     }
@@ -119,7 +119,7 @@ static void redis_has_what_was_admitted(void **state) {
         if (is_used[i]) take_answer(i);
     }
     assert_i64_equal(started, delivered + cancelled);
-    assert_true(cancelled > 100 && admitted > 100);
+    assert_true(admitted > 100);
     while (test_stat_of(engine, ask_unsettled) != 0) turn();
     assert_status(answer_of(&told, tw_flush_async(&told.request, engine)), TW_OK);
     assert_i64_equal(redis_server_get(&server, "s:k"), admitted);
