@@ -26,7 +26,7 @@ struct block {
     bool is_first;
 };
 
-/* A sound page ends with a line. memchr() reads no further; strchr() under a sanitizer reads the whole rest each time. */
+/* A sound page ends with a line. memchr() reads no further; strchr() under a sanitizer reads the whole rest. */
 static const char *end_of_line(const char *line) {
     return memchr(line, '\n', EXPORTER_PAGE_BYTES_MAX);
 }
