@@ -116,8 +116,8 @@ static void plan_next(tw_engine *engine) {
         if (wake_ms < next_ms) next_ms = wake_ms;
     }
     int64_t look_ms = twi_load_relaxed(&engine->background.calls->look_ms);
-    if (look_ms < engine->turn.mono_ms) look_ms = engine->turn.mono_ms; /* nobody has looked at it yet */
     if (look_ms < next_ms) next_ms = look_ms;
+    if (next_ms < engine->turn.mono_ms) next_ms = engine->turn.mono_ms; /* INT64_MIN: no time is subtracted from that */
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 

@@ -109,6 +109,32 @@ static void waiters_of_one_key_cost_one_look(void **state) {
     rig_open(&rig);
 }
 
+/* Goal: a turn that could not look at all new waiters is followed by another one at once: the loop is told not to wait,
+ * until each has been looked at. Method: 600 waiters of a key each, of which a turn looks at 256. */
+static void new_waiters_that_a_turn_left_are_due_at_once(void **state) {
+    (void)state;
+    enum { WAITERS = 600 };
+    static struct told told[WAITERS];
+    char key[16];
+    open_locally();
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
+    fake_clock_advance_ms(&rig.clock, 1000);
+    for (int i = 0; i < WAITERS; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        prepare(&told[i], NULL, 60000);
+        assert_status(tw_acquire(family, tw_str(key), 1, 1, NULL), TW_OK);
+        assert_status(tw_acquire_wait_async(&told[i].request, family, tw_str(key), 1, 1), TW_STARTED);
+    }
+    for (int turns = 0; turns < 2; turns++) {
+        rig_turn(&rig);
+        assert_int_equal(tw_timeout_ms(rig.engine), 0);
+    }
+    rig_settle(&rig);
+    uint32_t wait_ms = tw_timeout_ms(rig.engine);
+    assert_true(wait_ms > 0 && wait_ms <= 100);
+    for (int i = 0; i < WAITERS; i++) assert_status(tw_request_cancel(&told[i].request), TW_OK);
+}
+
 /* Goal: where Redis decides, each try is a request; the waiter comes again after retry_after_ms, waits for room where
  * calls_max calls are under way, and gives back what came for one that was cancelled. */
 static void a_strict_waiter_asks_again(void **state) {
@@ -219,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WAITERS_TEST(units_that_return_go_to_who_waits),
         WAITERS_TEST(waiters_of_one_key_cost_one_look),
+        WAITERS_TEST(new_waiters_that_a_turn_left_are_due_at_once),
         WAITERS_TEST(a_strict_waiter_asks_again),
         WAITERS_TEST(flush_and_ready_are_answered_by_turns),
         WAITERS_TEST(fetch_is_answered_when_all_totals_are_there),
