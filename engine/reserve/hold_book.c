@@ -315,7 +315,7 @@ void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
     struct twi_hold_book *book = engine->holds;
     twi_lock(&book->lock);
     memcpy(engine->remote.id, id, sizeof engine->remote.id);
-    book->lives++; /* each entry is named anew when it is sent, or taken out */
+    book->lives++; /* each entry gets its new name when it is sent, or taken out */
     book->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
     twi_unlock(&book->lock);
 }
