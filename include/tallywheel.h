@@ -57,7 +57,7 @@
  *             by the monotonic clock. No limit holds anybody for longer, windows end when they
  *             would have ended, and retry_after_ms stays true. Engine time is then ahead of the
  *             wall clock (tw_stats.clock_ahead_ms, TW_EVENT_CLOCK) until the wall clock is set
- *             forward or the engine is opened anew. Windows bear the times of the earlier clock,
+ *             forward or the engine is opened again. Windows bear the times of the earlier clock,
  *             and tw_add_at() measures lateness against them.
  *           A machine whose clock was hours wrong at its start wants its programs restarted when
  *           the clock has been set right.

@@ -86,7 +86,7 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
  * generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
-    if (generation->start_ms < eviction_epoch - 1) return true; /* opened anew by a late caller, which left it empty */
+    if (generation->start_ms < eviction_epoch - 1) return true; /* opened again by a late caller, which left it empty */
     return is_over(family, twi_window_find(family, eviction_epoch)) &&
            twi_load_relaxed(&family->engine->peers.is_connected);
 }

@@ -63,7 +63,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
 }
 
 /* True if the window is closed only because its engine or its family closes, and others may still count in it. Others
- * are engines that use the same Redis, or the same family opened anew, as long as the window takes late counts. */
+ * are engines that use the same Redis, or the same family opened again, as long as the window takes late counts. */
 static bool is_before_its_time(const struct twi_rollover *rollover, const struct twi_generation *generation) {
     const struct tw_family *family = rollover->family;
     int64_t now_ms = rollover->engine->turn.now_ms;
