@@ -158,7 +158,7 @@ static tw_status request_total(tw_family *family, tw_key key) {
     } while (status == TWI_AGAIN);
     if (status == TW_OK) twi_place_request_total(&call, &place);
     twi_call_end(&call);
-    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+    return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
 /* What one tw_fetch() waits for. */
@@ -220,10 +220,10 @@ static tw_status fetch_all(struct fetch *fetch, int64_t deadline_ms) {
 }
 
 static tw_status check_family(const tw_family *family) {
-    if (family->kind.is_distinct) return twi_distinct_refuse();
+    if (family->kind.is_distinct) return twi_refuse_for(TWI_WHY_DISTINCT);
     if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
-    return family->engine->remote.sync != NULL ? TW_OK : twi_redis_refuse();
+    return family->engine->remote.sync != NULL ? TW_OK : twi_refuse_for(TWI_WHY_REDIS);
 }
 
 static tw_status may_fetch(tw_family *family) {
@@ -305,7 +305,7 @@ static tw_status finish_fetch(struct twi_operation *operation, tw_request *call)
     (void)call;
     if (fetching->status == TW_OK && fetching->totals != NULL)
         memcpy(fetching->totals, fetch->totals, fetch->count * sizeof *fetch->totals);
-    if (fetching->status == TW_ERR_FULL) return twi_full_refuse();
+    if (fetching->status == TW_ERR_FULL) return twi_refuse_for(TWI_WHY_FULL);
     if (fetching->status != TW_PENDING)
         return fetching->status < 0 ? twi_refuse(fetching->status, NULL) : fetching->status;
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);

@@ -233,7 +233,7 @@ static const struct twi_operation_kind kind = {.send = ask, .reply = take_reply,
 static tw_status choose_window(struct wish *wish, int64_t unix_ms) {
     tw_family *family = wish->family;
     if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);
-    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (!twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     wish->start_ms = twi_calendar_span(&family->rule, unix_ms).start_ms;
     return TW_OK;
 }

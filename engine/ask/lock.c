@@ -102,7 +102,7 @@ static const struct twi_operation_kind lock_kind = {.send = ask, .finish = finis
 /* ---- the calls ---- */
 
 static tw_status check_token(const char *token, struct twi_token *read) {
-    return twi_token_read(token, read) && !read->local ? TW_OK : twi_token_refuse();
+    return twi_token_read(token, read) && !read->local ? TW_OK : twi_refuse_for(TWI_WHY_TOKEN);
 }
 
 static void draw_token(tw_engine *engine, struct twi_token *token) {

@@ -58,7 +58,7 @@ static tw_status cancel_here(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK || !twi_place_find(&call, &place)) break;
         enum twi_added added = clear_cell(&call, &place);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;
@@ -108,7 +108,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
         if (status < 0 && status != TW_ERR_FULL) return status;
-        twi_why_retry(before); /* without room the call is first all the same: nothing was refused */
+        twi_why_restore(before); /* without room the call is first all the same: nothing was refused */
         return TW_OK;
     }
     case TW_OUTAGE_FAIL_CLOSED: return twi_redis_call_refuse(family->engine, outcome);

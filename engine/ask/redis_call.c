@@ -11,7 +11,7 @@
 tw_status twi_redis_call_may_start(tw_engine *engine) {
     tw_status status = twi_calls_may_start(engine);
     if (status != TW_OK) return status;
-    return engine->remote.sync == NULL || engine->remote.driver->ask == NULL ? twi_redis_refuse() : TW_OK;
+    return engine->remote.sync == NULL || engine->remote.driver->ask == NULL ? twi_refuse_for(TWI_WHY_REDIS) : TW_OK;
 }
 
 tw_status twi_redis_call_may(tw_engine *engine) {

@@ -77,7 +77,7 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
     tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
     verdict->allowed = 1;
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_retry(before); /* without room the call is admitted uncounted: nothing was refused */
+    twi_why_restore(before); /* without room the call is admitted uncounted: nothing was refused */
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     *taken = request->n;
     return TW_OK;

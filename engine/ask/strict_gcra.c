@@ -77,7 +77,7 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_retry(before); /* without room the call is admitted uncounted: nothing was refused */
+    twi_why_restore(before); /* without room the call is admitted uncounted: nothing was refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
@@ -259,7 +259,7 @@ static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t 
 /* How far a unit moved the moment follows from the limit alone, and tw_refund() does not name the limit. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
-    return twi_gcra_refuse();
+    return twi_refuse_for(TWI_WHY_GCRA);
 }
 
 const struct twi_limit_kind twi_limit_strict_gcra = {

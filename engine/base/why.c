@@ -25,69 +25,40 @@ __attribute__((cold)) tw_status twi_refuse_with(tw_status status, const char *fo
     return twi_refuse(status, own_text);
 }
 
+static const struct twi_why reasons[TWI_REASONS] = {
+    [TWI_WHY_KEY_EMPTY] = {TW_ERR_KEY, "key: it is empty"},
+    [TWI_WHY_KEY_LONG] = {TW_ERR_KEY, "key: it is longer than 1024 bytes"},
+    [TWI_WHY_KEY_NULL] = {TW_ERR_KEY, "key: its data is NULL"},
+    [TWI_WHY_DELTA] = {TW_ERR_RANGE, "delta: not within +-TW_DELTA_MAX"},
+    [TWI_WHY_SUM] = {TW_ERR_RANGE, "delta: the count would not be within +-TW_COUNT_MAX"},
+    [TWI_WHY_TIME] = {TW_ERR_RANGE, "unix_ms: not within the years 1000 to 9998"},
+    [TWI_WHY_UNITS] = {TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX"},
+    [TWI_WHY_LIMIT] = {TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX"},
+    [TWI_WHY_REFUND] = {TW_ERR_RANGE, "n: more than was counted"},
+    [TWI_WHY_HOLD] = {TW_ERR_RANGE, "key: this process holds none"},
+    [TWI_WHY_FULL] = {TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)"},
+    [TWI_WHY_GCRA] = {TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change"},
+    [TWI_WHY_DISTINCT] = {TW_ERR_MODE, "kind: a TW_KIND_DISTINCT family counts distinct elements: take "
+                                       "tw_distinct_add() and tw_distinct_get()"},
+    [TWI_WHY_REDIS] = {TW_ERR_REDIS, "redis_url: this engine has none"},
+    [TWI_WHY_TOKEN] = {TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis"},
+};
+
+TWI_COLD tw_status twi_refuse_for(enum twi_reason reason) {
+    twi_check(reason < TWI_REASONS && reasons[reason].text != NULL);
+    last = reasons[reason];
+    return last.status;
+}
+
 struct twi_why twi_why_now(void) {
     return last;
 }
 
-void twi_why_retry(struct twi_why why) {
+void twi_why_restore(struct twi_why why) {
     last = why;
 }
 
 const char *tw_error_text(void) {
     if (last.text != NULL) return last.text;
     return last.status != TW_OK ? tw_status_text(last.status) : "No call of this thread was refused yet.";
-}
-
-/* ---- sentences that several places use ---- */
-
-void twi_why_key(tw_key key) {
-    twi_why_set(TW_ERR_KEY, key.size == 0                ? "key: it is empty"
-                            : key.size > TW_KEY_SIZE_MAX ? "key: it is longer than 1024 bytes"
-                                                         : "key: its data is NULL");
-}
-
-void twi_why_delta(void) {
-    twi_why_set(TW_ERR_RANGE, "delta: not within +-TW_DELTA_MAX");
-}
-
-void twi_why_sum(void) {
-    twi_why_set(TW_ERR_RANGE, "delta: the count would not be within +-TW_COUNT_MAX");
-}
-
-void twi_why_time(void) {
-    twi_why_set(TW_ERR_RANGE, "unix_ms: not within the years 1000 to 9998");
-}
-
-void twi_why_units(int64_t n) {
-    twi_why_set(TW_ERR_RANGE,
-                n < 0 || n > TW_DELTA_MAX ? "n: not within 0..TW_DELTA_MAX" : "limit: not within 0..TW_DELTA_MAX");
-}
-
-void twi_why_refund(void) {
-    twi_why_set(TW_ERR_RANGE, "n: more than was counted");
-}
-
-void twi_why_hold(void) {
-    twi_why_set(TW_ERR_RANGE, "key: this process holds none");
-}
-
-void twi_why_full(void) {
-    twi_why_set(TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)");
-}
-
-void twi_why_gcra(void) {
-    twi_why_set(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
-}
-
-void twi_why_distinct(void) {
-    twi_why_set(TW_ERR_MODE, "kind: a TW_KIND_DISTINCT family counts distinct elements: take tw_distinct_add() and "
-                             "tw_distinct_get()");
-}
-
-void twi_why_redis(void) {
-    twi_why_set(TW_ERR_REDIS, "redis_url: this engine has none");
-}
-
-void twi_why_token(void) {
-    twi_why_set(TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis");
 }

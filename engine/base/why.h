@@ -27,69 +27,36 @@ struct twi_why {
     const char *text;
 };
 struct twi_why twi_why_now(void);
-void twi_why_retry(struct twi_why why);
+void twi_why_restore(struct twi_why why);
 
-/* Sentences that several places use. */
-void twi_why_key(tw_key key);
-void twi_why_delta(void);
-void twi_why_sum(void);
-void twi_why_time(void);
-void twi_why_units(int64_t n);
-void twi_why_refund(void);
-void twi_why_hold(void);
-void twi_why_full(void);
-void twi_why_gcra(void);
-void twi_why_distinct(void);
-void twi_why_redis(void);
-void twi_why_token(void);
+/* Reasons that several places give. why.c has the status and the sentence of each. */
+enum twi_reason {
+    TWI_WHY_KEY_EMPTY,
+    TWI_WHY_KEY_LONG,
+    TWI_WHY_KEY_NULL,
+    TWI_WHY_DELTA,
+    TWI_WHY_SUM, /* the count after the add */
+    TWI_WHY_TIME,
+    TWI_WHY_UNITS,
+    TWI_WHY_LIMIT,
+    TWI_WHY_REFUND, /* of more units than were counted */
+    TWI_WHY_HOLD,   /* a release without a hold */
+    TWI_WHY_FULL,
+    TWI_WHY_GCRA,
+    TWI_WHY_DISTINCT,
+    TWI_WHY_REDIS,
+    TWI_WHY_TOKEN,
+    TWI_REASONS
+};
+tw_status twi_refuse_for(enum twi_reason reason); /* returns the status of that reason */
 
-TWI_INLINE tw_status twi_key_refuse(tw_key key) { /* TW_ERR_KEY: its size, or no data */
-    twi_why_key(key);
-    return TW_ERR_KEY;
+TWI_INLINE tw_status twi_key_refuse(tw_key key) { /* its size is refused, or its data is NULL */
+    return twi_refuse_for(key.size == 0                ? TWI_WHY_KEY_EMPTY
+                          : key.size > TW_KEY_SIZE_MAX ? TWI_WHY_KEY_LONG
+                                                       : TWI_WHY_KEY_NULL);
 }
-TWI_INLINE tw_status twi_delta_refuse(void) { /* TW_ERR_RANGE: a delta */
-    twi_why_delta();
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_sum_refuse(void) { /* TW_ERR_RANGE: the sum after the add */
-    twi_why_sum();
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_time_refuse(void) { /* TW_ERR_RANGE: a moment */
-    twi_why_time();
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_units_refuse(int64_t n) { /* TW_ERR_RANGE: n, or limit if n is valid */
-    twi_why_units(n);
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_refund_refuse(void) { /* TW_ERR_RANGE: a refund of more units than were counted */
-    twi_why_refund();
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_hold_refuse(void) { /* TW_ERR_RANGE: a release without a hold */
-    twi_why_hold();
-    return TW_ERR_RANGE;
-}
-TWI_INLINE tw_status twi_full_refuse(void) { /* TW_ERR_FULL */
-    twi_why_full();
-    return TW_ERR_FULL;
-}
-TWI_INLINE tw_status twi_gcra_refuse(void) { /* TW_ERR_MODE: GCRA keeps times, not counts */
-    twi_why_gcra();
-    return TW_ERR_MODE;
-}
-TWI_INLINE tw_status twi_distinct_refuse(void) { /* TW_ERR_MODE: sketches are no counts */
-    twi_why_distinct();
-    return TW_ERR_MODE;
-}
-TWI_INLINE tw_status twi_redis_refuse(void) { /* TW_ERR_REDIS: no Redis is configured */
-    twi_why_redis();
-    return TW_ERR_REDIS;
-}
-TWI_INLINE tw_status twi_token_refuse(void) { /* TW_ERR_UNKNOWN_TOKEN: the token cannot be one of this engine */
-    twi_why_token();
-    return TW_ERR_UNKNOWN_TOKEN;
+TWI_INLINE tw_status twi_units_refuse(int64_t n) { /* n is refused, or the limit if n is valid */
+    return twi_refuse_for(n < 0 || n > TW_DELTA_MAX ? TWI_WHY_UNITS : TWI_WHY_LIMIT);
 }
 
 #endif

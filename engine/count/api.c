@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 tw_status twi_count_refuse(const tw_family *family) {
-    return family->kind.is_gcra ? twi_gcra_refuse() : twi_distinct_refuse();
+    return family->kind.is_gcra ? twi_refuse_for(TWI_WHY_GCRA) : twi_refuse_for(TWI_WHY_DISTINCT);
 }
 
 /* ---- adding ---- */
@@ -33,7 +33,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     place->meta = twi_load_relaxed(&place->cell->meta);
     switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
     case TWI_ADD_FROZEN: return TWI_AGAIN;
-    case TWI_ADD_RANGE: return twi_sum_refuse();
+    case TWI_ADD_RANGE: return twi_refuse_for(TWI_WHY_SUM);
     default: break;
     }
     twi_place_mark(call, place, before);
@@ -53,7 +53,7 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
         if (status != TW_OK) return status;
     }
     enum twi_added added = twi_place_add(call, &place, delta, view);
-    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
     if (call->family->kind.synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return TW_OK;
 }
@@ -102,7 +102,7 @@ tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *vi
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
     struct twi_call call;
     int64_t seen = 0;
-    if (twi_unlikely(delta_is_out_of_range(delta))) return twi_delta_refuse();
+    if (twi_unlikely(delta_is_out_of_range(delta))) return twi_refuse_for(TWI_WHY_DELTA);
     tw_status status = twi_call_begin_hashed(&call, family, key, hash);
     if (twi_unlikely(status != TW_OK)) return status;
     call.without_sum = view == NULL;
@@ -125,7 +125,7 @@ static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, 
 tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view) {
     struct twi_call call;
     int64_t seen = 0;
-    if (delta_is_out_of_range(delta)) return twi_delta_refuse();
+    if (delta_is_out_of_range(delta)) return twi_refuse_for(TWI_WHY_DELTA);
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
     call.without_sum = view == NULL;
@@ -158,11 +158,11 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         int64_t local;
         enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
         if (added == TWI_ADDED) (void)twi_count_increments(call.engine, call.self, 1);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     if (last != NULL && status == TW_OK) *last = taken;
-    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+    return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
 /* ---- reading ---- */

@@ -55,7 +55,7 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
 tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_key key, int64_t unix_ms) {
     if (!family->kind.has_starts)
         return twi_refuse(TW_ERR_MODE, "window: calls with a time are for aligned and calendar windows");
-    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (!twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     tw_status status = twi_call_begin(call, family, key);
     call->at = true;
     call->unix_ms = unix_ms;

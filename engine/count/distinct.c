@@ -77,7 +77,7 @@ TWI_INLINE tw_status add_once(struct twi_call *call, struct adding *adding) {
 
 static tw_status refuse_full(tw_engine *engine, size_t elements) {
     twi_port_count(engine, rejected_increments, (int64_t)elements);
-    return twi_full_refuse();
+    return twi_refuse_for(TWI_WHY_FULL);
 }
 
 /* Adds a group of elements in one section. */
@@ -139,7 +139,7 @@ tw_status tw_distinct_add_many(tw_family *family, tw_key key, const tw_key *elem
         done += part;
         is_full = is_full || status == TW_ERR_FULL;
     } while (done < count && (status == TW_OK || status == TW_ERR_FULL));
-    if (is_full && status == TW_OK) status = twi_full_refuse();
+    if (is_full && status == TW_OK) status = twi_refuse_for(TWI_WHY_FULL);
     if (changed != NULL && (status == TW_OK || status == TW_ERR_FULL)) *changed = raised;
     return status;
 }

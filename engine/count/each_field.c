@@ -80,7 +80,7 @@ tw_status tw_each_field(tw_family *family, tw_key subject, int64_t unix_ms,
     twi_check(family != NULL && visit != NULL);
     tw_status status = twi_hash_check(family, subject);
     if (status != TW_OK) return status;
-    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     struct each_field each = {.family = family, .subject = subject, .visit = visit, .ctx = ctx};
     if (family->fields != NULL) return look_each_up(&each, unix_ms);
     return twi_each_wanted(family, unix_ms, is_of_subject, show, &each);

@@ -60,7 +60,7 @@ static void remember(tw_pin *pin, const struct twi_call *call) {
 static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     struct twi_call call;
     int64_t seen = 0;
-    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_refuse_for(TWI_WHY_DELTA);
     tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
     if (status != TW_OK) return status;
     call.without_sum = view == NULL;

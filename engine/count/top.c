@@ -140,7 +140,7 @@ static void show(struct top *top, bool (*visit)(void *ctx, const tw_count *count
 tw_status tw_top(tw_family *family, size_t n, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
                  void *ctx) {
     twi_check(family != NULL && visit != NULL);
-    if (family->kind.is_gcra) return twi_gcra_refuse();
+    if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
     if (n < 1 || n > TOP_MAX) return twi_refuse(TW_ERR_RANGE, "n: tw_top() shows 1 to 10,000 keys");
     struct top top = {.most = n, .engine = family->engine};
     const struct twi_walker walker = {.ctx = &top, .begin = begin, .take = take, .rest = goes_on};

@@ -169,7 +169,7 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
     if (unix_ms != TW_NOW && !family->kind.has_starts && family->kind.from_first)
         return twi_refuse(TW_ERR_MODE,
                           "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() and tw_top() know TW_NOW only");
-    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     struct walk walk = {.walker = walker,
                         .self = self,
                         .engine = engine,

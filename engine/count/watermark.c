@@ -10,8 +10,8 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     tw_engine *engine = family->engine;
     if (!family->kind.has_starts)
         return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");
-    if (family->kind.is_gcra) return twi_gcra_refuse();
-    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
+    if (!twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);

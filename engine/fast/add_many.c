@@ -60,8 +60,8 @@ static void add_one(struct many *many, size_t i) {
 
 static tw_status check_item(const struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1;
-    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
-    if (many->unix_ms != NULL && !twi_calendar_holds(many->unix_ms[i])) return twi_time_refuse();
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_refuse_for(TWI_WHY_DELTA);
+    if (many->unix_ms != NULL && !twi_calendar_holds(many->unix_ms[i])) return twi_refuse_for(TWI_WHY_TIME);
     return twi_call_check_key(many->family, many->keys[i]);
 }
 
@@ -168,7 +168,7 @@ static tw_status add_all(struct many *many, size_t count) {
         done += group;
     }
     for (; done < count; done++) add_one(many, done);
-    if (twi_unlikely(many->worst < 0)) twi_why_retry(many->why);
+    if (twi_unlikely(many->worst < 0)) twi_why_restore(many->why);
     return many->worst;
 }
 

@@ -43,7 +43,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
         *view = twi_saturated_sum(value, base);
         if (twi_saturated_sum(*view, n) > limit) return TW_DENIED;
         if (n == 0) return TW_OK;
-        if (value > TW_COUNT_MAX - n) return twi_sum_refuse();
+        if (value > TW_COUNT_MAX - n) return twi_refuse_for(TWI_WHY_SUM);
         uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
         twi_contention_detect_acquire(call->engine, place->generation, place->cell, limit, call->self);
@@ -113,7 +113,8 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
 
 /* The table is full: the policy of the family decides. Two keys never share one counter (trap E40). */
 static tw_status decide_full(struct tw_family *family) {
-    return twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+    return twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK
+                                                                                  : twi_refuse_for(TWI_WHY_FULL);
 }
 
 /* True: a denial that the exact clock may turn. One that waits for other engines or Redis (retry_ms) turns only with

@@ -74,7 +74,7 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
     order->shadowed[i] = claim->n != 0 && twi_shadow_admits(claim->family, status);
-    if (order->shadowed[i] && status < 0) twi_why_retry(before); /* nothing was refused */
+    if (order->shadowed[i] && status < 0) twi_why_restore(before); /* nothing was refused */
     if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
     return order->shadowed[i] ? TW_OK : status;
 }

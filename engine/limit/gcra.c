@@ -164,7 +164,8 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TWI_AGAIN);
     if (*full)
-        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK
+                                                                                        : twi_refuse_for(TWI_WHY_FULL);
     if (status == TW_OK && pace->n != 0 && !*full) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status;
@@ -236,7 +237,8 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0) return twi_gcra_refuse(); /* without the limit nobody knows how far n units moved the word */
+    if (limit < 0)
+        return twi_refuse_for(TWI_WHY_GCRA); /* without the limit nobody knows how far n units moved the word */
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

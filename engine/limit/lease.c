@@ -112,7 +112,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
     }
     /* The window was sealed, or the count is at the end of its range. The call admits nothing. */
     put_back(call->engine, lease, n);
-    return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+    return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
 }
 
 /* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE; TWI_AGAIN. */
@@ -181,7 +181,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     } while (status == TWI_AGAIN);
     if (status == TW_OK && n != 0) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
-    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+    return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
 /* The known count is the last total from Redis plus what was counted here since. The truth lies between that and the
@@ -237,7 +237,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
             status = warm(&call, limit); /* without Redis the whole limit is in hand */
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
-    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+    return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
 /* The units that a refund took off the count go into the lease, to be spent again. False: no memory for a lease. */

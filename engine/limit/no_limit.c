@@ -7,7 +7,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     (void)family;
     (void)key;
     if (verdict != NULL) twi_verdict_fill(verdict, false, TW_ERR_MODE, n, limit, &nothing);
-    return twi_distinct_refuse();
+    return twi_refuse_for(TWI_WHY_DISTINCT);
 }
 
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
@@ -16,7 +16,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     (void)n;
     (void)limit;
     (void)window_start_ms;
-    return twi_distinct_refuse();
+    return twi_refuse_for(TWI_WHY_DISTINCT);
 }
 
 const struct twi_limit_kind twi_limit_none = {.acquire = acquire, .put_back = put_back};

@@ -44,7 +44,7 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
         }
         int64_t value = twi_word_value(word);
         if (twi_saturated_sum(value, base) < twi_saturated_sum(least, n) || value < n - TW_COUNT_MAX)
-            return twi_refund_refuse();
+            return twi_refuse_for(TWI_WHY_REFUND);
         after = word - ((uint64_t)n << TWI_COUNT_SHIFT);
     } while (!twi_cas_weak_acqrel(&cell->local, &word, after));
     twi_place_mark(call, place, word);
@@ -77,7 +77,7 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     if (status != TW_OK) return status;
     if (!twi_place_find(call, &place)) {
         if (call->family->kind.from_first) return refuse_late();
-        if (!call->family->kind.synced) return twi_refund_refuse(); /* nobody has taken any */
+        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* nobody has taken any */
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
@@ -98,7 +98,7 @@ tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     if (status == TW_OK) twi_event_count_raise(&family->engine->given_back);
-    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+    return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
 tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {

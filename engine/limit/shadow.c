@@ -31,7 +31,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
     if (self == NULL || n == 0) return status;
     if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     if (!twi_shadow_admits(family, status)) return status;
-    if (status < 0) twi_why_retry(before); /* nothing was refused */
+    if (status < 0) twi_why_restore(before); /* nothing was refused */
     twi_limit_stats_count(family, self, shadow_denied);
     return TW_OK;
 }

@@ -74,7 +74,7 @@ static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64
         int64_t shared_stripe = twi_word_value(word), value = fixed + shared_stripe;
         taken->used = twi_saturated_sum(value, base);
         if (twi_saturated_sum(taken->used, n) > limit) return TW_DENIED;
-        if (value > TW_COUNT_MAX - n || shared_stripe > TW_COUNT_MAX - n) return twi_sum_refuse();
+        if (value > TW_COUNT_MAX - n || shared_stripe > TW_COUNT_MAX - n) return twi_refuse_for(TWI_WHY_SUM);
         after = (uint64_t)(shared_stripe + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
     } while (!twi_cas_weak_acqrel(&stripes->shared_stripe, &word, after)); /* D1 */
     taken->used += n;
@@ -123,8 +123,8 @@ tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, i
         int64_t shared_stripe = twi_word_value(word), floor = twi_saturated_sum(least, n);
         if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + shared_stripe, base) < floor &&
             twi_saturated_sum(beside + twi_stripes_collapse(stripes) + shared_stripe, base) < floor)
-            return twi_refund_refuse();
-        if (shared_stripe < n - TWI_SHARED_EDGE) return twi_refund_refuse();
+            return twi_refuse_for(TWI_WHY_REFUND);
+        if (shared_stripe < n - TWI_SHARED_EDGE) return twi_refuse_for(TWI_WHY_REFUND);
         after = (uint64_t)(shared_stripe - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
     } while (!twi_cas_weak_acqrel(&stripes->shared_stripe, &word, after)); /* D1 */
     *unlisted = (word & TWI_DIRTY) != dirty;

@@ -31,7 +31,7 @@ static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_v
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
-    return twi_full_refuse();
+    return twi_refuse_for(TWI_WHY_FULL);
 }
 
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
@@ -82,7 +82,7 @@ static tw_status release_locally(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         enum twi_added added = twi_place_find(&call, &place) ? take_one(&call, &place) : TWI_ADD_RANGE;
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_hold_refuse();
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_HOLD);
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;

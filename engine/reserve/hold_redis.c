@@ -219,7 +219,7 @@ tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
         giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, 0);
         twi_call_run(&giving->operation);
     } else {
-        status = twi_hold_refuse();
+        status = twi_refuse_for(TWI_WHY_HOLD);
     }
     twi_operation_give(&giving->operation);
     return status;
@@ -244,7 +244,7 @@ tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key 
     if (!twi_operation_keep(operation, key, &giving->key))
         status = twi_refuse(TW_ERR_MEMORY, NULL);
     else if (!twi_hold_book_leave(family, key, giving->member, &giving->statement))
-        status = twi_hold_refuse();
+        status = twi_refuse_for(TWI_WHY_HOLD);
     if (status != TW_OK && call != NULL) return twi_call_end_now(operation, call, status);
     if (status != TW_OK) {
         twi_operation_give(operation);

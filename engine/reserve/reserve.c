@@ -67,14 +67,14 @@ static bool fits(const tw_engine *engine, const struct twi_token *token) {
 tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
     return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
 }
 
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) return twi_refuse_for(TWI_WHY_TOKEN);
     return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }
 
@@ -98,7 +98,7 @@ static tw_status settle_async(tw_request *call, tw_engine *engine, const char *t
     struct twi_token read;
     tw_status status = TW_OK;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || !fits(engine, &read)) status = twi_token_refuse();
+    if (!twi_token_read(token, &read) || !fits(engine, &read)) status = twi_refuse_for(TWI_WHY_TOKEN);
     if (status == TW_OK && !read.local) return twi_reserve_redis_settle(call, engine, &read, confirms);
     if (status == TW_OK)
         status = confirms ? twi_reserve_local_confirm(engine, &read) : twi_reserve_local_cancel(engine, &read);

@@ -165,7 +165,7 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* nothing was counted: a limit may admit that, a sale must not */
-    return twi_full_refuse();
+    return twi_refuse_for(TWI_WHY_FULL);
 }
 
 static tw_status reserve_locked(const struct twi_reserve_request *request, struct twi_token *token,
