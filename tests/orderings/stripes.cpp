@@ -4,7 +4,7 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit/acquire.c:take 16ae81ccdace
+//   engine/limit/acquire.c:take fca9cf1ec2db
 //   engine/table/stripe.h:twi_stripes_of b8b96f71c712
 //   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
 //   engine/table/stripe.c:twi_stripes_sum c4504971a11f
@@ -24,7 +24,7 @@
 //   engine/limit/slice.c:take_of bcd03d92aaf8
 //   engine/limit/slice.c:take_of_any bd19a83bdb5d
 //   engine/limit/slice.c:are_true 641acbc8a0ef
-//   engine/limit/slice.c:take_exactly 3f42ebeaa949
+//   engine/limit/slice.c:take_exactly aafaa5c1e03b
 //   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal 2d8ae6d5f057
