@@ -2,7 +2,7 @@
  *
  * This header is the manual. It begins with the ten calls that most programs need; then it goes on
  * by chapter. docs/OPTIONS.md explains each option at length, docs/LIMITS.md the limits,
- * docs/SYNC.md what stands in Redis, docs/UPGRADING.md what was called otherwise before.
+ * docs/KEYS.md what Redis stores.
  *
  *   ENGINE    owns memory, clock and threads. One per process.
  *   FAMILY    a set of counters with one window, one Redis key template and one policy.

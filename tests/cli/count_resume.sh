@@ -177,7 +177,7 @@ resume 1 cut "$work/cut.gz" && err_has 'end too early' && [ "$(position cut)" -g
     is_exact "$work/grown"
 ok $? 'a compressed file that was cut, and then came whole'
 
-# What the command leaves in Redis is what docs/SYNC.md lists, and nothing else; a user with the permissions that it names
+# What the command leaves in Redis is what docs/KEYS.md lists, and nothing else; a user with the permissions that it names
 # may do all of it. What lives for seconds, or is there after a second try alone, may be missing.
 ask FLUSHALL >/dev/null
 ask ACL SETUSER counter on '>secret' resetchannels -@all '~count:*' '~tw:*' '~count-batches:*' '~count-positions:*' +evalsha +eval +ping \
@@ -190,17 +190,17 @@ run 0 count --format tsv --redis "$user" --batch x1 "$work/part" && err_is_empty
 allowed=$?
 ask DEL count:key1:2015051710 >/dev/null && ask LPUSH count:key1:2015051710 poison >/dev/null
 run 1 count --format tsv --redis "$user" --batch x3 --resume "$work/log" && err_has 'does not agree with its position' && [ $allowed -eq 0 ]
-ok $? 'the permissions that docs/SYNC.md names suffice for --batch and --resume'
+ok $? 'the permissions that docs/KEYS.md names suffice for --batch and --resume'
 ask --scan | grep -v '^count:\|^tw:ledger:\|^tw:marker$\|^tw:live$' |
     sed 's/:[0-9a-f]\{16\}:/:<16 hex digits>:/; s/:x[123]\(:\|$\)/:NAME\1/; s/^\(tw:calls:count-batches:\)[a-z]*:/\1begun:/' | sort -u >"$work/there"
-sed -n '/^### Keys of `tallywheel count`$/,/^### Names/p' "$2/../../docs/SYNC.md" | sed -n 's/^| \(`[^|]*\) |.*/\1/p' |
+sed -n '/^### Keys of `tallywheel count`$/,/^### Names/p' "$2/../../docs/KEYS.md" | sed -n 's/^| \(`[^|]*\) |.*/\1/p' |
     grep -o '`[^`]*`' | tr -d '`' | grep : | sort -u >"$work/listed"
 sed '/^tw:lock:/d; /^tw:calls:/d' "$work/listed" >"$work/lasting"
 comm -23 "$work/there" "$work/listed" | sed 's/^/is not listed: /' >"$work/wrong"
 comm -13 "$work/there" "$work/lasting" | sed 's/^/is not there: /' >>"$work/wrong"
 sed 's/^/# /' "$work/wrong"
 [ "$(wc -l <"$work/listed")" -gt 8 ] && [ ! -s "$work/wrong" ]
-ok $? 'each key beside the counters is in the table of docs/SYNC.md, and the other way round'
+ok $? 'each key beside the counters is in the table of docs/KEYS.md, and the other way round'
 
 refused() { # SAYS ARGS...
     says=$1

@@ -1,5 +1,5 @@
 /* keys.c -- the keys in Redis: every key that any call leaves there has the name, the type and the life that
- * docs/SYNC.md gives, and no other key is there. Both tables of keys in that page are compared with the table of this
+ * docs/KEYS.md gives, and no other key is there. Both tables of keys in that page are compared with the table of this
  * file. Method: one engine uses everything once; another one wants what the first has in a lease. */
 #include "tests/redis/sync_support.h"
 
@@ -7,7 +7,7 @@
 #define DAY_AND_MORE (TW_DAY + TW_MINUTE)
 
 static const struct row {
-    const char *manual; /* its name in docs/SYNC.md */
+    const char *manual; /* its name in docs/KEYS.md */
     const char *begins; /* its name in Redis */
     const char *type;
     int64_t life_ms; /* its longest life; 0: no expiry */
@@ -245,7 +245,7 @@ static const char *type_in_words(const char *type) {
 static void the_manual_lists_every_key_in_both_tables(void **state) {
     (void)state;
     static char manual[MANUAL_MAX];
-    test_read_source("docs/SYNC.md", manual, sizeof manual);
+    test_read_source("docs/KEYS.md", manual, sizeof manual);
     const char *held = strstr(manual, "\n### What each key holds\n"),
                *merged = strstr(manual, "\n### What becomes of it\n");
     assert_true(held != NULL && merged != NULL && held < merged);
@@ -255,9 +255,9 @@ static void the_manual_lists_every_key_in_both_tables(void **state) {
         count += is_new(i);
         snprintf(row, sizeof row, "\n| %s | %s |", rows[i].manual, type_in_words(rows[i].type));
         const char *found = strstr(held, row);
-        if (found == NULL || found > merged) fail_msg("docs/SYNC.md has no row %s", row + 1);
+        if (found == NULL || found > merged) fail_msg("docs/KEYS.md has no row %s", row + 1);
         snprintf(row, sizeof row, "\n| %s |", rows[i].manual);
-        if (strstr(merged, row) == NULL) fail_msg("docs/SYNC.md does not say what becomes of %s", rows[i].manual);
+        if (strstr(merged, row) == NULL) fail_msg("docs/KEYS.md does not say what becomes of %s", rows[i].manual);
     }
     assert_int_equal(rows_below(held + 1), count);
     assert_int_equal(rows_below(merged + 1), count);

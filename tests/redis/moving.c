@@ -209,7 +209,7 @@ static const struct row rows[] = {
     {"fields of a subject", twi_script_totals, "HSET {m}h views 3 likes 2", "1 {m}h me 7 1 fields 0"},
     {"a ranking", twi_script_totals, "ZADD {m}z 3 m 2 n", "1 {m}z me 7 1 top 0 10"},
     {"the last rank", twi_script_totals, "ZADD {m}z 3 m", "1 {m}z me 7 1 rank m"},
-    /* SCAN looks at one node: of leases that have moved, the other one knows (SYNC.md, Slots that move) */
+    /* SCAN looks at one node: of leases that have moved, the other one knows (PROTOCOL.md, Slots that move) */
     {"leases are listed, there is none", twi_script_reclaim, "HSET tw:leases:{m} id x",
      "1 tw:leases:{m} me 7 1 list me 0 tw:lease:*"},
 };

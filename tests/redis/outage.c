@@ -435,7 +435,7 @@ static void after_going_back_the_append_only_file_is_written_anew(void **state) 
     redis_server_destroy(&server);
 }
 
-/* Goal: docs/SYNC.md names every permission that is needed. Method: a user with exactly these. ACL LOG stays empty; it
+/* Goal: docs/KEYS.md names every permission that is needed. Method: a user with exactly these. ACL LOG stays empty; it
  * also has what scripts were refused. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* permissions.c -- a user who lacks one of the permissions in docs/SYNC.md: a log line says so, nothing is lost, and
+/* permissions.c -- a user who lacks one of the permissions in docs/KEYS.md: a log line says so, nothing is lost, and
  * once it is permitted everything is counted once. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
@@ -34,7 +34,7 @@ static const struct permission permissions[] = {
 };
 #define PERMISSIONS (sizeof permissions / sizeof *permissions)
 
-/* Makes the user of docs/SYNC.md. */
+/* Makes the user of docs/KEYS.md. */
 static void make_user(struct redis_server *server) {
     redis_server_ask(server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all", NULL);
     for (size_t i = 0; i < PERMISSIONS; i++) {
@@ -150,7 +150,7 @@ static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
 /* ---- what features need beyond counting ---- */
 
 struct feature {
-    const char *name, *commands; /* as in docs/SYNC.md */
+    const char *name, *commands; /* as in docs/KEYS.md */
     const char *spare;           /* commands that it can do without, with less service; blanks around each */
     bool (*works)(tw_engine *engine, int64_t within_ms);
 };
@@ -321,7 +321,7 @@ static bool is_spare(const struct feature *feature, const char *command) {
     return strstr(feature->spare, word) != NULL;
 }
 
-/* Goal: for each feature the permissions in docs/SYNC.md suffice; without any one of them the engine reports it or does
+/* Goal: for each feature the permissions in docs/KEYS.md suffice; without any one of them the engine reports it or does
  * less, as that page says. */
 static void each_feature_needs_what_the_manual_says(void **state) {
     const struct feature *feature = *state;
@@ -388,7 +388,7 @@ static tw_family *family_closed_once(tw_engine *engine, struct closed *closed) {
     return family;
 }
 
-/* Goal: the permissions in docs/SYNC.md suffice for TW_CLOSED_BY_ONE. Without them one line says so, and each engine
+/* Goal: the permissions in docs/KEYS.md suffice for TW_CLOSED_BY_ONE. Without them one line says so, and each engine
  * closes with what it knows. */
 static void closing_by_one_needs_what_the_manual_names(void **state) {
     (void)state;

@@ -206,7 +206,7 @@ static void strict_calls_and_reservations_share_a_stock(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
-/* Goal: the permissions in docs/SYNC.md suffice for reservations, holds and gauges. */
+/* Goal: the permissions in docs/KEYS.md suffice for reservations, holds and gauges. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;
     static const char *const commands[] = {"+evalsha",       "+eval",

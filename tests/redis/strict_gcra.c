@@ -524,7 +524,7 @@ static void a_key_of_another_kind_is_refused_alone(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: the permissions in docs/SYNC.md suffice; without SET the policy decides, and nothing is charged. */
+/* Goal: the permissions in docs/KEYS.md suffice; without SET the policy decides, and nothing is charged. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;
     struct redis_server server;

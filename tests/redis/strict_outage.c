@@ -347,7 +347,7 @@ static void a_refused_login_is_an_outage(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a user with the permissions in docs/SYNC.md can make all of these calls; without them a call has the result of
+/* Goal: a user with the permissions in docs/KEYS.md can make all of these calls; without them a call has the result of
  * an outage. */
 static void the_permissions_of_the_manual_suffice(void **state) {
     (void)state;

@@ -4,7 +4,7 @@
  * One thing is left out (cluster_world.c): a replica that lags takes over in the middle of a move, and a counter at the
  * other end is newer than the ledger that this leaves in the slot. MIGRATE does not wait for replicas. The engine sends
  * again what the ledger lacks, and that counter has it twice once the slot is brought together. No engine can know of
- * it (docs/SYNC.md, the edge). */
+ * it (docs/SYNC.md, Limitations). */
 #include "tests/sim/clustered.h"
 
 #define SEEDS_MAX 20000

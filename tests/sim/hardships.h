@@ -71,7 +71,7 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
     }
     if (hardship == EVICTS || mixed) faults->evict_ledgers = 10;
     if (hardship == EVICTS) faults->odd_reply = 400; /* executed, and unknown when the ledger goes */
-    /* With ledgers evicted or given up, a lost marker would look like a wipe: docs/SYNC.md, the edge. */
+    /* With ledgers evicted or given up, a lost marker would look like a wipe: docs/SYNC.md, Limitations. */
     if (mixed && test_prng_chance(prng, 1, 3)) {
         faults->lose_marker = 20;
         faults->wipe = faults->restart_empty = faults->evict_ledgers = 0;
@@ -122,8 +122,8 @@ static inline void hardship_make(const char *name, uint64_t seed, bool silent, b
     sim.mixed = hardship == MIXED;
     sim.rolls_over = test_prng_chance(&prng, 3, 4);
     /* What was lost beyond the window, or refused at its replay, stays counted as lost, even if it is sent again
-     * because Redis went back to before all of it: docs/SYNC.md, the edge. */
-    /* A key that one store refused and a copy of it took, or the other way round: docs/SYNC.md, the edge. */
+     * because Redis went back to before all of it: docs/SYNC.md, Limitations. */
+    /* A key that one store refused and a copy of it took, or the other way round: docs/SYNC.md, Limitations. */
     bool goes_back = hardship == GOES_BACK || hardship == MIXED;
     if (goes_back && !faults.poison) sim.world.other_kinds = OTHERS;
     sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (goes_back && faults.poison);

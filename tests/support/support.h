@@ -63,7 +63,7 @@ void test_skip_alone(void);
 #define test_leave_out(why) test_left_out(__func__, (why))
 void test_left_out(const char *test, const char *why);
 
-/* Reads a file of the source, such as "docs/SYNC.md", and adds a NUL; fails if it cannot be read or has no room. */
+/* Reads a file of the source, such as "docs/KEYS.md", and adds a NUL; fails if it cannot be read or has no room. */
 void test_read_source(const char *name, char *text, size_t size);
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
