@@ -31,7 +31,7 @@ GROUPS = [
     ("Use", "docs/OPTIONS.md docs/LIMITS.md docs/EVENT_LOOPS.md docs/BACKFILL.md docs/MEMORY.md docs/COUNT.md"),
     ("Run", "docs/OPERATE.md docs/WATCH.md docs/KEYS.md docs/SYNC.md docs/SCALE.md"),
     ("Reference", "calls command include/tallywheel.h CHANGELOG.md"),
-    ("Inside", "docs/ARCHITECTURE.md docs/CONCURRENCY.md docs/PROTOCOL.md docs/FINDING.md docs/GLOSSARY.md docs/TESTING.md "
+    ("Inside", "docs/ARCHITECTURE.md docs/CONCURRENCY.md docs/PROTOCOL.md docs/FINDING.md docs/GLOSSARY.md docs/STYLE.md docs/TESTING.md "
      "docs/SPEED.md bench/README.md CONTRIBUTING.md SECURITY.md"),
 ]
 # Of those whose first heading would not do, or that have none.
