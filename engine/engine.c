@@ -199,17 +199,20 @@ static void renew_all(void) {
 
 /* ---- opening ---- */
 
+/* The strings among the options: the engine has copies. */
+#define TEXTS(X) \
+    X(redis_url) \
+    X(redis_prefix) \
+    X(metrics_labels) \
+    X(watch_path) \
+    X(sentinel_user) \
+    X(redis_tls_ca_file) X(redis_tls_cert_file) X(redis_tls_key_file) X(redis_tls_server_name)
+
 static void free_engine(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
-    free((void *)(uintptr_t)engine->options.redis_prefix);
-    free((void *)(uintptr_t)engine->options.metrics_labels);
-    free((void *)(uintptr_t)engine->options.watch_path);
-    free((void *)(uintptr_t)engine->options.sentinel_user);
-    free((void *)(uintptr_t)engine->options.redis_url);
-    free((void *)(uintptr_t)engine->options.redis_tls_ca_file);
-    free((void *)(uintptr_t)engine->options.redis_tls_cert_file);
-    free((void *)(uintptr_t)engine->options.redis_tls_key_file);
-    free((void *)(uintptr_t)engine->options.redis_tls_server_name);
+#define FREE(field) free((void *)(uintptr_t)engine->options.field);
+    TEXTS(FREE)
+#undef FREE
     twi_delayed_free(engine->collector.delayed);
     twi_restore_free(engine->restore);
     twi_leases_free(&engine->leases);
@@ -250,10 +253,14 @@ static tw_engine *make_engine(void) {
     return &whole->engine;
 }
 
-static bool copy_text(const char **text) {
-    if (*text == NULL) return true;
-    *text = strdup(*text);
-    return *text != NULL;
+/* Copies the strings. False: no memory. */
+static bool copy_texts(tw_options *own) {
+    bool copied = true;
+#define COPY(field) \
+    if (own->field != NULL) copied = (own->field = strdup(own->field)) != NULL && copied;
+    TEXTS(COPY)
+#undef COPY
+    return copied;
 }
 
 /* Two stripes for each processor, so that threads that run at once rarely share one; at least 8. */
@@ -273,15 +280,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->options = *options;
     pthread_mutex_init(&engine->background.second.lock, NULL);
     twi_operations_begin(engine);
-    bool copied = copy_text(&engine->options.redis_url);
-    copied = copy_text(&engine->options.redis_prefix) && copied;
-    copied = copy_text(&engine->options.metrics_labels) && copied;
-    copied = copy_text(&engine->options.watch_path) && copied;
-    copied = copy_text(&engine->options.sentinel_user) && copied;
-    copied = copy_text(&engine->options.redis_tls_ca_file) && copied;
-    copied = copy_text(&engine->options.redis_tls_cert_file) && copied;
-    copied = copy_text(&engine->options.redis_tls_key_file) && copied;
-    copied = copy_text(&engine->options.redis_tls_server_name) && copied;
+    bool copied = copy_texts(&engine->options);
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
     if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);

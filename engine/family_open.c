@@ -1,23 +1,18 @@
 /* family_open.c -- opening, changing and closing families. These calls are rare and hold the engine's lock; no call
  * that counts takes it.
  * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
+#include "engine/base/lock.h"
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
+#include "engine/core/family_options.h"
 #include "engine/core/host.h"
-
-#include "engine/turn/idle_eviction.h"
-#include "engine/count/api.h"
-#include "engine/count/distinct.h"
-#include "engine/base/hash_aes.h"
-#include "engine/limit/acquire.h"
-#include "engine/fast/fast.h"
-#include "engine/limit_kinds.h"
 #include "engine/core/options.h"
-#include "engine/reserve/reserve_local.h"
 #include "engine/core/roster.h"
-#include "engine/limit/shadow.h"
 #include "engine/core/window_map.h"
-#include "engine/base/lock.h"
+#include "engine/family_kind.h"
+#include "engine/limit/shadow.h"
+#include "engine/reserve/reserve_local.h"
+#include "engine/turn/idle_eviction.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,43 +23,21 @@ static bool same_text(const char *a, const char *b) {
 
 /* Returns the name of an option that tw_family_set() may not change. */
 static const char *different_identity(const tw_family_options *a, const tw_family_options *b) {
-    if (!same_text(a->name, b->name)) return "name";
-    if (a->window != b->window) return "window";
-    if (a->window_ms != b->window_ms) return "window_ms";
-    if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
-    if (a->week_start != b->week_start) return "week_start";
-    if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
-    if (a->redis_tags != b->redis_tags) return "redis_tags";
-    if (a->redis_shape != b->redis_shape) return "redis_shape";
-    if (a->key_separator != b->key_separator) return "key_separator";
-    if (!same_text(a->fields, b->fields)) return "fields";
-    if ((a->on_full == TW_ON_FULL_EVICT_IDLE) != (b->on_full == TW_ON_FULL_EVICT_IDLE)) return "on_full";
-    if (a->kind != b->kind) return "kind";
-    if (a->limit_mode != b->limit_mode) return "limit_mode";
-    if (a->limit_shape != b->limit_shape) return "limit_shape";
-    if (a->sub_windows != b->sub_windows) return "sub_windows";
-    if (a->closed_by != b->closed_by) return "closed_by";
-    return NULL;
+#define TEXT(field) \
+    if (!same_text(a->field, b->field)) return #field;
+#define IDENTITY(field) \
+    if (a->field != b->field) return #field;
+    TWI_FAMILY_IDENTITY(TEXT, IDENTITY)
+#undef TEXT
+#undef IDENTITY
+    return (a->on_full == TW_ON_FULL_EVICT_IDLE) != (b->on_full == TW_ON_FULL_EVICT_IDLE) ? "on_full" : NULL;
 }
 
 static const char *different_policy(const tw_family_options *a, const tw_family_options *b) {
-    if (a->lateness_ms != b->lateness_ms) return "lateness_ms";
-    if (a->earliness_ms != b->earliness_ms) return "earliness_ms";
-    if (a->history_ms != b->history_ms) return "history_ms";
-    if (a->retention_ms != b->retention_ms) return "retention_ms";
-    if (a->keys_max != b->keys_max) return "keys_max";
-    if (a->keys_expected != b->keys_expected) return "keys_expected";
-    if (a->memory_share != b->memory_share) return "memory_share";
-    if (a->on_full != b->on_full) return "on_full";
-    if (a->on_full_limit != b->on_full_limit) return "on_full_limit";
-    if (a->idle_ms != b->idle_ms) return "idle_ms";
-    if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
-    if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
-    if (a->burst != b->burst) return "burst";
-    if (a->on_outage != b->on_outage) return "on_outage";
-    if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
-    if (a->on_busy != b->on_busy) return "on_busy";
-    if (a->shadow != b->shadow) return "shadow";
+#define POLICY(field, how) \
+    if (a->field != b->field) return #field;
+    TWI_FAMILY_POLICIES(POLICY)
+#undef POLICY
     return NULL;
 }
 
@@ -85,73 +58,63 @@ static uint64_t keys_laid(const struct tw_family *family, const tw_family_option
     return twi_share_keys(options->memory_share, (uint32_t)windows, family->kind.synced);
 }
 
+#define STORE_STORED(field) twi_store_relaxed(&family->policy.field, options->field);
+#define STORE_OTHER(field)
+
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
-    twi_store_release(&family->policy.lateness_ms,
-                      options->lateness_ms); /* F1: with what note_what_is_over() has noted */
-    twi_store_relaxed(&family->policy.earliness_ms, options->earliness_ms);
+    /* F1, pairs with F2 in twi_family_open_for_ms(): whoever sees the longer time sees what
+     * note_what_is_over() has noted. */
+    twi_store_release(&family->policy.lateness_ms, options->lateness_ms);
     twi_store_release(&family->policy.history_ms, options->history_ms); /* F1 */
-    twi_store_relaxed(&family->policy.retention_ms, options->retention_ms);
-    twi_store_relaxed(&family->policy.on_full, options->on_full);
-    twi_store_relaxed(&family->policy.on_full_limit, options->on_full_limit);
-    twi_store_relaxed(&family->policy.on_outage, options->on_outage);
-    twi_store_relaxed(&family->policy.outage_grace_ms, options->outage_grace_ms);
+#define POLICY(field, how) STORE_##how(field)
+    TWI_FAMILY_POLICIES(POLICY)
+#undef POLICY
     twi_store_relaxed(&family->policy.busy_is_outage, options->on_busy == TW_BUSY_AS_OUTAGE);
+    const struct twi_limit_kind *limit = family->kind.limit;
+    twi_store_relaxed(&family->kind.hot_acquire,
+                      options->shadow || !limit->is_counted ? twi_shadow_acquire : limit->acquire);
     twi_store_relaxed(&family->quota.keys_max,
                       family->kind.evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
-    twi_store_relaxed(&family->policy.idle_ms, options->idle_ms);
-    twi_store_relaxed(&family->policy.burst, options->burst);
-    twi_store_relaxed(&family->policy.shadow, options->shadow);
-    bool counts_stats = options->shadow || family->kind.limit->acquire != NULL;
-    twi_store_relaxed(&family->kind.hot_acquire, counts_stats ? twi_shadow_acquire : family->kind.limit_acquire);
-    twi_store_relaxed(&family->policy.keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.overflows, options->on_full != TW_ON_FULL_REJECT && !family->kind.keeps_no_counts);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
     twi_store_relaxed(&family->quota.keys_laid, keys_laid(family, options));
 }
 
-static void choose_hot_path(struct tw_family *family) {
-    bool synced = family->kind.synced;
-    family->kind.hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
-    family->kind.hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
-    family->kind.limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
-    family->kind.hot_distinct = synced ? twi_hot_distinct_any_synced : twi_hot_distinct_any;
-#if TWI_WITH_AES
-    if (family->engine->hashing.fn == twi_hash_aes()) {
-        family->kind.hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
-        family->kind.hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
-        family->kind.limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
-        family->kind.hot_distinct = synced ? twi_hot_distinct_aes_synced : twi_hot_distinct_aes;
-    }
-#endif
-    /* These families need the slow call: keys with lives of their own, names to check, or a fence in every section. The
-     * fast call has none of these. */
-    if (family->kind.from_first || family->kind.evicts_idle || (synced && family->template.guard_reserved) ||
-        !twi_section_may_be_short()) {
-        family->kind.hot_add = twi_add_slow;
-        family->kind.hot_group = NULL;
-        family->kind.limit_acquire = twi_acquire_slow;
-        family->kind.hot_distinct = twi_distinct_add_slow;
-    }
-    if (!family->kind.is_distinct) family->kind.hot_distinct = twi_distinct_add_slow; /* which refuses */
-    if (family->kind.keeps_no_counts) {
-        family->kind.hot_add = twi_add_slow; /* which refuses */
-        family->kind.hot_group = NULL;
-    }
-    if (family->kind.slides) family->kind.limit_acquire = twi_acquire_slow;
-    family->kind.limit = twi_limit_kind_of(family);
-    if (family->kind.limit->acquire != NULL) family->kind.limit_acquire = family->kind.limit->acquire;
+#define ALLOCATION_BYTES 16 /* the overhead of an allocator, counted for each piece of memory */
+
+static size_t text_bytes(const char *text) {
+    return text != NULL ? strlen(text) + 1 + ALLOCATION_BYTES : 0;
 }
 
-/* False: no memory. */
-static bool copy_fields(struct tw_family *family, const tw_family_options *options) {
-    if (options->fields == NULL) return true;
-    family->options.fields = strdup(options->fields);
+/* What the turn knows of a family that nobody has counted in: nothing is due. */
+static void begin_turn(struct tw_family *family) {
+    family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->agenda.by_mono = family->agenda.special = family->agenda.by_time;
+    family->turn.due_ms = INT64_MAX;
+    family->turn.look_mono_ms = INT64_MAX;
+    family->turn.history.mono_ms = INT64_MAX;
+    family->turn.prepared.start_ms = INT64_MIN;
+    family->turn.opened_ms = twi_clock_read(&family->engine->clock);
+    twi_store_relaxed(&family->marks.over_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.gone_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
+}
+
+/* Copies the strings. False: no memory. */
+static bool copy_texts(struct tw_family *family) {
+    tw_family_options *own = &family->options;
+    bool copied = true;
+    own->error_text = NULL;
+#define TEXT(field) \
+    if (own->field != NULL) copied = (own->field = strdup(own->field)) != NULL && copied;
+#define IDENTITY(field)
+    TWI_FAMILY_IDENTITY(TEXT, IDENTITY)
+#undef TEXT
+#undef IDENTITY
+    if (own->fields == NULL || !copied) return copied;
     family->fields = malloc(sizeof *family->fields);
-    return family->options.fields != NULL && family->fields != NULL &&
-           twi_fields_read(family->options.fields, options->key_separator, family->fields) == NULL;
+    return family->fields != NULL && twi_fields_read(own->fields, own->key_separator, family->fields) == NULL;
 }
-
-#define ALLOCATION_BYTES 16 /* the overhead of an allocator, counted twice: for the family and for its name */
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_key_template *template) {
@@ -162,61 +125,23 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     if (family == NULL) return NULL;
     memset((void *)family, 0, bytes);
     memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, key_template_bytes);
-    family->entry.bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
-    if (options->redis_key != NULL) family->entry.bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
-    if (options->fields != NULL)
-        family->entry.bytes += strlen(options->fields) + 1 + sizeof *family->fields + 2 * ALLOCATION_BYTES;
+    family->entry.bytes =
+        bytes + text_bytes(options->name) + text_bytes(options->redis_key) + text_bytes(options->fields);
+    if (options->fields != NULL) family->entry.bytes += sizeof *family->fields + ALLOCATION_BYTES;
+    family->entry.opened = 1;
     family->engine = engine;
+    family->options = *options;
     twi_store_relaxed(&family->current, &twi_generation_none);
-    /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
-     * not sent. */
-    family->kind.synced = engine->life.has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
-    family->kind.from_first = options->window == TW_WINDOW_FROM_FIRST;
-    family->kind.evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
-    family->kind.is_hard = options->limit_mode == TW_LIMIT_HARD;
-    family->kind.gauge = options->kind == TW_KIND_GAUGE && engine->life.has_redis;
-    family->kind.closes_once = family->kind.synced && options->closed_by == TW_CLOSED_BY_ONE;
-    family->kind.slides = options->limit_shape == TW_SHAPE_SLIDING;
-    family->kind.sub_windows = (uint8_t)options->sub_windows;
-    family->kind.is_gcra = options->limit_shape == TW_SHAPE_GCRA;
-    family->kind.is_distinct = options->kind == TW_KIND_DISTINCT;
-    family->kind.keeps_no_counts = family->kind.is_gcra || family->kind.is_distinct;
-    family->kind.is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    static const uint16_t item_flags[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
-    family->kind.item_flags = item_flags[options->redis_shape];
-    family->kind.has_fields = options->redis_shape == TW_REDIS_HASH;
-    family->kind.shares =
-        family->kind.synced && !family->kind.is_hard && !family->kind.is_gcra && options->kind == TW_KIND_COUNTER;
+    if (options->on_full == TW_ON_FULL_EVICT_IDLE) family->rule.window = TWI_WINDOW_EVICTION;
+    twi_family_kind_choose(family, options);
     if (family->kind.is_hard && family->kind.synced)
         twi_store_relaxed(&engine->leases.exist, true); /* the engine takes part in leases from now on */
-    if (family->kind.evicts_idle) family->rule.window = TWI_WINDOW_EVICTION;
-    family->kind.has_starts = twi_calendar_has_starts(&family->rule);
-    family->turn.due_ms = INT64_MAX;
-    family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->agenda.special = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->turn.look_mono_ms = INT64_MAX;
-    family->turn.history.mono_ms = INT64_MAX;
-    family->turn.prepared.start_ms = INT64_MIN;
-    family->turn.opened_ms = twi_clock_read(&engine->clock);
-    twi_store_relaxed(&family->marks.over_ms, INT64_MIN);
-    twi_store_relaxed(&family->marks.gone_ms, INT64_MIN);
-    twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
-    family->entry.opened = 1;
-    family->options = *options;
-    choose_hot_path(family);
-    family->options.name = strdup(options->name);
-    family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;
-    family->options.fields = NULL;
-    family->options.error_text = NULL;
+    begin_turn(family);
     apply_policies(family, options);
-    if (family->options.name == NULL || (options->redis_key != NULL && family->options.redis_key == NULL) ||
-        !copy_fields(family, options)) {
-        twi_family_free(family);
-        return NULL;
-    }
-    return family;
+    if (copy_texts(family)) return family;
+    twi_family_free(family);
+    return NULL;
 }
 
 /* Refuses a template that can produce the same names as another open family's: both would count in one Redis key. */
@@ -350,25 +275,11 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     return status;
 }
 
-/* All that different_policy() compares, and nothing else: callers read the others without a lock. */
+/* Only the policies: callers read the others without a lock. */
 static void keep_policies(tw_family_options *own, const tw_family_options *now) {
-    own->lateness_ms = now->lateness_ms;
-    own->earliness_ms = now->earliness_ms;
-    own->history_ms = now->history_ms;
-    own->retention_ms = now->retention_ms;
-    own->keys_max = now->keys_max;
-    own->keys_expected = now->keys_expected;
-    own->memory_share = now->memory_share;
-    own->on_full = now->on_full;
-    own->on_full_limit = now->on_full_limit;
-    own->idle_ms = now->idle_ms;
-    own->on_window_closed = now->on_window_closed;
-    own->closed_ctx = now->closed_ctx;
-    own->burst = now->burst;
-    own->on_outage = now->on_outage;
-    own->outage_grace_ms = now->outage_grace_ms;
-    own->on_busy = now->on_busy;
-    own->shadow = now->shadow;
+#define POLICY(field, how) own->field = now->field;
+    TWI_FAMILY_POLICIES(POLICY)
+#undef POLICY
 }
 
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {

@@ -31,30 +31,9 @@
 #include "sync/wire/tls.h"
 #include "sync/wire/tls_url.h"
 
-#define INTERVAL_DEFAULT_MS 100
-#define INTERVAL_MAX_MS 60000
-#define TIMEOUT_MAX_MS 600000
-#define RETRY_MAX_MAX_MS 5000                     /* leases.lua relies on it: RESTARTED_MS */
-#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* for simulators, where the engine has not set one */
-#define REPLAY_DEFAULT_MS 30000
-#define PREFIX_MAX (TWI_LEDGER_NAME_MAX - 64) /* "tw:ledger:" and 32 digits follow */
-
 static tw_status refuse(const tw_options *options, const char *text) {
     if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
     return twi_refuse_with(TW_ERR_OPTIONS, "%s", text);
-}
-
-static tw_status check_options(const tw_options *options) {
-    if (options->sync_interval_ms > INTERVAL_MAX_MS)
-        return refuse(options, "sync_interval_ms: must be within 1..60000");
-    if (options->redis_timeout_ms > TIMEOUT_MAX_MS)
-        return refuse(options, "redis_timeout_ms: must be within 1..600000");
-    if (options->retry_max_ms > RETRY_MAX_MAX_MS) return refuse(options, "retry_max_ms: must be within 10..5000");
-    if (options->sentinel_user && *options->sentinel_user && !options->sentinel_password)
-        return refuse(options, "sentinel_user: needs sentinel_password");
-    if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX)
-        return refuse(options, "redis_prefix: is too long");
-    return TW_OK;
 }
 
 /* Why these options do not fit a cluster; NULL: they do. A brace in the prefix would be the hash tag of every name. */
@@ -125,13 +104,13 @@ static void set_up_connection(struct twi_connection *connection, tw_engine *engi
 
 static void set_up_store(struct twi_sync *sync, struct twi_store *store, const tw_options *options) {
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
-    uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
+    uint64_t replay_bytes = options->replay_bytes_max;
     store->engine = sync->engine;
     store->merge = options->merge;
     store->ledger.windows = &sync->window_bytes;
     store->marker_name_size = (size_t)snprintf(store->marker_name, sizeof store->marker_name, "%stw:marker", prefix);
     store->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
-    store->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
+    store->ledger.window_ms = options->replay_ms;
     store->ledger.awaits_replicas = options->wait_replicas != 0;
     if (store->merge == TW_MERGE_SCRIPT) return;
     store->ledger.window_bytes_max = 0; /* without a ledger nothing is ever replayed */
@@ -141,7 +120,7 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
 
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
     sync->engine = engine;
-    sync->interval_ms = options->sync_interval_ms ? options->sync_interval_ms : INTERVAL_DEFAULT_MS;
+    sync->interval_ms = options->sync_interval_ms;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->own_thread = options->threads == TW_OWN_THREAD;
     sync->collecting.at_ms = sync->collecting.hold_ms = INT64_MIN;
@@ -271,10 +250,9 @@ static struct twi_sync *make_sync(void) {
     return NULL;
 }
 
+/* `options` are checked (engine/core/options.h). */
 static tw_status driver_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
                                void *transport_ctx, struct twi_sync **out) {
-    tw_status status = check_options(options);
-    if (status != TW_OK) return status;
     struct twi_sync *sync = make_sync();
     if (!sync) return twi_refuse(TW_ERR_MEMORY, NULL);
     char why[TWI_TLS_ERROR_MAX];

@@ -17,6 +17,7 @@
 #include "engine/limit/acquire.h"
 #include "engine/limit/refund.h"
 #include "engine/limit/shadow.h"
+#include "engine/limit/share.h"
 #include "engine/limit/shape.h"
 #include "engine/limit/sliding.h"
 
@@ -256,7 +257,13 @@ static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t 
     return twi_call_start(&asking->operation, call);
 }
 
+/* While Redis does not reply, the limit is decided here as a soft one. */
+static tw_status try_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    return call->family->kind.slides ? twi_sliding_try(call, n, limit, decision)
+                                     : twi_share_try(call, n, limit, decision);
+}
+
 /* A refund goes to Redis once, as any count does. A log holds calls and not their sum, so it learns of refunds from the
  * counter beside it (strict.lua). */
 const struct twi_limit_kind twi_limit_strict = {
-    .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .start = start};
+    .acquire = twi_strict_acquire, .try_once = try_once, .some = some, .put_back = twi_refund_count, .start = start};

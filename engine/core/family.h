@@ -58,7 +58,7 @@ struct twi_appointment {
     struct twi_appointment *child, *next, *back; /* back: the parent of a first child, otherwise the previous sibling */
 };
 
-/* The kind of family: chosen at opening (limit_kinds.c). Only hot_acquire changes later: tw_family_set() sets it with
+/* The kind of family: chosen at opening (family_kind.c). Only hot_acquire changes later: tw_family_set() sets it with
  * shadow mode. */
 struct twi_family_kind {
     bool synced, from_first, has_starts;
@@ -68,9 +68,8 @@ struct twi_family_kind {
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
     uint8_t sub_windows; /* windows in the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
-    _Atomic(twi_hot_acquire *) hot_acquire;                                            /* acquire_fast.h */
-    twi_hot_acquire *limit_acquire;     /* the deciding function, if hot_acquire only counts statistics (shadow.c) */
-    const struct twi_limit_kind *limit; /* acquire.h */
+    _Atomic(twi_hot_acquire *) hot_acquire; /* that of `limit`, or twi_shadow_acquire(), which calls it */
+    const struct twi_limit_kind *limit;     /* decision.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status, struct twi_why *why); /* NULL: one by one */
     bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (closing.h) */

@@ -122,6 +122,12 @@ static tw_status check_prefix(const tw_options *in) {
     return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
 }
 
+static tw_status check_sentinel(const tw_options *in) {
+    bool has_user = in->sentinel_user != NULL && *in->sentinel_user != '\0';
+    if (in->redis_url == NULL || !has_user || in->sentinel_password != NULL) return TW_OK;
+    return refuse(in, "sentinel_user: needs sentinel_password");
+}
+
 /* At most 5 s: leases of hard limits rely on engines being back by then (script/leases.lua). */
 static tw_status check_retry(const tw_options *in) {
     if (in->retry_max_ms == 0 || (in->retry_max_ms >= 10 && in->retry_max_ms <= 5000)) return TW_OK;
@@ -175,6 +181,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
         status = refuse(in, "threads: %u is not a TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);
+    if (status == TW_OK) status = check_sentinel(&options);
     if (status == TW_OK && options.merge > TW_MERGE_SETNX)
         status = refuse(in, "merge: %u is not a TW_MERGE_ value", options.merge);
     if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);

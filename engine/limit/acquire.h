@@ -4,9 +4,7 @@
 
 #include "engine/limit/decision.h"
 
-extern const struct twi_limit_kind twi_limit_counted; /* soft limits, and hard limits without Redis */
-
-/* The complete decision. It assumes nothing about the key or the family's state. */
+/* The complete decision of a kind that has try_once(). It assumes nothing about the key or the family's state. */
 twi_hot_acquire twi_acquire_slow;
 
 #endif

@@ -59,7 +59,7 @@ static tw_status check_claim(const tw_claim *claim) {
 static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
     uint32_t shard = self->shard;
     twi_thread_use_shard(self, TWI_SHARD_ASIDE);
-    tw_status status = claim->family->kind.limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
+    tw_status status = claim->family->kind.limit->acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
     twi_thread_use_shard(self, shard);
     return status;
 }
@@ -104,7 +104,7 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
     bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
-    tw_status status = claim->family->kind.limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
+    tw_status status = claim->family->kind.limit->acquire(claim->family, claim->key, 0, claim->limit, verdict);
     if (twi_load_relaxed(&claim->family->policy.shadow)) return true; /* shadow mode denies nothing */
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }

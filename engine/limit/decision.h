@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
+struct twi_call;
+
 struct twi_decision {
     int64_t view;  /* the count after the call, as known here */
     int64_t bound; /* the error of `view`, without what others may have counted (has_bound: with it) */
@@ -112,9 +114,14 @@ TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
 /* How the calls of a family work. The family's mode and shape choose the kind once, at opening. Each kind has its own
  * file. */
 struct twi_limit_kind {
-    /* Implements tw_acquire(). If `some` is NULL, tw_acquire_some() retries it with smaller n. shadow.c counts the
-     * statistics of kinds that do not count them. NULL: the hot path decides (family_open.c). */
+    /* Decides tw_acquire(); without Redis in one inlined function for keys that it knows (engine/fast). If `some` is
+     * NULL, tw_acquire_some() retries it with smaller n. */
     twi_hot_acquire *acquire;
+    /* One try of twi_acquire_slow(), inside a section; TWI_AGAIN: the clock has moved, or the window was sealed. NULL:
+     * a counter of this process never decides. */
+    tw_status (*try_once)(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
+    /* True: `acquire` counts its statistics. False: shadow.c does. */
+    bool is_counted;
     /* Implements tw_acquire_some(); n_max and limit are in range. NULL: tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
     /* Implements tw_refund() and the undoing of tw_acquire_all(). limit: as the caller named it; -1: not known. */

@@ -40,7 +40,7 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
     struct twi_why before = twi_why_now();
-    tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
+    tw_status status = family->kind.limit->acquire(family, key, n, limit, verdict);
     return twi_shadow_answered(family, n, status, before, verdict);
 }
 

@@ -12,7 +12,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
                               const tw_verdict *verdict);
 /* The same of tw_acquire_some(), which shadow mode does not know. */
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict);
-/* Calls family->limit_acquire, counts its statistics, and applies shadow mode. */
+/* Calls `acquire` of the kind of limit, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;
 /* tw_acquire_some() of a kind that implements it; not used in shadow mode. */
 tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,

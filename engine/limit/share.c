@@ -2,6 +2,8 @@
 #include "engine/limit/share.h"
 
 #include "engine/core/store_map.h"
+#include "engine/limit/counted.h"
+#include "engine/limit/overshoot.h"
 
 #define SETTLED 3u     /* intervals that must be seen before the pace of the others is trusted */
 #define SMOOTH 4       /* intervals over which the pace is smoothed */
@@ -251,22 +253,15 @@ bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *c
     int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() does */
     share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     share.left = twi_larger(less(limit, share.total), 0);
-    estimate->most = limit;
+    /* The key is not new, and the engine is not young. */
+    estimate->most = ceiling_of(&share, n, limit);
     estimate->no_check_below = twi_limit_near(limit);
-    if (share.live != 1) { /* as ceiling_of() does, for a key that is not new, by an engine that is not young */
+    if (share.live != 1) {
         int64_t part = twi_larger(share.left / share.live, 1);
-        estimate->most = twi_smaller(limit, twi_saturated_sum(share.total, twi_larger(part, n)));
         estimate->no_check_below = twi_smaller(estimate->no_check_below, twi_saturated_sum(share.total, part / 4));
     }
     estimate->bound = bound_of(engine, &share, n, limit, 0);
     return true;
-}
-
-int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
-                          struct twi_decision *decision) {
-    struct share share = share_of(call, place, limit, decision);
-    decision->unknown = !share.is_known || share.is_away;
-    return ceiling_of(&share, n, limit);
 }
 
 static int64_t retry_when_away_ms(const tw_engine *engine) {
@@ -299,7 +294,10 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     if (asks) twi_share_request_sync(call, place);
 }
 
-int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+/* ---- one try ---- */
+
+/* A key without a counter here. `decision` has the start of the window. */
+static int64_t most_of_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     const struct tw_family *family = call->family;
     struct share share = share_in(family, twi_store_away_since_key(family, call->lookup.key, decision->start_ms));
     share.left = limit;
@@ -308,4 +306,21 @@ int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit,
     decision->unknown = true;
     if (share.is_away && share.policy == TW_OUTAGE_FAIL_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
     return most_of(&share, limit);
+}
+
+static tw_status take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                      struct twi_decision *decision) {
+    struct share share = share_of(call, place, limit, decision);
+    decision->unknown = !share.is_known || share.is_away;
+    tw_status status = twi_counted_take(call, place, n, ceiling_of(&share, n, limit), decision);
+    if (status < 0 || status == TWI_AGAIN) return status;
+    twi_share_decided(call, place, n, limit, status, decision);
+    twi_overshoot_check(call->family, place->generation, place->cell, n, decision->view, limit);
+    return status;
+}
+
+const struct twi_counting twi_counting_shared = {.unknown = most_of_unknown, .take = take};
+
+tw_status twi_share_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    return twi_counting_try(call, &twi_counting_shared, n, limit, decision);
 }

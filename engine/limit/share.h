@@ -74,15 +74,13 @@ TWI_INLINE bool twi_share_estimate(const struct tw_family *family, struct twi_ce
 
 /* ---- the long way ---- */
 
-/* Called before take(): the greatest count, by the view, that may be admitted. Writes into `decision` what that rests
- * on. */
-int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
-                          struct twi_decision *decision);
-/* Called after take(): sets the bound and the retry time, and requests the next total if it is needed. */
+/* One try (counted.h): how far the count may rise, and what the decision says of the other engines. */
+tw_status twi_share_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
+extern const struct twi_counting twi_counting_shared;
+/* Called after units were taken or denied: sets the bound and the retry time, and requests the next total if it is
+ * needed. */
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        tw_status status, struct twi_decision *decision);
-/* For a key without a counter here: the greatest count that may be admitted. `decision` has the window's start. */
-int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
 /* Requests the key's total before its regular interval. */
 void twi_share_request_sync(const struct twi_call *call, const struct twi_place *place);
 

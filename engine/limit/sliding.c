@@ -19,10 +19,10 @@
  * yet. */
 #include "engine/limit/sliding.h"
 
-#include "engine/limit/shape.h"
-
-#include "engine/limit/share.h"
 #include "engine/core/window_map.h"
+#include "engine/limit/counted.h"
+#include "engine/limit/shape.h"
+#include "engine/limit/share.h"
 
 /* Requests the total until it is settled: Redis reported it after all engines had sent their counts of that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
@@ -60,7 +60,9 @@ static int64_t most_believed(uint32_t parts, int64_t limit) {
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
 
-void twi_sliding_carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
+/* Writes into `decision` the counts of the previous windows, and what of them still weighs at call->now_ms. `looks`: no
+ * counter is made for it. */
+static void carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
     const struct twi_window_rule *rule = &call->family->rule;
     struct twi_span span = twi_calendar_span(rule, call->now_ms);
     uint32_t parts = call->family->kind.sub_windows;
@@ -79,12 +81,19 @@ void twi_sliding_carry(const struct twi_call *call, bool looks, int64_t limit, s
     decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
 }
 
+/* The previous windows take away from the limit; what is left of it is a limit of the window that is open. */
+tw_status twi_sliding_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    const struct twi_counting *counting = call->family->kind.shares ? &twi_counting_shared : &twi_counting_here;
+    carry(call, n == 0 || n > limit, limit, decision);
+    return twi_counting_try(call, counting, n, limit - decision->carried, decision);
+}
+
 void twi_sliding_request_total(tw_family *family, tw_key key) {
     struct twi_call call;
     int64_t counts[TWI_SLIDING_COUNTS];
     struct twi_decision unused = {.counts = counts};
     if (twi_call_begin(&call, family, key) != TW_OK) return;
-    if (twi_call_now(&call) == TW_OK) twi_sliding_carry(&call, false, 0, &unused);
+    if (twi_call_now(&call) == TW_OK) carry(&call, false, 0, &unused);
     twi_call_end(&call);
 }
 

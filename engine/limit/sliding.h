@@ -10,9 +10,8 @@ struct tw_family;
 struct twi_call;
 struct twi_decision;
 
-/* Writes into `decision` the counts of the previous windows, and what of them still weighs at call->now_ms. Inside a
- * section. `looks`: no counter is made for it. */
-void twi_sliding_carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision);
+/* One try (counted.h). `decision` has room for TWI_SLIDING_COUNTS counts. */
+tw_status twi_sliding_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
 /* For strict limits: Redis decides, but the previous count must be known here for the time when Redis does not
  * reply. */
 void twi_sliding_request_total(tw_family *family, tw_key key);

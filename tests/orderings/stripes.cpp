@@ -4,7 +4,7 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit/acquire.c:take fca9cf1ec2db
+//   engine/limit/counted.c:twi_counted_take 1f04796a7a79
 //   engine/table/stripe.h:twi_stripes_of b8b96f71c712
 //   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
 //   engine/table/stripe.c:twi_stripes_sum c4504971a11f

@@ -24,7 +24,7 @@
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take 60a0cb9c3ad8
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
-//   engine/family_open.c:apply_policies 081bb436428c
+//   engine/family_open.c:apply_policies d54712df5f56
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
 //   engine/turn/turn.c:twi_turn_take 7b60d55aec21
 //   engine/turn/turn.c:twi_turn_leave 5b4acc134744

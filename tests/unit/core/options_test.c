@@ -286,6 +286,15 @@ static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
     assert_i64_equal(engine_accepted(options).redis_timeout_ms, 1);
 }
 
+static void a_user_of_the_sentinels_needs_a_password(void **state) {
+    (void)state;
+    tw_options options = good_engine();
+    options.sentinel_user = "watcher";
+    (void)engine_accepted(options); /* without Redis it means nothing */
+    options.redis_url = "redis+sentinel://a/main";
+    assert_engine_refused(options, "sentinel_user");
+}
+
 static void redis_prefix_is_bounded(void **state) {
     (void)state;
     char prefix[TWI_PREFIX_BYTES_MAX + 2];
@@ -596,6 +605,7 @@ int main(void) {
         cmocka_unit_test(audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread),
         cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
         cmocka_unit_test(redis_prefix_is_bounded),
+        cmocka_unit_test(a_user_of_the_sentinels_needs_a_password),
         cmocka_unit_test(no_refusal_shows_a_password),
         cmocka_unit_test(a_family_has_the_defaults_of_the_header),
         cmocka_unit_test(calendar_windows_count_by_their_longest),

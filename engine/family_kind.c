@@ -1,0 +1,118 @@
+/* family_kind.c -- see family_kind.h.
+ * Always true: each fast function decides as the slow one of its call does, so a table may name either. */
+#include "engine/family_kind.h"
+
+#include "engine/ask/strict.h"
+#include "engine/ask/strict_gcra.h"
+#include "engine/base/hash_aes.h"
+#include "engine/core/family.h"
+#include "engine/count/api.h"
+#include "engine/count/distinct.h"
+#include "engine/fast/fast.h"
+#include "engine/limit/acquire.h"
+#include "engine/limit/counted.h"
+#include "engine/limit/gcra.h"
+#include "engine/limit/lease.h"
+#include "engine/limit/no_limit.h"
+#include "engine/limit/refund.h"
+#include "engine/limit/share.h"
+#include "engine/limit/sliding.h"
+
+/* ---- the functions ---- */
+
+/* Which limits a counter of this process decides, if they do not slide. */
+enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE: with Redis, and not shared */
+
+/* A kind of limit that such a counter decides (decision.h). */
+#define COUNTED(function, tries) \
+    { .acquire = (function), .try_once = (tries), .is_counted = true, .put_back = twi_refund_count }
+
+struct calls {
+    twi_hot_add *add;
+    twi_hot_group *group;
+    twi_hot_distinct *distinct;
+    struct twi_limit_kind limit;
+};
+
+#define FAST(hash, synced, tries) \
+    { \
+        twi_hot_add_##hash##synced, twi_hot_group_##hash##synced, twi_hot_distinct_##hash##synced, \
+            COUNTED(twi_hot_acquire_##hash##synced, tries) \
+    }
+#define FAST_ROW(hash) \
+    { \
+        [HERE] = FAST(hash, , twi_counted_try), [SHARED] = FAST(hash, _synced, twi_share_try), \
+        [GAUGE] = FAST(hash, _synced, twi_counted_try) \
+    }
+static const struct calls portable[COUNTINGS] = FAST_ROW(any);
+#if TWI_WITH_AES
+static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
+#endif
+
+/* For families that the fast functions do not know: keys with lives of their own, names to check, or a fence in every
+ * section. */
+#define SLOW(tries) \
+    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(twi_acquire_slow, tries) }
+static const struct calls slow[COUNTINGS] = {
+    [HERE] = SLOW(twi_counted_try), [SHARED] = SLOW(twi_share_try), [GAUGE] = SLOW(twi_counted_try)};
+
+static const struct twi_limit_kind sliding = COUNTED(twi_acquire_slow, twi_sliding_try);
+
+static const struct calls *calls_of(const struct tw_family *family) {
+    const struct twi_family_kind *kind = &family->kind;
+    enum counting counting = kind->shares ? SHARED : kind->synced ? GAUGE : HERE;
+    bool is_slow = kind->from_first || kind->evicts_idle || (kind->synced && family->template.guard_reserved) ||
+                   !twi_section_may_be_short();
+    if (is_slow) return &slow[counting];
+#if TWI_WITH_AES
+    if (family->engine->hashing.fn == twi_hash_aes()) return &by_aes[counting];
+#endif
+    return &portable[counting];
+}
+
+/* `counted`: if a counter of this process decides. */
+static const struct twi_limit_kind *limit_of(const struct tw_family *family, const struct twi_limit_kind *counted) {
+    const struct twi_family_kind *kind = &family->kind;
+    if (kind->is_distinct) return &twi_limit_none;
+    if (kind->is_hard && kind->synced) return &twi_limit_leased;
+    if (kind->is_strict && kind->synced) return &twi_limit_strict;
+    if (kind->is_gcra) return family->engine->life.has_redis ? &twi_limit_strict_gcra : &twi_limit_gcra;
+    return kind->slides ? &sliding : counted;
+}
+
+static void choose_functions(struct tw_family *family) {
+    struct twi_family_kind *kind = &family->kind;
+    const struct calls *calls = calls_of(family);
+    const struct calls *counts = kind->keeps_no_counts ? &slow[HERE] : calls; /* the slow call refuses */
+    kind->hot_add = counts->add;
+    kind->hot_group = counts->group;
+    kind->hot_distinct = kind->is_distinct ? calls->distinct : twi_distinct_add_slow; /* which refuses */
+    kind->limit = limit_of(family, &calls->limit);
+}
+
+/* ---- the kind ---- */
+
+void twi_family_kind_choose(struct tw_family *family, const tw_family_options *options) {
+    static const uint16_t item_flags[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
+    struct twi_family_kind *kind = &family->kind;
+    bool has_redis = family->engine->life.has_redis;
+    kind->is_gcra = options->limit_shape == TW_SHAPE_GCRA;
+    /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
+     * not sent. */
+    kind->synced = has_redis && !kind->is_gcra;
+    kind->from_first = options->window == TW_WINDOW_FROM_FIRST;
+    kind->evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
+    kind->has_starts = twi_calendar_has_starts(&family->rule);
+    kind->is_hard = options->limit_mode == TW_LIMIT_HARD;
+    kind->is_strict = options->limit_mode == TW_LIMIT_STRICT;
+    kind->gauge = options->kind == TW_KIND_GAUGE && has_redis;
+    kind->closes_once = kind->synced && options->closed_by == TW_CLOSED_BY_ONE;
+    kind->slides = options->limit_shape == TW_SHAPE_SLIDING;
+    kind->sub_windows = (uint8_t)options->sub_windows;
+    kind->is_distinct = options->kind == TW_KIND_DISTINCT;
+    kind->keeps_no_counts = kind->is_gcra || kind->is_distinct;
+    kind->item_flags = item_flags[options->redis_shape];
+    kind->has_fields = options->redis_shape == TW_REDIS_HASH;
+    kind->shares = kind->synced && !kind->is_hard && options->kind == TW_KIND_COUNTER;
+    choose_functions(family);
+}

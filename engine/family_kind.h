@@ -1,0 +1,12 @@
+/* family_kind.h -- the kind of a family: what its calls have to do, and which functions do it. */
+#ifndef TWI_FAMILY_KIND_H
+#define TWI_FAMILY_KIND_H
+
+#include "tallywheel.h"
+
+struct tw_family;
+
+/* Fills family->kind, once, when the family is opened. `options` are checked; the family has its rule and template. */
+void twi_family_kind_choose(struct tw_family *family, const tw_family_options *options);
+
+#endif
