@@ -1,5 +1,5 @@
 /* audit.c -- tw_audit(): checks the options and gathers what only the engine knows (its families' names, its ledgers'
- * numbers). sync/audit.c sends the requests, over a connection of its own.
+ * numbers). sync/audit/audit.c sends the requests, over a connection of its own.
  * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 

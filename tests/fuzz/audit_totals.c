@@ -2,7 +2,7 @@
  * and a count is one that a counter can have. */
 #include <stdlib.h>
 
-#include "sync/audit_totals.c"
+#include "sync/audit/audit_totals.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

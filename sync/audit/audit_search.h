@@ -6,7 +6,7 @@
 #ifndef TWI_SYNC_AUDIT_SEARCH_H
 #define TWI_SYNC_AUDIT_SEARCH_H
 
-#include "sync/audit_servers.h"
+#include "sync/audit/audit_servers.h"
 
 struct twi_audit_search {
     struct twi_audit_servers *servers;

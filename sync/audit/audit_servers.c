@@ -1,5 +1,5 @@
 /* audit_servers.c -- see audit_servers.h. */
-#include "sync/audit_servers.h"
+#include "sync/audit/audit_servers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* audit_totals.c -- see audit_totals.h. */
-#include "sync/audit_totals.h"
+#include "sync/audit/audit_totals.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* audit_search.c -- see audit_search.h. */
-#include "sync/audit_search.h"
+#include "sync/audit/audit_search.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TWI_SYNC_AUDIT_TOTALS_H
 #define TWI_SYNC_AUDIT_TOTALS_H
 
-#include "sync/audit_servers.h"
+#include "sync/audit/audit_servers.h"
 
 /* Does nothing where no file is given. `names` is used for pages. */
 void twi_audit_totals_look(struct twi_audit_servers *servers, struct twi_audit_names *names);

@@ -4,7 +4,7 @@
  * command at a time, or a page of them, and each reply has a deadline. The caller waits.
  * Always true: apart from AUTH, SELECT and ASKING the audit sends only commands that read: ROLE INFO SCAN HGETALL HMGET
  * PTTL GET HGET ZSCORE, CLUSTER SLOTS, CLUSTER NODES. */
-#include "sync/audit.h"
+#include "sync/audit/audit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 
 #include "engine/base/glob.h"
 #include "engine/port/services.h"
-#include "sync/audit_search.h"
-#include "sync/audit_totals.h"
+#include "sync/audit/audit_search.h"
+#include "sync/audit/audit_totals.h"
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 

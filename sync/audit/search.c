@@ -4,13 +4,13 @@
  * each name of a page is requested from whoever has the name's slot.
  * Always true: nothing is changed. What could not be looked at makes the search end with an error that says how many
  * slots that is; all the rest was looked at. */
-#include "sync/search.h"
+#include "sync/audit/search.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/port/services.h"
-#include "sync/audit_search.h"
+#include "sync/audit/audit_search.h"
 
 struct looking {
     const struct twi_search *search;

@@ -1,5 +1,5 @@
 /* audit_connection.c -- see audit_connection.h. */
-#include "sync/audit_connection.h"
+#include "sync/audit/audit_connection.h"
 
 #include <poll.h>
 #include <stdio.h>

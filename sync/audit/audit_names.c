@@ -1,5 +1,5 @@
 /* audit_names.c -- see audit_names.h. */
-#include "sync/audit_names.h"
+#include "sync/audit/audit_names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #ifndef TWI_SYNC_AUDIT_SERVERS_H
 #define TWI_SYNC_AUDIT_SERVERS_H
 
-#include "sync/audit_connection.h"
-#include "sync/audit_names.h"
+#include "sync/audit/audit_connection.h"
+#include "sync/audit/audit_names.h"
 #include "sync/wire/cluster_nodes.h"
 
 struct twi_audit_server {
