@@ -2,7 +2,7 @@
 """demo.py BUILD OUT [SECONDS] -- what `./dev demo` shows: two counting processes, a Redis that is killed and comes back.
 
 Starts a Redis of its own, two examples/watched with a socket each, `tallywheel exporter` for both, and, where it is
-installed, Prometheus with watch/alerts.yml. Each second a line says what the processes counted, what waits for Redis
+installed, Prometheus with monitoring/alerts.yml. Each second a line says what the processes counted, what waits for Redis
 and which alerts there are. After a third of the time Redis is killed (kill -9), after another third it comes back. In
 the end the counts of both processes are compared with Redis's. OUT/outage.svg is drawn from what was seen.
 Always true: everything that is started ends with this script; exit 0 means that not one count was lost or counted
@@ -83,12 +83,12 @@ def figures_of(path):
 
 
 class Prometheus:
-    """Scrapes each second, and judges by watch/alerts.yml. What an alert wants a minute of is pending until then."""
+    """Scrapes each second, and judges by monitoring/alerts.yml. What an alert wants a minute of is pending until then."""
 
     def __init__(self, folder, exporter):
         self.port = free_port()
         config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                  "rule_files": [f"{root}/watch/alerts.yml"],
+                  "rule_files": [f"{root}/monitoring/alerts.yml"],
                   "scrape_configs": [{"job_name": "shop", "static_configs": [{"targets": [f"127.0.0.1:{exporter}"]}]}]}
         with open(f"{folder}/prometheus.yml", "w", encoding="utf-8") as file:
             json.dump(config, file)  # JSON is YAML

@@ -18,7 +18,7 @@ import sys
 sys.dont_write_bytecode = True
 import c_source
 
-ROOMS = ("engine", "sync", "layer", "include", "tools", "tests", "bench", "examples", "scripts")
+ROOMS = ("engine", "sync", "extras", "include", "tools", "tests", "bench", "examples", "scripts")
 # What ./dev amalgamate writes: in no folder of the sources.
 MADE = ("tallywheel.c", "build/one/tallywheel.c", "build/one/tallywheel.h")
 KINDS = "c|cc|cpp|h|hpp|lua|sh|py"

@@ -38,8 +38,8 @@ in_sources '#include "' engine include | grep -vE '#include "(engine/|tallywheel
     must_be_empty "engine/ includes nothing of sync/"
 in_sources '#include "engine/' sync | grep -vE '"engine/(port/[a-z]+|base/(atomic|check|decimal|event_count|glob|key_slot|lock|own_thread|probe|socket_set|why))\.h"' |
     must_be_empty "sync/ sees the engine through engine/port/ (and base/atomic.h, check.h, decimal.h, event_count.h, glob.h, key_slot.h, lock.h, own_thread.h, probe.h, socket_set.h, why.h) only"
-in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
-    grep -vE '^layer/.*"engine/(base/(own_thread|why)|port/watch)\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
+in_sources '#include "' tools examples extras | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"engine/base/(atomic|check)\.h"' |
+    grep -vE '^extras/.*"engine/(base/(own_thread|why)|port/watch)\.h"' | must_be_empty "the command, the examples and extras/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -48,7 +48,7 @@ beyond() {
     xargs env LC_ALL=C.UTF-8 grep -nE "^.{$(($1 + 1)),}" /dev/null
 }
 echo include/tallywheel.h | beyond 100 | must_be_empty "the public header has 100 columns"
-sources engine sync layer tools examples tests bench | beyond 120 | must_be_empty "code and its comments have 120 columns"
+sources engine sync extras tools examples tests bench | beyond 120 | must_be_empty "code and its comments have 120 columns"
 # Tables and code blocks apart: a table's row is one line.
 python3 - <<'END' | must_be_empty "docs/*.md, README.md and bench/README.md have 120 columns"
 import glob
@@ -66,33 +66,33 @@ END
 python3 "$scripts"/rooms.py | must_be_empty "a file includes only its own room and what lies below, never in a circle; no struct has over 25 fields"
 
 # ---- one door per dependency
-in_sources 'memory_order_' engine sync layer tools examples include | grep -v '^engine/base/atomic\.h:' |
+in_sources 'memory_order_' engine sync extras tools examples include | grep -v '^engine/base/atomic\.h:' |
     must_be_empty "only engine/base/atomic.h spells memory orders"
-in_sources '#include [<"]hiredis' engine sync layer tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
+in_sources '#include [<"]hiredis' engine sync extras tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
 in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
-in_sources '#include [<"]openssl' engine sync layer tools examples include | grep -v '^sync/wire/tls' |
+in_sources '#include [<"]openssl' engine sync extras tools examples include | grep -v '^sync/wire/tls' |
     must_be_empty "OpenSSL has one door: sync/wire/tls*"
-in_sources '#include <(n?curses)' engine sync layer tools examples include | grep -v '^tools/top_screen\.c:' |
+in_sources '#include <(n?curses)' engine sync extras tools examples include | grep -v '^tools/top_screen\.c:' |
     must_be_empty "ncurses has one door: tools/top_screen.c"
-in_sources '#include <sys/sdt' engine sync layer tools examples include | grep -v '^engine/base/probe\.h:' |
+in_sources '#include <sys/sdt' engine sync extras tools examples include | grep -v '^engine/base/probe\.h:' |
     must_be_empty "sys/sdt.h has one door: engine/base/probe.h"
-in_sources '[^_a-z](mmap|mremap)\(' engine sync layer | cut -d: -f1 | one_file_only "mmap has one door"
+in_sources '[^_a-z](mmap|mremap)\(' engine sync extras | cut -d: -f1 | one_file_only "mmap has one door"
 # race_point.c is built for tests only: it times its naps
-in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync layer | cut -d: -f1 | grep -v '^engine/base/race_point\.c$' |
+in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync extras | cut -d: -f1 | grep -v '^engine/base/race_point\.c$' |
     one_file_only "the system clock has one door"
 
-in_sources '[^_a-z]pthread_mutex_(lock|trylock|timedlock|unlock)\(' engine sync layer | grep -v '^engine/base/lock\.c:' |
+in_sources '[^_a-z]pthread_mutex_(lock|trylock|timedlock|unlock)\(' engine sync extras | grep -v '^engine/base/lock\.c:' |
     must_be_empty "mutexes have one door: engine/base/lock.c (whoever waits for one stops no engine's time)"
-in_sources '[^_a-z]pthread_create\(' engine sync layer | grep -v '^engine/base/own_thread\.c:' |
+in_sources '[^_a-z]pthread_create\(' engine sync extras | grep -v '^engine/base/own_thread\.c:' |
     must_be_empty "threads of our own have one door: engine/base/own_thread.c"
 # The host's functions, by the header: a function that is added there is called in host.c, or not at all. A password is
 # asked for through `ask`, in sync/wire/login.c by the engine's function for it.
 names=$(grep -oE '^    (void|int|bool) \(\*[a-z_]+\)\(void \*ctx' include/tallywheel.h | grep -oE '\*[a-z_]+\)' | tr -d '*)' | sort -u | paste -sd'|')
-in_sources "(->|\\.)($names|ask)\\(" engine sync layer | grep -vE '^engine/core/host\.c:|driver->ask\(' |
+in_sources "(->|\\.)($names|ask)\\(" engine sync extras | grep -vE '^engine/core/host\.c:|driver->ask\(' |
     must_be_empty "the host's functions have one door: engine/core/host.c ($names)"
 
 # ---- what a library does not do
-in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync layer |
+in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync extras |
     must_be_empty "the library neither ends the process nor prints"
 
 # tw_error_text(): whoever answers one of these says why, in the same breath. What is exempt passes on what was said.
@@ -100,18 +100,18 @@ in_sources '(return|[=?:]) *TW_ERR_(MODE|REDIS|OPTIONS)\>' engine sync | grep -v
     must_be_empty "TW_ERR_MODE, TW_ERR_REDIS and TW_ERR_OPTIONS come with a reason (engine/base/why.h)"
 
 # ---- what every file has
-sources engine sync layer tools examples tests bench include | while read -r file; do
+sources engine sync extras tools examples tests bench include | while read -r file; do
     base=$(basename "$file")
     head -n 1 "$file" | grep -qF "/* $base -- " || echo "$file: should open with: /* $base -- ..."
 done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what it is for"
 grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.md' --include='meson*' . 2>/dev/null |
     grep -vE '^\./(build[^/]*/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
 
-grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync layer tools examples tests docs include | grep -oE '[A-Za-z][0-9]+$' | tr '[:lower:]' '[:upper:]' | sort -u |
+grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync extras tools examples tests docs include | grep -oE '[A-Za-z][0-9]+$' | tr '[:lower:]' '[:upper:]' | sort -u |
     while read -r trap; do grep -q "^| trap $trap |" docs/CONCURRENCY.md || echo "$trap"; done |
     must_be_empty "traps that are cited are listed in docs/CONCURRENCY.md"
 
-find engine sync layer tools examples tests bench -name '*.c' | while read -r file; do
+find engine sync extras tools examples tests bench -name '*.c' | while read -r file; do
     name=$(basename "$file" .c) list=$(dirname "$file")/meson.build
     if [ ! -e "$list" ]; then # one list for a folder of folders
         name=$(basename "$(dirname "$file")")/$name list=$(dirname "$file")/../meson.build

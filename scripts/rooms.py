@@ -74,7 +74,7 @@ def symbols(build: str) -> tuple[dict[str, str], Graph]:
     defined, used = {}, collections.defaultdict(set)
     for path in glob.glob(os.path.join(build, "libtallywheel.*.p", "*.c.o")):
         file = objects.get(os.path.basename(path)[: -len(".c.o")])
-        if not file:  # of layer/, or of a file that has moved since
+        if not file:  # of extras/, or of a file that has moved since
             continue
         for line in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines():
             words = line.split()

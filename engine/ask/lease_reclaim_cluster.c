@@ -1,5 +1,6 @@
 /* lease_reclaim_cluster.c -- tw_lease_reclaim() in a Redis Cluster: all masters are searched for what the engine holds,
- * over connections of their own (sync/audit/search.c), and a script frees one lease, where its slot is by then (sync/ask).
+ * over connections of their own (sync/audit/search.c), and a script frees one lease, where its slot is by then
+ * (sync/ask).
  *
  *   1. the epochs (tw:leases:{14}), one for each slot with leases, that know the engine: did any hear of it just now?
  *   2. the leases of the family from which the engine has units

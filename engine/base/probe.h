@@ -1,5 +1,5 @@
 /* probe.h -- static probes (USDT) for bpftrace, perf and systemtap. The one door to sys/sdt.h. docs/WATCH.md lists the
- * probes, watch/ has scripts that use them.
+ * probes, monitoring/ has scripts that use them.
  * Always true: none is on the path of a call that finds its key. A probe that nobody listens to is one instruction that
  * does nothing; without sys/sdt.h (-Dusdt=disabled) it is not even that. Arguments are words or C strings. */
 #ifndef TWI_BASE_PROBE_H

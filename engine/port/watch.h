@@ -1,5 +1,5 @@
 /* watch.h -- the contract between the engine and what answers on its watch socket (tw_options.watch_path,
- * layer/watch.c).
+ * extras/watch.c).
  *
  * Always true: who watches reads and changes nothing. It runs on a thread of its own: no caller, no turn waits for it.
  * A lock is held only while some families are copied. */
@@ -8,7 +8,7 @@
 
 #include "tallywheel.h"
 
-/* ---- what the engine calls; layer/watch.c defines it ---- */
+/* ---- what the engine calls; extras/watch.c defines it ---- */
 
 struct twi_watch;
 

@@ -1,4 +1,4 @@
-"""dashboard.py BUILD ROOT -- does each query of watch/dashboard.json get an answer from a running system? Prints TAP.
+"""dashboard.py BUILD ROOT -- does each query of monitoring/dashboard.json get an answer from a running system? Prints TAP.
 
 Method: a Redis, two examples/watched that count into it, `tallywheel exporter` for both, and a real Prometheus that scrapes it each
 second. The queries are asked with what Grafana puts in place of its variables. A query that divides by
@@ -46,7 +46,7 @@ def wait_until(is_true):
 
 def queries():
     """(panel, query), each with what Grafana would put into it."""
-    with open(os.path.join(root, "watch", "dashboard.json"), encoding="utf-8") as file:
+    with open(os.path.join(root, "monitoring", "dashboard.json"), encoding="utf-8") as file:
         dashboard = json.load(file)
     found = []
     for panel in dashboard["panels"]:

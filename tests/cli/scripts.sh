@@ -169,7 +169,7 @@ PATH=$path
 # ---- the rules between folders
 
 rm -rf "${TW_ROOT:?}"/*
-for part in engine/base engine/turn sync layer tools examples tests/orderings bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
+for part in engine/base engine/turn sync extras tools examples tests/orderings bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
 cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
     cp "$1/sync/meson.build" "$TW_ROOT/sync/"
 clock() { # LINE

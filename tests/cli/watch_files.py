@@ -1,4 +1,4 @@
-"""watch_files.py PROGRAM ROOT -- do docs/WATCH.md, watch/alerts.yml and watch/dashboard.json name what the library prints? Prints TAP.
+"""watch_files.py PROGRAM ROOT -- do docs/WATCH.md, monitoring/alerts.yml and monitoring/dashboard.json name what the library prints? Prints TAP.
 
 Method: the program (metrics_page.c) prints a page of metrics. Every name in the three files is a metric of it, by its sample's name; the
 table of docs/WATCH.md has each of them once. promtool reads the rules, and says which alerts fire for a few series that are known.
@@ -146,7 +146,7 @@ def probes():
 
 def wrong_scripts(there):
     wrong = []
-    for script in ("watch/batches.bt", "watch/turns.bt"):
+    for script in ("monitoring/batches.bt", "monitoring/turns.bt"):
         for name, body in re.findall(r"^usdt:\S+:tallywheel:(\w+)\n(.*?)^}", read(script), re.M | re.S):
             highest = max([-1] + [int(number) for number in re.findall(r"\barg(\d)", body)])
             if name not in there or highest >= there[name]:
@@ -167,7 +167,7 @@ def look_at_probes():
 def main():
     print("1..10")
     look_at_probes()
-    names, rules = printed(), read("watch/alerts.yml")
+    names, rules = printed(), read("monitoring/alerts.yml")
     rows = re.findall(r"^\| (tallywheel_\w+) \|", read("docs/WATCH.md"), re.M)
     ok(sorted(rows) == sorted(names), "docs/WATCH.md has a row for each metric, and for nothing else", set(rows) ^ names)
     asked = set(NAME.findall("\n".join(re.findall(r"^ +expr: (.*)$", rules, re.M))))
@@ -181,7 +181,7 @@ def main():
     untried = set(alerts) ^ {name for _, fired in CASES for name in fired}
     ok(not untried, "each alert is tried below", untried)
     ok(events and events <= set(re.findall(r"^\| (TW-E\d\d\d) ", read("docs/WATCH.md"), re.M)), "and each event that they name is in the table of docs/WATCH.md")
-    dashboard = json.loads(read("watch/dashboard.json"))
+    dashboard = json.loads(read("monitoring/dashboard.json"))
     shown = set(NAME.findall("\n".join(expressions(dashboard))))
     ok(len(shown) > 30 and shown <= known and not overlaps(dashboard), "each metric of the dashboard is, and no panel covers another",
        f"{shown - known} {overlaps(dashboard)}")
@@ -189,7 +189,7 @@ def main():
         for sentence in ("promtool takes the rules", "which alerts fire"):
             ok(True, f"{sentence} # SKIP promtool is not installed (Debian's package prometheus has it)")
         return
-    ok(*(lambda good, said: (good, "promtool takes the rules", said))(*promtool("check", "rules", os.path.join(root, "watch/alerts.yml"))))
+    ok(*(lambda good, said: (good, "promtool takes the rules", said))(*promtool("check", "rules", os.path.join(root, "monitoring/alerts.yml"))))
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "rules.yml"), "w", encoding="utf-8") as out:
             out.write(without_texts(rules))

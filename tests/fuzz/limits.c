@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "layer/limits.h"
+#include "extras/limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
  * is a key. */
 #include <stdlib.h>
 
-#include "layer/watch.h"
+#include "extras/watch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

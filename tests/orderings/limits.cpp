@@ -1,11 +1,11 @@
-// limits.cpp -- model of layer/limits.c: tables are swapped and freed while readers look things up in them.
+// limits.cpp -- model of extras/limits.c: tables are swapped and freed while readers look things up in them.
 // Left out: what is looked up; one word stands for a table, and freeing is a write to it. A slot for each reader; a place is
 // used again by the table after the next.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   layer/limits.c:look_up 0eebb797a49f
-//   layer/limits.c:wait_for_readers 61c3929ae26e
-//   layer/limits.c:reload d480ec01cabf
-//   layer/limits.c:tw_limits_reload 1197a26ef800
+//   extras/limits.c:look_up 0eebb797a49f
+//   extras/limits.c:wait_for_readers 61c3929ae26e
+//   extras/limits.c:reload d480ec01cabf
+//   extras/limits.c:tw_limits_reload 1197a26ef800
 #include "tests/orderings/model.hpp"
 
 #define twi_add_seqcst(p, v, label) (p)->fetch_add((v), is_weak(label, STEP) ? rl::mo_relaxed : rl::mo_seq_cst, $)

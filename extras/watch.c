@@ -3,7 +3,7 @@
  * send, or does not read, is dropped at its deadline, and sooner if another one needs its place: so it delays no other
  * client, and no call of the program.
  * Always true: the thread ends within one answer of being asked to. Signals belong to the program's threads. */
-#include "layer/watch.h"
+#include "extras/watch.h"
 
 #include "engine/base/own_thread.h"
 

@@ -4,7 +4,7 @@
  * turns by flock() on the folder, which leaves no file of its own behind.
  * Always true: no file but a dead socket is ever removed. The mode is set before the name is there, so that no umask
  * and no moment opens it to others. */
-#include "layer/watch.h"
+#include "extras/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/why.h"
-#include "layer/limits.h"
+#include "extras/limits.h"
 
 void twi_limits_complain(const struct twi_limits_error *error, uint32_t line, const char *format, ...) {
     char what[400], where[16] = "";

@@ -2,7 +2,7 @@
  * reload delays no reader. Each test writes whole files into a folder of its own. */
 #include "tests/unit/rig.h"
 
-#include "layer/limits.h"
+#include "extras/limits.h"
 
 #include <pthread.h>
 #include <sys/stat.h>

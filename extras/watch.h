@@ -16,8 +16,8 @@
  *   top NAME KIND                 key VIEW LOCAL ERROR START_MS END_MS KEY
  * Always true: a request of more than TWI_WATCH_REQUEST_MAX bytes is refused; an answer never has more than
  * TWI_WATCH_ANSWER_MAX bytes; nothing that can be asked changes anything. */
-#ifndef TWI_LAYER_WATCH_H
-#define TWI_LAYER_WATCH_H
+#ifndef TWI_EXTRAS_WATCH_H
+#define TWI_EXTRAS_WATCH_H
 
 #include "engine/port/watch.h"
 

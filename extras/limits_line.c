@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "engine/base/check.h"
-#include "layer/limits.h"
+#include "extras/limits.h"
 
 #define WORDS_MAX 12
 

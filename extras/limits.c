@@ -26,7 +26,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "engine/base/why.h"
-#include "layer/limits.h"
+#include "extras/limits.h"
 
 #define SLOTS 62u
 

@@ -1,6 +1,6 @@
 /* watch_answer.c -- from the line that a client of the watch socket sent to the bytes that it gets. See watch.h.
  * Always true: whatever the request is, the answer is whole lines; it opens and changes nothing. */
-#include "layer/watch.h"
+#include "extras/watch.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
