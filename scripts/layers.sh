@@ -72,8 +72,8 @@ in_sources '#include [<"]hiredis' engine sync extras tools examples tests | cut 
 in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
 in_sources '#include [<"]openssl' engine sync extras tools examples include | grep -v '^sync/wire/tls' |
     must_be_empty "OpenSSL has one door: sync/wire/tls*"
-in_sources '#include <(n?curses)' engine sync extras tools examples include | grep -v '^tools/top_screen\.c:' |
-    must_be_empty "ncurses has one door: tools/top_screen.c"
+in_sources '#include <(n?curses)' engine sync extras tools examples include | grep -v '^tools/top/top_screen\.c:' |
+    must_be_empty "ncurses has one door: tools/top/top_screen.c"
 in_sources '#include <sys/sdt' engine sync extras tools examples include | grep -v '^engine/base/probe\.h:' |
     must_be_empty "sys/sdt.h has one door: engine/base/probe.h"
 in_sources '[^_a-z](mmap|mremap)\(' engine sync extras | cut -d: -f1 | one_file_only "mmap has one door"

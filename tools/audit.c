@@ -9,13 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "foreign.h"
-#include "sink.h"
+#include "tools/common/foreign.h"
+#include "tools/common/sink.h"
 #include "tallywheel.h"
-#include "options.h"
-#include "redis_flags.h"
-#include "text.h"
-#include "tool.h"
+#include "tools/common/options.h"
+#include "tools/common/redis_flags.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
 
 static const char help[] =
     "Usage: tallywheel audit --redis URL [OPTION]...\n"

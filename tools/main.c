@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "tallywheel.h"
-#include "redis_flags.h"
-#include "text.h"
-#include "tool.h"
+#include "tools/common/redis_flags.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
 
 static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "\n"

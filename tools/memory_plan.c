@@ -1,13 +1,13 @@
 /* memory_plan.c -- `tallywheel plan`: memory by keys, key length and windows. See memory_plan.h. */
-#include "memory_plan.h"
+#include "tools/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "options.h"
+#include "tools/common/options.h"
 #include "tallywheel.h"
-#include "text.h"
-#include "tool.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
 
 #define KEYS_MAX (UINT64_C(1) << 32)
 #define WINDOWS_MAX 256

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "tallywheel.h"
-#include "options.h"
-#include "redis_flags.h"
-#include "text.h"
-#include "tool.h"
+#include "tools/common/options.h"
+#include "tools/common/redis_flags.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
 
 static const char help[] =
     "Usage: tallywheel reclaim --redis URL [OPTION]... FAMILY INSTANCE\n"

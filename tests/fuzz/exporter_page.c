@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exporter_page.h"
-#include "exporter_sample.h"
+#include "tools/watched/exporter_page.h"
+#include "tools/watched/exporter_sample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

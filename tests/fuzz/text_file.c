@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "text_file.h"
+#include "tools/count/text_file.h"
 
 #define LINES_MAX 100000
 #define TEXT_BYTES_MAX (8 * 1024 * 1024)

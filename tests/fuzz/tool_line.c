@@ -3,7 +3,7 @@
  * fields. */
 #include <stdlib.h>
 
-#include "fields.h"
+#include "tools/count/fields.h"
 
 #define FORMATS 11
 #define KINDS 3

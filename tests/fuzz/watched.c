@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "top.h"
-#include "utf8.h"
+#include "tools/top/top.h"
+#include "tools/common/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

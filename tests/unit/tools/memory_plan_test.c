@@ -1,7 +1,7 @@
 /* memory_plan_test.c -- the formula of `tallywheel plan` and docs/MEMORY.md, beside what real engines take. */
 #include "tests/support/support.h"
 
-#include "memory_plan.h"
+#include "tools/memory_plan.h"
 
 #define WINDOW_MS TW_HOUR
 

@@ -1,9 +1,9 @@
 /* page_test.c -- lines of a page: whatever bytes a key has, the screen keeps its columns. */
 #include "tests/support/support.h"
 
-#include "page.h"
-#include "top.h"
-#include "utf8.h"
+#include "tools/common/page.h"
+#include "tools/top/top.h"
+#include "tools/common/utf8.h"
 
 #include <locale.h>
 

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "fields.h"
+#include "tools/count/fields.h"
 
 static char joined[TW_KEY_SIZE_MAX + LINE_ELEMENT_MAX];
 

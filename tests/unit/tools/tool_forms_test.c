@@ -2,9 +2,9 @@
  * line; and what is no client, whatever is in its place. */
 #include "tests/support/support.h"
 
-#include "fields.h"
-#include "line_form.h"
-#include "line_prefix.h"
+#include "tools/count/fields.h"
+#include "tools/count/line_form.h"
+#include "tools/count/line_prefix.h"
 
 #define WHEN "[17/May/2015:10:05:03 +0000] \"GET /a?b=1 HTTP/1.1\" 200 12 \"-\" \"x\""
 #define WHEN_MS INT64_C(1431857103000)

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "line.h"
+#include "tools/count/line.h"
 
 static char joined[TW_KEY_SIZE_MAX + LINE_ELEMENT_MAX];
 

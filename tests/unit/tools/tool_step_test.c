@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/port/services.h"
-#include "step.h"
+#include "tools/count/step.h"
 
 /* Counts and position travel in one batch, or a run that is killed leaves one without the other. The command knows
  * nothing of the library's insides, so the two figures meet here. */

@@ -1,12 +1,12 @@
 /* tool_text_test.c -- the small languages of the command line, windows, rows and escapes of the command. */
 #include "tests/support/support.h"
 
-#include "foreign.h"
-#include "print.h"
-#include "rows.h"
-#include "text.h"
-#include "utf8.h"
-#include "windows.h"
+#include "tools/common/foreign.h"
+#include "tools/count/print.h"
+#include "tools/count/rows.h"
+#include "tools/common/text.h"
+#include "tools/common/utf8.h"
+#include "tools/count/windows.h"
 
 static void sizes_are_multiples_of_1024(void **state) {
     (void)state;

@@ -1,7 +1,7 @@
 /* tool_unpack_test.c -- compressed input of the command: read in any pieces, cut anywhere, damaged anywhere. */
 #include "tests/support/support.h"
 
-#include "unpack.h"
+#include "tools/count/unpack.h"
 
 #if TOOL_WITH_ZLIB
 #include <zlib.h>

@@ -1,0 +1,16 @@
+/* batch.h -- `count --redis URL --batch NAME`: a log that is counted into Redis once, however often the command runs.
+ *
+ * The input is counted here first. Only when all of it was read are the counts sent, and two marks in Redis say how far
+ * that came: NAME was begun, NAME is done. Redis itself decides who sets a mark first.
+ * Always true: a run that was interrupted while it read has sent nothing, and the next one starts anew. What was begun
+ * and is not done is never sent again: it is reported. */
+#ifndef TOOL_BATCH_H
+#define TOOL_BATCH_H
+
+#include "tools/count/count.h"
+#include "tools/count/marks.h"
+
+/* Sends what `family` has counted, unless NAME was sent before. Returns false after a message on standard error. */
+bool batch_send(const struct plan *plan, tw_family *family, const struct result *result);
+
+#endif

@@ -1,0 +1,48 @@
+/* count.h -- the options of `tallywheel count`, and the parts that carry them out.
+ * Always true: a plan that plan_read() accepted names only readable options; the engine checks the options that are its
+ * own. */
+#ifndef TOOL_COUNT_H
+#define TOOL_COUNT_H
+
+#include "tools/count/counter.h"
+#include "tools/count/line.h"
+#include "tools/count/print.h"
+#include "tools/common/redis_flags.h"
+#include "tools/count/windows.h"
+
+struct plan {
+    struct line_rule rule; /* holds utc_offset_ms, too */
+    int64_t window_ms;
+    int64_t retention_ms; /* 0: the greater of seven days and one window */
+    int64_t lateness_ms;  /* --follow: how long after its end a window still takes lines */
+    uint64_t memory_bytes;
+    size_t top; /* 0: all */
+    enum print_form form;
+    unsigned threads;
+    bool follow;
+    const char *redis_url, *redis_key;
+    const char *svg;          /* the file of the picture; NULL: none */
+    const char *batch;        /* NULL: counts go to Redis as they are counted */
+    bool resume;              /* --batch: in steps that a later run goes on from */
+    uint64_t meaning;         /* a hash of the options that decide what is counted under which name */
+    struct redis_flags flags; /* beside --redis */
+    char *const *files;
+    size_t file_count;
+};
+
+/* Returns EXIT_DONE to go on; -1 if help was shown; EXIT_USAGE after a message on standard error. */
+int plan_read(int argc, char **argv, struct plan *plan);
+
+/* The outcome of the input, however it was read. */
+struct result {
+    struct outcome total;
+    const char *skipped_file;
+    bool trouble;           /* reported on standard error already */
+    struct windows windows; /* those with counts; empty with --follow */
+};
+
+/* `count --follow`: reads and prints until a signal or the end of every input. */
+void follow_run(const struct plan *plan, tw_family *family, tw_family_options *options, struct print *print,
+                struct result *result);
+
+#endif

@@ -1,0 +1,60 @@
+/* counter.h -- from text to counts: one thread's share of the work.
+ *
+ * A counter takes a piece of a file that ends at a line end, parses it line by line, and adds what it read to the
+ * family: sums in batches, elements one by one.
+ * Always true: when counter_take() returns, every line of the piece has been counted, refused or skipped, and nothing
+ * refers to the piece any more. A counter belongs to one thread; its family may be shared. */
+#ifndef TOOL_COUNTER_H
+#define TOOL_COUNTER_H
+
+#include "tools/count/line.h"
+#include "tools/count/windows.h"
+
+#define COUNTER_BATCH 256
+#define COUNTER_WINDOWS_NOTED \
+    1024 /* power of two; 8 KiB per thread, and more windows than the lines of a log usually mix */
+
+/* The outcome for the lines of one piece. */
+struct outcome {
+    uint64_t lines;
+    uint64_t heads; /* lines that say what is in the others */
+    uint64_t counted;
+    uint64_t skipped;        /* could not be read, or were refused */
+    uint64_t unserved;       /* of new keys, for which there was no memory */
+    uint64_t skipped_line;   /* the first skipped one, counted from 1 */
+    const char *skipped_why; /* NULL: none was */
+};
+
+struct counter {
+    tw_family *family;
+    const struct line_rule *rule;
+    struct line_head *head; /* of the file whose lines come */
+    int64_t window_ms;
+    int64_t start_min_ms;                 /* a line of an earlier window is late: it has been printed already */
+    int64_t window_start_ms;              /* the last line's window */
+    struct windows_shared *windows;       /* the windows that have counts, shared by all counters */
+    int64_t noted[COUNTER_WINDOWS_NOTED]; /* some of them, by hash: they need not be noted again */
+    size_t batched;
+    tw_key keys[COUNTER_BATCH];
+    int64_t deltas[COUNTER_BATCH];
+    int64_t unix_ms[COUNTER_BATCH];
+    uint64_t lines[COUNTER_BATCH];
+    tw_status statuses[COUNTER_BATCH];
+    char joined[COUNTER_BATCH * TW_KEY_SIZE_MAX]; /* each item of the batch has its part; an element needs no batch */
+};
+
+/* NULL: no memory. `rule` and `windows` outlive it. */
+struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
+                            struct windows_shared *windows);
+/* The shared set was cleared: this counter forgets which windows it noted there. */
+void counter_forget_windows(struct counter *counter);
+void counter_free(struct counter *counter);
+
+/* Counts the lines of a piece, after `head` was set. The last one may lack its newline. */
+void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome);
+
+/* Adds up outcomes. `piece` began after `lines_before` lines of its file. Returns true if this is the first outcome
+ * with a skipped line. */
+bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before);
+
+#endif

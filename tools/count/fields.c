@@ -1,0 +1,216 @@
+/* fields.c -- the fields that a user names. See fields.h. */
+#include "tools/count/fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
+
+#define FIELD_NUMBER_MAX 1000
+#define NAME_TAKES "names of members or columns, separated by commas, at most 16, are wanted, as status or request.uri"
+
+/* ---- names ---- */
+
+struct field_name {
+    const char *name;
+    uint16_t number;
+};
+
+/* Of all access logs. */
+static const struct field_name web_names[] = {
+    {"host", LINE_FIELD_HOST},         {"client", LINE_FIELD_CLIENT}, {"ident", LINE_FIELD_IDENT},
+    {"user", LINE_FIELD_USER},         {"time", LINE_FIELD_TIME},     {"request", LINE_FIELD_REQUEST},
+    {"method", LINE_FIELD_METHOD},     {"url", LINE_FIELD_URL},       {"path", LINE_FIELD_PATH},
+    {"protocol", LINE_FIELD_PROTOCOL}, {"status", LINE_FIELD_STATUS}, {"bytes", LINE_FIELD_BYTES},
+    {"referer", LINE_FIELD_REFERER},   {"agent", LINE_FIELD_AGENT},   {NULL, 0}};
+static const struct field_name dpkg_names[] = {{"date", 1}, {"time", 2}, {"action", 3}, {"package", 4}, {NULL, 0}};
+static const struct field_name tsv_names[] = {{"time", 1}, {"key", 2}, {"delta", 3}, {"element", 3}, {NULL, 0}};
+/* Beside those of all access logs. */
+static const struct field_name s3_names[] = {{"bucket", 2}, {"operation", 7}, {"object", 8}, {"error", 11}, {NULL, 0}};
+static const struct field_name alb_names[] = {{"type", 1},           {"balancer", 3},      {"target", 5},
+                                              {"target_status", 10}, {"target_group", 17}, {NULL, 0}};
+static const struct field_name envoy_names[] = {{"flags", 4}, {NULL, 0}};
+static const struct field_name haproxy_names[] = {
+    {"frontend", 3}, {"backend", LINE_FIELD_BACKEND}, {"server", LINE_FIELD_SERVER}, {"state", 10}, {NULL, 0}};
+static const struct field_name no_names[] = {{NULL, 0}};
+
+static const struct field_name *names_of(enum line_format format) {
+    return format == LINE_DPKG ? dpkg_names : format == LINE_TSV ? tsv_names : web_names;
+}
+
+static const struct field_name *more_names_of(enum line_format format) {
+    switch (format) {
+    case LINE_S3: return s3_names;
+    case LINE_ALB: return alb_names;
+    case LINE_ENVOY: return envoy_names;
+    case LINE_HAPROXY: return haproxy_names;
+    default: return no_names;
+    }
+}
+
+/* Their fields have the names that the line or its file gives them. */
+static bool has_own_names(enum line_format format) {
+    return format == LINE_JSON || format == LINE_W3C || format == LINE_CLOUDFRONT;
+}
+
+/* "host, client, ..." */
+static void names_list(enum line_format format, char *list, size_t size) {
+    size_t used = 0;
+    list[0] = '\0';
+    for (const struct field_name *at = names_of(format); at->name != NULL && used < size; at++)
+        used += (size_t)snprintf(list + used, size - used, "%s%s", used == 0 ? "" : ", ", at->name);
+    for (const struct field_name *at = more_names_of(format); at->name != NULL && used < size; at++)
+        used += (size_t)snprintf(list + used, size - used, ", %s", at->name);
+}
+
+static bool name_find(const struct field_name *names, const char *text, size_t size, uint16_t *number) {
+    for (; names->name != NULL; names++) {
+        if (strlen(names->name) != size || memcmp(names->name, text, size) != 0) continue;
+        *number = names->number;
+        return true;
+    }
+    return false;
+}
+
+static bool number_read(enum line_format format, const char *text, size_t size, uint16_t *number) {
+    unsigned value = 0;
+    if (name_find(names_of(format), text, size, number) || name_find(more_names_of(format), text, size, number))
+        return true;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        value = value * 10 + (unsigned)(text[i] - '0');
+        if (value > FIELD_NUMBER_MAX) return false;
+    }
+    *number = (uint16_t)value;
+    return value > 0;
+}
+
+/* ---- lists ---- */
+
+struct list {
+    uint16_t numbers[LINE_FIELDS_MAX];
+    struct line_name names[LINE_FIELDS_MAX];
+    size_t count;
+};
+
+/* Reads N|NAME[,...]. Returns false if an item is none, or if there are too many. */
+static bool list_read(enum line_format format, const char *text, struct list *list) {
+    for (list->count = 0; list->count < LINE_FIELDS_MAX;) {
+        size_t size = strcspn(text, ",");
+        if (size == 0) return false;
+        list->names[list->count] = (struct line_name){text, size};
+        if (!has_own_names(format) && !number_read(format, text, size, &list->numbers[list->count])) return false;
+        list->count++;
+        if (text[size] == '\0') return true;
+        text += size + 1;
+    }
+    return false;
+}
+
+static bool list_take(const char *option, enum line_format format, const char *text, struct list *list) {
+    char names[240];
+    if (text == NULL || list_read(format, text, list)) return true;
+    names_list(format, names, sizeof names);
+    if (has_own_names(format)) {
+        tool_complain("--%s '%s': " NAME_TAKES, option, text);
+    } else {
+        tool_complain("--%s '%s': field numbers from 1 to %d or names, separated by commas, at most %d, are wanted; the"
+                      " names are: %s",
+                      option, text, FIELD_NUMBER_MAX, LINE_FIELDS_MAX, names);
+    }
+    return false;
+}
+
+/* ---- conditions ---- */
+
+/* Two characters before one: "<=" is not "<". */
+static const struct {
+    const char *text;
+    enum line_relation relation;
+} relations[] = {{"==", LINE_EQUAL},    {"!=", LINE_UNEQUAL}, {"<=", LINE_AT_MOST},
+                 {">=", LINE_AT_LEAST}, {"!~", LINE_LACKS},   {"=", LINE_EQUAL},
+                 {"<", LINE_LESS},      {">", LINE_GREATER},  {"~", LINE_CONTAINS}};
+
+/* "=>500", "=<500", "===", "~=" are meant as something else. The text "<none>" is one. */
+static bool is_mistaken(const struct line_condition *condition) {
+    const char *text = condition->value.data;
+    double number;
+    if (*text == '=') return true;
+    return (*text == '<' || *text == '>') && line_number_read(text + 1, strlen(text + 1), &number);
+}
+
+static bool condition_split(const char *text, size_t *name_size, struct line_condition *condition) {
+    *name_size = strcspn(text, "=!<>~");
+    for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
+        size_t size = strlen(relations[i].text);
+        if (strncmp(text + *name_size, relations[i].text, size) != 0) continue;
+        condition->relation = relations[i].relation;
+        condition->value = tw_str(text + *name_size + size);
+        return *name_size > 0 && !is_mistaken(condition);
+    }
+    return false;
+}
+
+static bool condition_take(struct line_rule *rule, const char *text) {
+    struct line_condition condition = {0};
+    char names[240];
+    size_t size;
+    uint16_t number = 0;
+    if (!condition_split(text, &size, &condition)) {
+        tool_complain("--where '%s': FIELD, one of = != < <= > >= ~ (contains) !~, and a value are wanted, as "
+                      "'status>=500'",
+                      text);
+        return false;
+    }
+    if (!has_own_names(rule->format) &&
+        (!number_read(rule->format, text, size, &number) || (rule->format == LINE_TSV && number > 3))) {
+        names_list(rule->format, names, sizeof names);
+        tool_complain("--where '%s': there is no field %.*s; a number is wanted, or one of: %s", text, (int)size, text,
+                      names);
+        return false;
+    }
+    condition.has_number = line_number_read(condition.value.data, condition.value.size, &condition.number);
+    bool is_order = condition.relation >= LINE_LESS && condition.relation <= LINE_AT_LEAST;
+    if (is_order && !condition.has_number) {
+        tool_complain("--where '%s': <, <=, > and >= compare numbers, and '%s' is none", text,
+                      (const char *)condition.value.data);
+        return false;
+    }
+    line_rule_add_condition(rule, number, (struct line_name){text, size}, &condition);
+    return true;
+}
+
+/* ---- all ---- */
+
+static bool is_sound(const struct fields_asked *asked, const struct list *element) {
+    if (asked->format == LINE_TSV && asked->key != NULL) {
+        tool_complain("--key goes with the other formats; in tsv the second field is the key");
+    } else if (asked->format == LINE_TSV && element->count > 0 && (element->count > 1 || element->numbers[0] != 3)) {
+        tool_complain("--distinct: in tsv the third field is the one: --distinct 3");
+    } else if (asked->format == LINE_JSON && asked->key == NULL) {
+        tool_complain("--format json: --key is wanted, a member's name, as --key status or --key request.uri");
+    } else if (asked->format != LINE_JSON && asked->time != NULL) {
+        tool_complain("--time goes with --format json; the other formats have their time in one place");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool fields_set(struct line_rule *rule, const struct fields_asked *asked) {
+    struct list key = {.count = 0}, element = {.count = 0};
+    if (!list_take("key", asked->format, asked->format == LINE_TSV ? NULL : asked->key, &key) ||
+        !list_take("distinct", asked->format, asked->element, &element) || !is_sound(asked, &element))
+        return false;
+    line_rule_set(rule, asked->format, key.numbers, key.count);
+    line_rule_set_element(rule, element.numbers, element.count);
+    if (has_own_names(asked->format)) {
+        memcpy(rule->names, key.names, key.count * sizeof *key.names);
+        memcpy(rule->names + key.count, element.names, element.count * sizeof *element.names);
+        if (asked->time != NULL) rule->time_name = (struct line_name){asked->time, strlen(asked->time)};
+    }
+    for (size_t i = 0; i < asked->where_count; i++)
+        if (!condition_take(rule, asked->where[i])) return false;
+    return true;
+}

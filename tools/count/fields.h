@@ -1,0 +1,20 @@
+/* fields.h -- the fields that a user names: --key, --distinct, --where, by number or by name.
+ * Always true: what is refused was reported on standard error, with the names that the format has. */
+#ifndef TOOL_FIELDS_H
+#define TOOL_FIELDS_H
+
+#include "tools/count/line.h"
+
+/* What a user asked for; NULL or 0: nothing. */
+struct fields_asked {
+    enum line_format format;
+    const char *key, *element, *time;
+    const char *where[LINE_WHERE_MAX];
+    size_t where_count;
+};
+
+/* Sets format, fields and conditions of the rule. Returns false after a message on standard error. `asked`'s texts
+ * outlive the rule. */
+bool fields_set(struct line_rule *rule, const struct fields_asked *asked);
+
+#endif

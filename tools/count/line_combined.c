@@ -1,0 +1,304 @@
+/* line_combined.c -- the web servers' access-log format (common and combined), also with a leading virtual host:
+ *
+ *     83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a?b=\"c\" HTTP/1.1" 200 203023 "http://..." "Mozilla (...)"
+ *     1            2 3 4                            5                         6   7      8            9
+ *     shop.example:443 83.149.9.216 - john smith [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "-" "..."
+ *     host             1            2 3          4                            5                 6   7      8   9
+ *
+ * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote: so the time is what is in
+ * brackets before the request, which is in quotes. All fields are counted from there: the user is all up to the time.
+ * The time may be one of ISO 8601. A line that was cut behind its time is one, too.
+ *
+ * The client is the first field if the identity, which hardly any server knows, is "-". A host is in front of it if the
+ * format says so, or if the third field is "-" and the second looks like a client. A prefix that syslog, a container's
+ * runtime or kubectl writes is passed over. What is neither is refused; but only if a field before the time is asked
+ * for. */
+#include "tools/count/line_form.h"
+#include "tools/count/line_prefix.h"
+
+#define WEB_TIME_SIZE 26 /* 17/May/2015:10:05:03 +0000 */
+#define LEAD_WORDS 4     /* as many are looked at */
+
+/* Where the time's bracket opens and closes, and the request begins; the end if the line was cut before it. */
+struct place {
+    const char *open, *close, *request;
+};
+
+/* A time of the servers' own, or of ISO 8601, as nginx has it in $time_iso8601. */
+static bool time_read(const struct line_rule *rule, const char *text, size_t size, int64_t *unix_ms) {
+    return line_time_web(text, size, unix_ms) || line_time_iso(text, size, rule->utc_offset_ms, unix_ms);
+}
+
+/* Is the bracket that closes here the end of a time? */
+static bool time_ends(const struct line_rule *rule, const char *text, const char *close, struct place *place,
+                      int64_t *unix_ms) {
+    const char *open = close - text > WEB_TIME_SIZE && close[-WEB_TIME_SIZE - 1] == '['
+                           ? close - WEB_TIME_SIZE - 1
+                           : memrchr(text, '[', (size_t)(close - text));
+    if (open == NULL || !time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms)) return false;
+    *place = (struct place){open, close, close + 2};
+    return true;
+}
+
+/* A line without a request: it may have been cut right behind its time. */
+static const char *time_last(const struct line_rule *rule, const char *text, const char *end, struct place *place,
+                             int64_t *unix_ms) {
+    const char *open = memchr(text, '[', (size_t)(end - text));
+    if (open == NULL) return "no time in brackets";
+    while (end[-1] == ' ') end--;
+    if (end[-1] == ']' && time_ends(rule, text, end - 1, place, unix_ms)) {
+        place->request = end;
+        return NULL;
+    }
+    const char *close = memchr(open, ']', (size_t)(end - open));
+    if (close == NULL) return "a bracket is not closed";
+    return time_read(rule, open + 1, (size_t)(close - open - 1), unix_ms) ? "no request in quotes after the time"
+                                                                          : "no time like [17/May/2015:10:05:03 +0000]";
+}
+
+static const char no_time[] = "no time in brackets with a request in quotes behind it";
+
+/* Finds the time: texts in quotes before it are passed over. */
+static const char *time_find(const struct line_rule *rule, const char *text, const char *end, struct place *place,
+                             int64_t *unix_ms) {
+    for (const char *at = text;;) {
+        const char *quote = memchr(at, '"', (size_t)(end - at));
+        if (quote == NULL) return time_last(rule, text, end, place, unix_ms);
+        bool begins = quote == text || quote[-1] == ' ';
+        if (quote - text > 4 && begins && quote[-2] == ']' && time_ends(rule, text, quote - 2, place, unix_ms))
+            return NULL;
+        at = quote + 1;
+        if (!begins && quote[-1] == '\\') continue; /* of a user */
+        if (!begins) return no_time; /* the rest of a text, whose visitor may have written a time into it */
+        const char *close = line_quote_end(at, end);
+        if (close == NULL) return "a quote is not closed";
+        at = close + 1;
+        if (at < end && *at != ' ') return "a field continues after its closing mark";
+    }
+}
+
+/* ---- before the time ---- */
+
+struct lead {
+    tw_key host, client, ident, user; /* data NULL: there is none */
+};
+
+/* Up to LEAD_WORDS words before the time. */
+static const char *words_read(const char *at, const char *end, struct line_word *words, size_t *count) {
+    for (*count = 0; *count < LEAD_WORDS; ++*count) {
+        while (at < end && *at == ' ') at++;
+        if (at == end) return NULL;
+        const char *wrong = line_word_read(at, end, &words[*count]);
+        if (wrong != NULL) return wrong;
+        at = words[*count].next;
+    }
+    return NULL;
+}
+
+static bool is_dash(tw_key text) {
+    return text.size == 1 && *(const char *)text.data == '-';
+}
+
+static bool has_point_or_colon(tw_key text) {
+    return memchr(text.data, '.', text.size) != NULL || memchr(text.data, ':', text.size) != NULL;
+}
+
+/* "name:443", or an address of four numbers with a port. */
+static bool ends_in_port(tw_key text) {
+    return memchr(text.data, ':', text.size) == memrchr(text.data, ':', text.size) &&
+           line_without_port(text).size != text.size;
+}
+
+static const char *const no_client = "no client, identity and user before the time, as 10.0.0.1 - - [";
+
+/* From the word that begins at `word` to the time. */
+static tw_key user_from(const struct line_word *word, const char *end) {
+    const char *begin = (const char *)word->text.data - (word->mark != '\0');
+    if (word->next == end) return word->text;
+    return tw_bytes(begin, (size_t)(end - begin));
+}
+
+/* The words are a client, its identity and its user; or in front of these a host. */
+static const char *lead_take(struct lead *lead, const struct line_word *words, size_t count, bool is_led,
+                             const char *end) {
+    const struct line_word *client = words + is_led;
+    if (count < (size_t)is_led + 2) return no_client;
+    if (is_led) lead->host = words->text;
+    lead->client = client->text;
+    lead->ident = client[1].text;
+    if (count > (size_t)is_led + 2) lead->user = user_from(&client[2], end);
+    if (!line_is_host(client->text)) return "what should be the client is no host";
+    return NULL;
+}
+
+/* Without the format's word: is there a host in front? */
+static const char *lead_guess(struct lead *lead, const struct line_word *words, size_t count, const char *end) {
+    if (count < 2) return no_client;
+    tw_key first = words[0].text, second = words[1].text;
+    if (first.size > 0 && ((const char *)first.data)[first.size - 1] == ',')
+        return "a list of addresses is where the client should be";
+    if (is_dash(second)) {
+        if (count > 2 && words[2].mark == '\0' && line_is_address(words[2].text))
+            return "an address is where the user should be";
+        return lead_take(lead, words, count, false, end);
+    }
+    if (count < 3) return no_client;
+    bool looks_led = has_point_or_colon(second) || ends_in_port(first);
+    if (looks_led && count > 3 && is_dash(words[2].text)) {
+        if (line_is_address(first) && !ends_in_port(first))
+            return "two addresses begin the line, and either may be the client (--format vhost_combined: the second)";
+        return words[0].mark == '\0' && line_is_host(first) ? lead_take(lead, words, count, true, end)
+                                                            : "what should be the host is none";
+    }
+    bool is_lighttpd = count == 3 && line_is_address(first) && line_is_host(second) && !line_is_address(second);
+    if (looks_led && is_lighttpd) { /* which has the host where others have the identity */
+        lead->host = second;
+        lead->client = first;
+        lead->user = words[2].text;
+        return NULL;
+    }
+    if (looks_led || !has_point_or_colon(first) || line_is_address(words[2].text)) return no_client;
+    return lead_take(lead, words, count, false, end); /* an identity */
+}
+
+static const char *lead_read(const struct line_rule *rule, const char *text, const char *end, struct lead *lead) {
+    struct line_word words[LEAD_WORDS];
+    size_t count;
+    bool is_led = rule->format == LINE_VHOST_COMBINED;
+    const char *wrong = words_read(text, end, words, &count);
+    if (wrong != NULL) return wrong;
+    if (!is_led) return lead_guess(lead, words, count, end);
+    if (count < 4 || is_dash(words[1].text)) return "the line does not begin with a virtual host";
+    return lead_take(lead, words, count, true, end);
+}
+
+static bool is_plain(unsigned char c) {
+    return (c >= '0' && c <= ':') || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || (c >= 'A' && c <= 'Z');
+}
+
+/* "10.0.0.1 - - ": most lines. */
+static bool lead_is_plain(const char *text, const char *end, struct lead *lead) {
+    const char *at = text;
+    while (at < end && is_plain((unsigned char)*at)) at++;
+    if (end - at != 4 || memcmp(at, " - -", 4) != 0 || at == text || (at == text + 1 && *text == '-')) return false;
+    lead->client = tw_bytes(text, (size_t)(at - text));
+    lead->ident = tw_bytes(at + 1, 1);
+    lead->user = tw_bytes(at + 3, 1);
+    return true;
+}
+
+/* `end`: where the time's bracket opens. */
+static const char *lead_find(const struct line_rule *rule, const char *text, const char *end, struct lead *lead) {
+    while (end > text && end[-1] == ' ') end--;
+    if (rule->format == LINE_COMBINED && lead_is_plain(text, end, lead)) return NULL;
+    text += line_prefix(text, (size_t)(end - text), true);
+    return lead_read(rule, text, end, lead);
+}
+
+/* A field by its number or its name; data NULL: the line has none. */
+static tw_key lead_field(const struct lead *lead, uint16_t field) {
+    switch (field) {
+    case LINE_FIELD_HOST: return lead->host;
+    case 1:
+    case LINE_FIELD_CLIENT: return lead->client;
+    case 2:
+    case LINE_FIELD_IDENT: return lead->ident;
+    default: return lead->user;
+    }
+}
+
+/* ---- a line ---- */
+
+static const char *lead_fields_take(const struct line_rule *rule, const char *text, const char *end, tw_key *field_at) {
+    struct lead lead = {.user.data = NULL};
+    const char *wrong = lead_find(rule, text, end, &lead);
+    if (wrong != NULL) return wrong;
+    for (size_t i = 0; i < line_field_count(rule); i++) {
+        uint16_t field = rule->fields[i];
+        if (rule->places[i] > 3) continue;
+        field_at[i] = lead_field(&lead, field);
+        if (field_at[i].data == NULL)
+            return field == LINE_FIELD_HOST ? "the line does not begin with a virtual host" : no_client;
+        if (rule->places[i] == 3 && field_at[i].size > 0 && *(const char *)field_at[i].data == '[')
+            return "a bracket is where the user should be";
+    }
+    return NULL;
+}
+
+static const char *word_take(const struct line_rule *rule, uint16_t number, const struct line_word *word,
+                             tw_key *field_at) {
+    for (size_t i = 0; i < line_field_count(rule); i++) {
+        if (rule->places[i] != number) continue;
+        field_at[i] = word->text;
+        uint16_t field = rule->fields[i];
+        if (field < LINE_FIELD_METHOD) continue;
+        const char *wrong = line_named_check(field, word);
+        if (wrong != NULL) return wrong;
+        if (number == 5) field_at[i] = line_request_part(word->text, field);
+    }
+    return NULL;
+}
+
+/* Whether some fields after the time were asked for by their names, which must then be where others have them. */
+static bool asks_by_name(const struct line_rule *rule) {
+    for (size_t i = 0; i < line_field_count(rule); i++)
+        if (rule->places[i] > 4 && rule->fields[i] >= LINE_FIELD_METHOD) return true;
+    return false;
+}
+
+static const char *rest_fields_take(const struct line_rule *rule, const struct place *place, const char *end,
+                                    tw_key *field_at) {
+    const char *at = place->request, *wrong;
+    struct line_word word = {tw_bytes(place->open + 1, (size_t)(place->close - place->open - 1)), at, '['};
+    (void)word_take(rule, 4, &word, field_at); /* which refuses no time */
+    for (uint16_t number = 5; number <= rule->field_last; number++) {
+        while (at < end && *at == ' ') at++;
+        if (at >= end) return line_too_short(rule);
+        wrong = line_word_read(at, end, &word);
+        if (wrong == NULL) wrong = word_take(rule, number, &word, field_at);
+        if (wrong != NULL) return wrong;
+        at = word.next;
+        bool is_status = end - at < 2 || at[1] == '-' || (at[1] >= '0' && at[1] <= '9');
+        if (number == 5 && !is_status && asks_by_name(rule)) return "no status after the first text in quotes";
+    }
+    return NULL;
+}
+
+/* What is of another format, behind a prefix or not; `wrong`: what is said if it is of none. */
+static const char *other_read(const struct line_rule *rule, const char *text, size_t size, const char *wrong,
+                              struct line *line, char *joined) {
+    enum line_format format = rule->format == LINE_COMBINED ? line_form_of(text, size) : LINE_COMBINED;
+    if (rule->format == LINE_COMBINED && format == LINE_COMBINED) {
+        size_t lead = line_prefix(text, size, true);
+        text += lead;
+        size -= lead;
+        if (lead > 0) format = line_form_of(text, size);
+    }
+    return format == LINE_COMBINED ? wrong : line_form(rule, format, text, size, line, joined);
+}
+
+/* Nothing but a prefix is before the time, as in Envoy's log. A user that is none ends in "-". */
+static bool is_bare(const char *text, const char *open) {
+    if (open - text >= 2 && open[-2] == '-') return false;
+    return open == text || line_prefix(text, (size_t)(open - text), true) == (size_t)(open - text);
+}
+
+const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                          char *joined) {
+    tw_key field_at[LINE_FIELDS_ALL];
+    struct place place;
+    const char *end = text + size, *wrong;
+    if (*text == '<') text += line_prefix(text, size, true); /* its structured data may have quotes */
+    if (text == end) return no_client;
+    wrong = time_find(rule, text, end, &place, &line->unix_ms);
+    if (wrong != NULL || is_bare(text, place.open)) {
+        const char *other =
+            other_read(rule, text, (size_t)(end - text), wrong == NULL ? no_client : wrong, line, joined);
+        if (wrong != NULL || other != no_client) return other;
+    }
+    if (rule->field_last >= 4) wrong = rest_fields_take(rule, &place, end, field_at);
+    if (wrong == NULL && rule->has_lead) wrong = lead_fields_take(rule, text, place.open, field_at);
+    if (wrong != NULL) return wrong;
+    line->delta = 1;
+    return line_key(rule, field_at, line, joined);
+}

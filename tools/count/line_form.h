@@ -1,0 +1,62 @@
+/* line_form.h -- what the readers of access logs share: words, hosts, parts of a request; and the formats whose fields
+ * have fixed places.
+ * Always true: nothing is taken for a client, a status or a request that does not look like one. */
+#ifndef TOOL_LINE_FORM_H
+#define TOOL_LINE_FORM_H
+
+#include "tools/count/line.h"
+
+/* One field of a line whose fields are separated by spaces: its text without its marks, and where the next one may
+ * begin. What begins with a quote ends at the next quote without a backslash before it; what begins with a bracket, at
+ * the next closing one. Escapes stay as they are. */
+struct line_word {
+    tw_key text;
+    const char *next;
+    char mark; /* '"', '[', or 0 */
+};
+
+/* Returns NULL on success. `at` is not a space and lies before `end`. */
+const char *line_word_read(const char *at, const char *end, struct line_word *word);
+/* The quote that ends the text; `at` is behind the one that begins it. NULL: it has none. */
+const char *line_quote_end(const char *at, const char *end);
+
+/* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX: an escape is
+ * wrong. */
+size_t line_json_text(const char *at, size_t text_size, char *to);
+
+/* Passes over what is at the start of a file or of a line and not of its text: a byte order mark, the NULs of a hole
+ * that a rotation has left, and what Kubernetes's runtimes write before each line. Returns NULL on success; then there
+ * is some text. */
+const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size);
+
+/* Letters, digits and what addresses have: 10.0.0.1, 2001:db8::1, web_1.example, [::1]:80, unix: */
+bool line_is_host(tw_key text);
+/* An address, perhaps with its port. */
+bool line_is_address(tw_key text);
+/* Without ":443" at its end; of an address without a port all of it. */
+tw_key line_without_port(tw_key text);
+/* A whole number, or "-" where there is none. */
+bool line_is_number(tw_key text);
+/* Three digits; of a request that got no answer -, -1 or 0. */
+bool line_is_status(tw_key text);
+
+/* The whole or a part of a request: `field` is one of LINE_FIELD_METHOD, _URL, _PATH, _PROTOCOL and _REQUEST. */
+tw_key line_request_part(tw_key request, uint16_t field);
+
+/* A field of a rule: one of combined lines asks by numbers, too, which mean fields with names. LINE_FIELD_NAMES_END:
+ * only combined lines have it. */
+uint16_t line_field_meant(const struct line_rule *rule, uint16_t field);
+/* What is wrong with a field that was asked for by its name; NULL: nothing. */
+const char *line_named_check(uint16_t field, const struct line_word *word);
+
+/* A combined line within one of Docker's log files. */
+const char *line_docker(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+
+/* LINE_COMBINED: the line is of no format that is recognised. */
+enum line_format line_form_of(const char *text, size_t size);
+/* A line of LINE_S3, LINE_ALB, LINE_ENVOY or LINE_HAPROXY. The rule may be of LINE_COMBINED: then its fields are those
+ * that have names there. */
+const char *line_form(const struct line_rule *rule, enum line_format format, const char *text, size_t size,
+                      struct line *line, char *joined);
+
+#endif

@@ -1,0 +1,393 @@
+/* plan.c -- the options of `tallywheel count`. See count.h.
+ * Always true: every refusal names the option, its value, and the values that it takes. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/count/batch.h"
+#include "tools/count/count.h"
+#include "tools/count/feed.h"
+#include "tools/count/fields.h"
+#include "tools/common/options.h"
+#include "tools/count/step.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
+
+#define DEFAULT_LATENESS_MS 5000
+/* The longest that the library takes. */
+#define WINDOW_DAYS_MAX 3660
+#define DAYS_MAX 36500
+
+/* Two texts: C promises no more than 4095 bytes for one. */
+static const char help_of_counting[] =
+    "Usage: tallywheel count [OPTION]... FILE...\n"
+    "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
+    "that gzip or zstd has compressed are recognised by their first bytes and read as they are.\n"
+    "\n"
+    "  --format FORMAT     combined (default): web servers' access logs, also after a virtual host, and the lines\n"
+    "                      of s3, alb, envoy, haproxy and w3c, which are recognised. One of these by its word:\n"
+    "                      also by its own fields. vhost_combined: a virtual host begins every line; s3: Amazon S3;\n"
+    "                      alb: its load balancers; cloudfront; w3c: IIS, the file names its columns (#Fields);\n"
+    "                      json: one object a line (nginx with escape=json, journalctl -o json, ...);\n"
+    "                      dpkg: /var/log/dpkg.log; tsv: unix-seconds or ISO time<TAB>key[<TAB>delta]; cri, or\n"
+    "                      cri+FORMAT: every line as Kubernetes's log files have it. What cri, syslog, docker compose\n"
+    "                      and kubectl write in front of a line is also passed over without this\n"
+    "  --key FIELD[,...]   the fields that make the key, joined by ':'. By name: client (default), host, user,\n"
+    "                      request, method, url, path, protocol, status, bytes, referer, agent; s3: bucket,\n"
+    "                      operation, object; alb: target, target_status; haproxy: frontend, backend, server, state;\n"
+    "                      envoy: flags; w3c: the column's name; dpkg: action (default), package; json: the member's\n"
+    "                      name, or its path as request.uri. Or by number, counted from 1; a quoted or bracketed\n"
+    "                      text is one field. tsv has its own\n"
+    "  --distinct FIELD[,...]  count how many different values these fields have had with the key, in place of lines:\n"
+    "                      an estimate, as a rule within 1 %, without the values themselves (tsv: 3, behind the key)\n"
+    "  --where COND        count only lines with FIELD=TEXT, != (not equal), <, <=, >, >= (numbers), ~ (contains) or\n"
+    "                      !~, as 'status>=500'; up to 8 times, then all must hold\n"
+    "  --since TIME        count only lines from this time on: 2015-05-17, 2015-05-17T10:05+02:00, Unix seconds, or\n"
+    "                      a span before now, as 2h\n"
+    "  --until TIME        count only lines before this time\n"
+    "  --time NAME         json: the member that is the time (default: time, timestamp, @timestamp, ts,\n"
+    "                      time_iso8601, time_local, msec, datetime, __REALTIME_TIMESTAMP, timeStamp, start_time, or\n"
+    "                      date and time)\n"
+    "  --window SPAN       30s, 1m, 1h (default), 7d ...; all: one window for everything\n"
+    "  --utc-offset +HH:MM the time zone offset by which days begin, and of times without one (default +00:00)\n"
+    "  --top N             show only the N greatest counts of each window\n"
+    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, csv: the same with a\n"
+    "                      header, json\n"
+    "  --svg FILE          draw the windows over time and the greatest keys of all windows into FILE, too\n"
+    "  --threads N         threads that parse and count (default: one per processor; one with --follow)\n"
+    "  --memory SIZE       the most counting memory, such as 512M or 4G (default: 3/4 of the machine's)\n"
+    "  --follow            continue as files grow, are rotated or truncated; print each window when it closes\n"
+    "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n";
+static const char help_of_redis[] =
+    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path,\n"
+    "                      redis+sentinel://[user:password@]sentinel[:port][,...]/name[/db],\n"
+    "                      redis+cluster://[user:password@]node[:port][,...]; rediss: TLS;\n"
+    "                      a second run over the same lines counts them there a second time\n" REDIS_FLAGS_HELP
+    "  --batch NAME        count into Redis only if no run did so under this name before: the counts are sent\n"
+    "                      when all input was read, so a run that was interrupted can be repeated\n"
+    "  --resume            with --batch: send the counts in steps, each with the place in the file, and go on where\n"
+    "                      the last run of this name came to, however it ended; counts by one thread\n"
+    "  --redis-key TEXT    the keys' names in Redis: %k the key, before it perhaps {%t}, a hash tag of Redis Cluster,\n"
+    "                      %Y %m %d %H %M %S the window's start, %n \"count\", %% a percent sign (default\n"
+    "                      \"%n:%k:\" and a stamp as fine as the window)\n"
+    "  --retention SPAN    how long keys live in Redis after their window's end, or from now if it ended\n"
+    "                      long ago (default 7d)\n"
+    "  --help\n"
+    "\n"
+    "Exit status: 0 done; 1 a file could not be read (or was cut short), no line could be read as the format, the\n"
+    "output could not be written, there was no memory for some keys, or Redis did not take every count; 2 wrong\n"
+    "usage; 130 and 143 after SIGINT and SIGTERM: what was counted until then is printed. Lines that cannot be read\n"
+    "are skipped and reported on standard error.\n";
+
+enum {
+    OPTION_FORMAT = 1,
+    OPTION_KEY,
+    OPTION_DISTINCT,
+    OPTION_WHERE,
+    OPTION_SINCE,
+    OPTION_UNTIL,
+    OPTION_TIME,
+    OPTION_WINDOW,
+    OPTION_UTC_OFFSET,
+    OPTION_REDIS,
+    OPTION_REDIS_KEY,
+    OPTION_RETENTION,
+    OPTION_BATCH,
+    OPTION_RESUME,
+    OPTION_MEMORY,
+    OPTION_TOP,
+    OPTION_OUTPUT,
+    OPTION_SVG,
+    OPTION_THREADS,
+    OPTION_FOLLOW,
+    OPTION_LATENESS,
+    OPTION_HELP
+};
+
+static const struct option long_options[] = {{"format", required_argument, NULL, OPTION_FORMAT},
+                                             {"key", required_argument, NULL, OPTION_KEY},
+                                             {"distinct", required_argument, NULL, OPTION_DISTINCT},
+                                             {"where", required_argument, NULL, OPTION_WHERE},
+                                             {"since", required_argument, NULL, OPTION_SINCE},
+                                             {"until", required_argument, NULL, OPTION_UNTIL},
+                                             {"time", required_argument, NULL, OPTION_TIME},
+                                             {"window", required_argument, NULL, OPTION_WINDOW},
+                                             {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
+                                             {"redis", required_argument, NULL, OPTION_REDIS},
+                                             {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
+                                             REDIS_FLAGS,
+                                             {"batch", required_argument, NULL, OPTION_BATCH},
+                                             {"resume", no_argument, NULL, OPTION_RESUME},
+                                             {"retention", required_argument, NULL, OPTION_RETENTION},
+                                             {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"top", required_argument, NULL, OPTION_TOP},
+                                             {"output", required_argument, NULL, OPTION_OUTPUT},
+                                             {"svg", required_argument, NULL, OPTION_SVG},
+                                             {"threads", required_argument, NULL, OPTION_THREADS},
+                                             {"follow", no_argument, NULL, OPTION_FOLLOW},
+                                             {"lateness", required_argument, NULL, OPTION_LATENESS},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+/* ---- refusals ---- */
+
+static bool refuse(const char *option, const char *given, const char *takes) {
+    tool_complain("--%s '%s': %s", option, given, takes);
+    return false;
+}
+
+/* ---- values ---- */
+
+/* The index of one of a few words; -1: none of them. */
+static int word_index(const char *given, const char *const *words) {
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(given, words[i]) == 0) return i;
+    }
+    return -1;
+}
+
+static bool choice(const char *option, const char *given, const char *const *words, const char *takes, int *index) {
+    *index = word_index(given, words);
+    if (*index >= 0) return true;
+    const char *nearest = text_nearest(given, words);
+    if (nearest == NULL) return refuse(option, given, takes);
+    tool_complain("--%s '%s': did you mean %s? It %s", option, given, nearest, takes);
+    return false;
+}
+
+/* What plan_read() collects before it can make the plan: the fields depend on the format, and the span of time on the
+ * offset; either may come first. */
+struct draft {
+    struct plan *plan;
+    struct fields_asked fields;
+    const char *since, *until;
+    bool lateness_given, retention_given, redis_key_given;
+};
+
+static bool number_take(const char *option, const char *given, uint64_t low, uint64_t high, uint64_t *number) {
+    char takes[80];
+    if (text_number(given, low, high, number)) return true;
+    snprintf(takes, sizeof takes, "a whole number from %llu to %llu is wanted", (unsigned long long)low,
+             (unsigned long long)high);
+    return refuse(option, given, takes);
+}
+
+static bool span_take(const char *option, const char *given, bool zero_is_fine, int64_t days_max, int64_t *ms) {
+    int64_t value;
+    char takes[120];
+    if (text_span(given, &value) && (value > 0 || zero_is_fine) && value <= days_max * TW_DAY) {
+        *ms = value;
+        return true;
+    }
+    snprintf(takes, sizeof takes, "a whole number followed by s, m, h or d is wanted, as 30s, 1h, 7d, up to %lldd",
+             (long long)days_max);
+    return refuse(option, given, takes);
+}
+
+static bool where_take(struct fields_asked *fields, const char *given) {
+    if (fields->where_count == LINE_WHERE_MAX) return refuse("where", given, "at most 8 conditions are taken");
+    fields->where[fields->where_count++] = given;
+    return true;
+}
+
+static bool window_take(const char *given, int64_t *window_ms) {
+    if (strcmp(given, "all") != 0) return span_take("window", given, false, WINDOW_DAYS_MAX, window_ms);
+    *window_ms = WINDOWS_ALL;
+    return true;
+}
+
+/* FORMAT, cri, or cri+FORMAT. */
+static bool format_take(struct draft *draft, const char *given) {
+    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv",        "json", "s3", "alb",
+                                          "envoy",    "haproxy",        "w3c",  "cloudfront", "cri",  NULL};
+    static const char takes[] = "is one of combined, vhost_combined, s3, alb, cloudfront, w3c, envoy, haproxy, json,"
+                                " dpkg, tsv, cri";
+    int index;
+    draft->plan->rule.is_cri = strncmp(given, "cri+", 4) == 0;
+    if (!choice("format", draft->plan->rule.is_cri ? given + 4 : given, formats, takes, &index)) return false;
+    draft->plan->rule.is_cri = draft->plan->rule.is_cri || formats[index + 1] == NULL;
+    draft->fields.format = formats[index + 1] == NULL ? LINE_COMBINED : (enum line_format)index;
+    return true;
+}
+
+static bool option_take(struct draft *draft, int option, const char *given) {
+    static const char *const forms[] = {"table", "tsv", "json", "csv", NULL};
+    struct plan *plan = draft->plan;
+    uint64_t number = 0;
+    int index = 0;
+    bool good = true;
+    if (redis_flags_take(&plan->flags, option, given)) return true;
+    switch (option) {
+    case OPTION_FORMAT: return format_take(draft, given);
+    case OPTION_KEY: draft->fields.key = given; return true;
+    case OPTION_DISTINCT: draft->fields.element = given; return true;
+    case OPTION_TIME: draft->fields.time = given; return true;
+    case OPTION_WHERE: return where_take(&draft->fields, given);
+    case OPTION_SINCE: draft->since = given; return true;
+    case OPTION_UNTIL: draft->until = given; return true;
+    case OPTION_WINDOW: return window_take(given, &plan->window_ms);
+    case OPTION_RETENTION:
+        draft->retention_given = true;
+        return span_take("retention", given, false, DAYS_MAX, &plan->retention_ms);
+    case OPTION_LATENESS:
+        draft->lateness_given = true;
+        return span_take("lateness", given, true, DAYS_MAX, &plan->lateness_ms);
+    case OPTION_UTC_OFFSET:
+        return text_offset(given, &plan->rule.utc_offset_ms) ||
+               refuse("utc-offset", given, "an offset within 14 hours of UTC is wanted, as +08:00 or -03:30");
+    case OPTION_MEMORY:
+        return text_size(given, &plan->memory_bytes)
+                   ? plan->memory_bytes > 0 || refuse("memory", given, "must not be 0")
+                   : refuse("memory", given, "a size as 512M or 4G is wanted");
+    case OPTION_TOP:
+        good = number_take("top", given, 1, UINT32_MAX, &number);
+        if (good) plan->top = (size_t)number;
+        return good;
+    case OPTION_THREADS:
+        good = number_take("threads", given, 1, FEED_THREADS_MAX, &number);
+        if (good) plan->threads = (unsigned)number;
+        return good;
+    case OPTION_OUTPUT:
+        good = choice("output", given, forms, "is one of table, tsv, csv, json", &index);
+        if (good) plan->form = (enum print_form)index;
+        return good;
+    case OPTION_SVG: plan->svg = given; return true;
+    case OPTION_REDIS: plan->redis_url = given; return true;
+    case OPTION_BATCH:
+        plan->batch = given;
+        return (given[0] != '\0' && strlen(given) <= BATCH_NAME_MAX) ||
+               refuse("batch", given, "a name of 1 to 200 bytes is wanted, as access.log-2015-05-17");
+    case OPTION_RESUME: plan->resume = true; return true;
+    case OPTION_REDIS_KEY:
+        draft->redis_key_given = true;
+        plan->redis_key = given;
+        return true;
+    default: plan->follow = true; return true;
+    }
+}
+
+/* ---- defaults ---- */
+
+/* The machine's memory, or a container's share of it; 0: unknown. */
+static uint64_t machine_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        unsigned long long granted;
+        FILE *file = fopen(limits[i], "re");
+        if (file == NULL) continue;
+        if (fscanf(file, "%llu", &granted) == 1 && granted > 0 && (bytes == 0 || granted < bytes)) bytes = granted;
+        fclose(file);
+    }
+    return bytes;
+}
+
+static unsigned processors(void) {
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > 64 ? 64 : (unsigned)count;
+}
+
+static void defaults_set(struct plan *plan) {
+    *plan = (struct plan){.window_ms = TW_HOUR, .lateness_ms = DEFAULT_LATENESS_MS, .form = PRINT_TABLE};
+    plan->threads = processors();
+    plan->memory_bytes = machine_bytes() / 4 * 3;
+}
+
+/* ---- the whole ---- */
+
+/* "2h" is a moment two hours ago. */
+static bool moment_take(const char *option, const char *given, int64_t utc_offset_ms, int64_t *unix_ms) {
+    int64_t span_ms;
+    if (text_span(given, &span_ms)) {
+        *unix_ms = (int64_t)time(NULL) * 1000 - span_ms;
+        return true;
+    }
+    return line_time_read(given, strlen(given), utc_offset_ms, unix_ms) ||
+           refuse(option, given, "a time is wanted, as 2015-05-17, 2015-05-17T10:05:03Z, Unix seconds, or 2h (ago)");
+}
+
+static bool span_set(struct line_rule *rule, const struct draft *draft) {
+    rule->has_span = draft->since != NULL || draft->until != NULL;
+    rule->since_ms = INT64_MIN;
+    rule->until_ms = INT64_MAX;
+    if (draft->since != NULL && !moment_take("since", draft->since, rule->utc_offset_ms, &rule->since_ms)) return false;
+    if (draft->until != NULL && !moment_take("until", draft->until, rule->utc_offset_ms, &rule->until_ms)) return false;
+    if (rule->since_ms < rule->until_ms) return true;
+    tool_complain("--until is not after --since: no line could count");
+    return false;
+}
+
+static bool draft_is_sound(const struct draft *draft) {
+    const struct plan *plan = draft->plan;
+    if (plan->file_count == 0) {
+        tool_complain("nothing to count: name a FILE, or - for standard input");
+    } else if (plan->follow && plan->window_ms == WINDOWS_ALL) {
+        tool_complain("--follow prints a window when it closes, and --window all never does");
+    } else if (draft->lateness_given && !plan->follow) {
+        tool_complain("--lateness goes with --follow; without it no line is late");
+    } else if (plan->svg != NULL && (plan->follow || draft->fields.element != NULL)) {
+        tool_complain("--svg goes with counts of lines, in input that ends: neither with --follow nor with --distinct");
+    } else if (plan->batch != NULL && plan->redis_url == NULL) {
+        tool_complain("--batch goes with --redis");
+    } else if (plan->batch != NULL && (plan->follow || draft->fields.element != NULL)) {
+        tool_complain(plan->follow ? "--batch goes with input that ends, and --follow has none"
+                                   : "--distinct needs no --batch: a second run changes nothing in Redis");
+    } else if (plan->resume && plan->batch == NULL) {
+        tool_complain("--resume goes with --batch, whose name says what is gone on with");
+    } else if (plan->resume && strstr(plan->redis_url, "+cluster://") != NULL) {
+        tool_complain("--resume wants one Redis: the nodes of a cluster cannot take counts and a position as one");
+    } else if (plan->resume && (draft->fields.format == LINE_W3C || draft->fields.format == LINE_CLOUDFRONT)) {
+        tool_complain("--resume goes on in the middle of a file, and in w3c and cloudfront its head names the columns");
+    } else if (draft->retention_given && plan->redis_url == NULL) {
+        tool_complain("--retention goes with --redis");
+    } else if (draft->redis_key_given && plan->redis_url == NULL) {
+        tool_complain("--redis-key goes with --redis");
+    } else if (redis_flags_any(&plan->flags) && plan->redis_url == NULL) {
+        tool_complain("--redis-password-file, --tls-ca and their kin go with --redis");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* Two runs with the same hash count the same lines under the same names. */
+static uint64_t meaning_of(const struct draft *draft) {
+    const struct plan *plan = draft->plan;
+    const struct fields_asked *fields = &draft->fields;
+    char numbers[80];
+    snprintf(numbers, sizeof numbers, "%s%d %lld %lld", plan->rule.is_cri ? "cri+" : "", (int)fields->format,
+             (long long)plan->window_ms, (long long)plan->rule.utc_offset_ms);
+    const char *texts[6 + LINE_WHERE_MAX] = {numbers,      fields->key,  fields->time,
+                                             draft->since, draft->until, plan->redis_key};
+    for (size_t i = 0; i < fields->where_count; i++) texts[6 + i] = fields->where[i];
+    uint64_t hash = STEP_HASH_BEGIN;
+    for (size_t i = 0; i < 6 + fields->where_count; i++) /* each with its NUL; an option that is not there is empty */
+        hash = step_hash(hash, texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) + 1 : 1);
+    return hash;
+}
+
+int plan_read(int argc, char **argv, struct plan *plan) {
+    struct draft draft = {.plan = plan, .fields.format = LINE_COMBINED};
+    int option;
+    defaults_set(plan);
+    opterr = 0;
+    optind = 1;
+    while ((option = getopt_long(argc, argv, OPTIONS_SHORT, long_options, NULL)) != -1) {
+        if (option == OPTION_HELP || option == 'h')
+            return options_help(help_of_counting, help_of_redis) == EXIT_DONE ? -1 : EXIT_TROUBLE;
+        if (option == '?' || option == ':') return options_refuse(option, argv, long_options);
+        if (!option_take(&draft, option, optarg)) return EXIT_USAGE;
+    }
+    plan->files = argv + optind;
+    plan->file_count = (size_t)(argc - optind);
+    if (!draft_is_sound(&draft) || !redis_flags_finish(&plan->flags, &plan->redis_url) ||
+        !fields_set(&plan->rule, &draft.fields) || !span_set(&plan->rule, &draft))
+        return EXIT_USAGE;
+    plan->meaning = meaning_of(&draft);
+    return EXIT_DONE;
+}

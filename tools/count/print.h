@@ -1,0 +1,46 @@
+/* print.h -- windows and their rows as text: a table for people, tab-separated values, JSON.
+ *
+ * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
+ *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
+ * csv:   the same behind a header, window,key,count; a key with a comma, a semicolon, a quote or a space at its ends is
+ *        quoted, and one that a spreadsheet would take for a formula has an apostrophe in front.
+ * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
+ *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
+ *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
+ *        With --window all the start is the word all.
+ * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end. On a terminal that
+ *        is wide enough, a bar beside each count, as long as its share of the window's greatest one; keys are cut to
+ *        its width.
+ *
+ * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
+#ifndef TOOL_PRINT_H
+#define TOOL_PRINT_H
+
+#include "tools/count/rows.h"
+#include "tools/common/sink.h"
+
+/* In the order of --output's words. */
+enum print_form { PRINT_TABLE, PRINT_TSV, PRINT_JSON, PRINT_CSV };
+
+struct print {
+    struct sink *sink;
+    enum print_form form;
+    int64_t window_ms, utc_offset_ms;
+    size_t width;     /* columns of the terminal; 0: unlimited */
+    bool stream;      /* windows come one by one, without end */
+    bool bold;        /* headings, on a terminal; bars have a colour */
+    bool blocks;      /* bars are drawn with the blocks of Unicode, else with # */
+    bool distinct;    /* estimates of distinct elements: their sum means nothing */
+    uint64_t windows; /* printed so far */
+    int64_t keys, sum;
+};
+
+void print_begin(struct print *print);
+void print_window(struct print *print, int64_t start_ms, const struct rows *rows);
+void print_end(struct print *print);
+
+/* 2015-05-19T03:00:00Z, terminated. Years 0 to 9999 have four digits. */
+#define PRINT_STAMP_SIZE 40
+void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]);
+
+#endif

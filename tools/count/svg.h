@@ -1,0 +1,13 @@
+/* svg.h -- `count --svg FILE`: a picture of the counts: one bar a window over time, and the greatest keys of
+ * all windows.
+ * Always true: a file is written whole or not at all (under another name, then renamed); a pipe, a device or a link is
+ * written to. The picture is well-formed whatever the keys are, and needs nothing from elsewhere. */
+#ifndef TOOL_SVG_H
+#define TOOL_SVG_H
+
+#include "tools/count/count.h"
+
+/* Draws what `family` has counted in these windows. Returns false after a message on standard error. */
+bool svg_write(const struct plan *plan, tw_family *family, const struct windows *windows);
+
+#endif

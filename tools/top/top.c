@@ -1,0 +1,379 @@
+/* top.c -- `tallywheel top` and `tallywheel show`: a running engine, looked at through its watch socket.
+ * Always true: at most a fifth of the time is spent in asking: an engine with very many keys is asked less often. */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/common/options.h"
+#include "tools/common/say.h"
+#include "tools/common/stop.h"
+#include "tools/common/text.h"
+#include "tools/common/tool.h"
+#include "tools/top/top.h"
+
+#define SOCKET_VARIABLE "TALLYWHEEL_SOCKET"
+#define INTERVAL_MS 2000
+#define KEYS_DEFAULT 20u
+#define KEYS_MAX 1000u
+
+static const char top_help[] =
+    "Usage: tallywheel top [OPTION]... [SOCKET]\n"
+    "Shows a running engine: counting, memory, Redis, its families, and the heaviest keys of one of them.\n"
+    "SOCKET is the engine's watch_path; without it $TALLYWHEEL_SOCKET is.\n"
+    "\n"
+    "  --family NAME     whose keys are shown; else the family with the most counters\n"
+    "  --keys N          how many, 1..1000 (default: as many as fit; with --once and --json 20)\n"
+    "  --interval SPAN   time between two looks, as 2s or 1m (default 2s)\n"
+    "  --once            one look, as plain text; with --interval a second one so much later, for rates\n"
+    "  --json            one object a look: with --once one, else one at each interval\n"
+    "  --help\n"
+    "\n"
+    "Keys: up and down (or k and j) choose the family, q quits. An engine that ends is waited for.\n"
+    "Exit status: 0 done; 1 no engine answers there; 2 wrong usage; 128 and its number after a signal.\n";
+
+static const char show_help[] =
+    "Usage: tallywheel show [OPTION]... FAMILY [SOCKET]\n"
+    "Prints the heaviest keys of one family of a running engine, the heaviest first.\n"
+    "SOCKET is the engine's watch_path; without it $TALLYWHEEL_SOCKET is.\n"
+    "\n"
+    "  --keys N          how many, 1..1000 (default 20)\n"
+    "  --at MS           the window of a moment, in Unix milliseconds, as far as the engine still holds it\n"
+    "  --json            one object\n"
+    "  --help\n"
+    "\n"
+    "Exit status: 0 done; 1 no engine answers there, or it refuses; 2 wrong usage.\n";
+
+struct request {
+    const char *command, *socket, *family;
+    size_t keys;
+    int64_t interval_ms; /* 0: not given */
+    int64_t unix_ms;
+    bool once, json;
+};
+
+enum { OPTION_FAMILY = 1, OPTION_KEYS, OPTION_INTERVAL, OPTION_AT, OPTION_ONCE, OPTION_JSON, OPTION_HELP };
+static const struct option top_options[] = {{"family", required_argument, NULL, OPTION_FAMILY},
+                                            {"keys", required_argument, NULL, OPTION_KEYS},
+                                            {"interval", required_argument, NULL, OPTION_INTERVAL},
+                                            {"once", no_argument, NULL, OPTION_ONCE},
+                                            {"json", no_argument, NULL, OPTION_JSON},
+                                            {"help", no_argument, NULL, OPTION_HELP},
+                                            {NULL, 0, NULL, 0}};
+static const struct option show_options[] = {{"keys", required_argument, NULL, OPTION_KEYS},
+                                             {"at", required_argument, NULL, OPTION_AT},
+                                             {"json", no_argument, NULL, OPTION_JSON},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+/* ---- the command line ---- */
+
+static int usage(const struct request *request, const char *what, const char *which) {
+    tool_complain("%s '%s'; 'tallywheel %s --help' says more", what, which, request->command);
+    return EXIT_USAGE;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int take_option(struct request *request, int option, const char *help) {
+    uint64_t value;
+    switch (option) {
+    case 'h':
+    case OPTION_HELP: return options_help(help, NULL);
+    case OPTION_FAMILY: request->family = optarg; return -1;
+    case OPTION_ONCE: request->once = true; return -1;
+    case OPTION_JSON: request->json = true; return -1;
+    case OPTION_KEYS:
+        if (!text_number(optarg, 1, KEYS_MAX, &value)) return usage(request, "--keys is 1..1000, not", optarg);
+        request->keys = (size_t)value;
+        return -1;
+    case OPTION_AT:
+        if (!text_number(optarg, 0, INT64_MAX, &value))
+            return usage(request, "--at is a number of milliseconds, not", optarg);
+        request->unix_ms = (int64_t)value;
+        return -1;
+    default:
+        if (text_span(optarg, &request->interval_ms) && request->interval_ms > 0) return -1;
+        return usage(request, "--interval is a span such as 2s or 1m, not", optarg);
+    }
+}
+
+static int read_options(struct request *request, int argc, char **argv, const struct option *options,
+                        const char *help) {
+    int option, status = -1;
+    opterr = 0;
+    optind = 0;
+    while (status < 0 && (option = getopt_long(argc, argv, OPTIONS_SHORT, options, NULL)) != -1)
+        status =
+            option == '?' || option == ':' ? options_refuse(option, argv, options) : take_option(request, option, help);
+    return status;
+}
+
+/* Of the arguments, `first` come before the socket. */
+static int take_socket(struct request *request, int argc, char **argv, int first) {
+    int left = argc - optind - first;
+    if (left > 1) return usage(request, "too many arguments:", argv[argc - 1]);
+    request->socket = left == 1 ? argv[argc - 1] : getenv(SOCKET_VARIABLE);
+    if (request->socket != NULL && *request->socket != '\0') return -1;
+    tool_complain("name the engine's socket (its watch_path), or set " SOCKET_VARIABLE);
+    return EXIT_USAGE;
+}
+
+/* ---- looks ---- */
+
+/* The family with the most counters; the first of them by name. */
+static const char *largest(const struct watched *look) {
+    const struct watched_family *found = NULL;
+    for (size_t i = 0; i < look->family_count; i++)
+        if (found == NULL || look->families[i].keys > found->keys) found = &look->families[i];
+    return found != NULL ? found->name : NULL;
+}
+
+/* `family`: the wanted one, kept over looks; empty: none was chosen yet. */
+static bool look_whole(const struct request *request, size_t keys, char family[65], struct watched *look) {
+    char why[400];
+    if (!watched_look(request->socket, look, why, sizeof why)) {
+        if (stop_signal() == 0) tool_complain("%s", why);
+        return false;
+    }
+    const char *chosen = family[0] != '\0' ? family : largest(look);
+    if (chosen == NULL) return true;
+    if (chosen != family) (void)snprintf(family, 65, "%s", chosen);
+    if (watched_look_top(request->socket, family, keys, request->unix_ms, look, why, sizeof why)) return true;
+    if (stop_signal() == 0) tool_complain("%s", why);
+    watched_free(look);
+    return false;
+}
+
+/* The exit status when no look was had. */
+static int no_look(void) {
+    return stop_signal() != 0 ? EXIT_SIGNAL + stop_signal() : EXIT_TROUBLE;
+}
+
+static struct top_view view_of(const struct watched *now, const struct watched *before, const char *family) {
+    bool any = family[0] != '\0' && (now->family_count > 0 || now->top_error != NULL);
+    return (struct top_view){now, before->version != NULL ? before : NULL, any ? family : NULL, NULL};
+}
+
+static int print_page(const struct page *page) {
+    struct sink sink;
+    bool done = sink_open(&sink, STDOUT_FILENO);
+    for (size_t i = 0; done && i < page->count; i++) {
+        sink_text(&sink, page->lines[i].text);
+        sink_byte(&sink, '\n');
+    }
+    done = done && sink_flush(&sink);
+    sink_close(&sink);
+    if (!done) tool_complain("cannot write the output");
+    return done ? EXIT_DONE : EXIT_TROUBLE;
+}
+
+static int print_json(const struct top_view *view, bool whole) {
+    struct sink sink;
+    bool done = sink_open(&sink, STDOUT_FILENO);
+    if (done) top_json(&sink, view, whole);
+    done = done && sink_flush(&sink);
+    sink_close(&sink);
+    if (!done) tool_complain("cannot write the output");
+    return done ? EXIT_DONE : EXIT_TROUBLE;
+}
+
+static int print_view(const struct request *request, const struct top_view *view) {
+    struct page page;
+    if (request->json) return print_json(view, true);
+    if (!page_begin(&page, 0, 0)) return EXIT_TROUBLE;
+    top_draw(&page, view);
+    int status = print_page(&page);
+    page_free(&page);
+    return status;
+}
+
+/* Sleeps for the rest of the interval, and at least four times as long as the look took. False: a signal came. */
+static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
+    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
+    return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
+}
+
+/* --once and --json: looks are printed, one after the other. */
+static int run_plain(const struct request *request, char family[65]) {
+    struct watched before = {0}, now = {0};
+    size_t keys = request->keys != 0 ? request->keys : KEYS_DEFAULT;
+    int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;
+    int status = EXIT_DONE;
+    unsigned looks = request->once && request->interval_ms == 0 ? 1 : 2; /* of --once */
+    for (unsigned look = 1; status == EXIT_DONE; look++) {
+        int64_t began_ms = say_mono_ms();
+        if (!look_whole(request, keys, family, &now)) {
+            status = no_look();
+            break;
+        }
+        struct top_view view = view_of(&now, &before, family);
+        if (!request->once || look == looks) status = print_view(request, &view);
+        if (request->once && look == looks) break;
+        watched_free(&before);
+        before = now;
+        now = (struct watched){0};
+        if (status == EXIT_DONE && !sleep_until_next(began_ms, interval_ms)) status = EXIT_SIGNAL + stop_signal();
+    }
+    watched_free(&before);
+    watched_free(&now);
+    return status;
+}
+
+/* ---- the screen ---- */
+
+/* What is on the screen. */
+struct watching {
+    const struct request *request;
+    struct top_screen screen;
+    struct watched now, before; /* the last two looks; an empty one: none */
+    char *family;               /* whose keys are asked for (65 bytes); empty: none was chosen yet */
+    char why[400];              /* why the last question has no answer */
+    bool gone;                  /* the engine does not answer; `now` is what it said before */
+};
+
+static void choose(const struct watched *now, char family[65], int step) {
+    for (size_t i = 0; i < now->family_count; i++) {
+        if (strcmp(now->families[i].name, family) != 0) continue;
+        size_t next = step < 0 ? (i > 0 ? i - 1 : 0) : (i + 1 < now->family_count ? i + 1 : i);
+        (void)snprintf(family, 65, "%s", now->families[next].name);
+        return;
+    }
+    family[0] = '\0'; /* it was closed: the largest one again */
+}
+
+/* Rates are of two looks without a gap between them. */
+static void look_again(struct watching *watching) {
+    const struct request *request = watching->request;
+    struct watched look;
+    size_t height = watching->screen.height;
+    size_t keys = request->keys != 0 ? request->keys : height < KEYS_MAX ? height : KEYS_MAX;
+    if (!watched_look(request->socket, &look, watching->why, sizeof watching->why)) {
+        watching->gone = true;
+        return;
+    }
+    watched_free(&watching->before);
+    if (watching->gone)
+        watched_free(&watching->now);
+    else
+        watching->before = watching->now;
+    watching->now = look;
+    watching->gone = false;
+    char *family = watching->family;
+    if (family[0] == '\0' && largest(&look) != NULL) (void)snprintf(family, 65, "%s", largest(&look));
+    if (family[0] != '\0' && !watched_look_top(request->socket, family, keys, INT64_MIN, &watching->now, watching->why,
+                                               sizeof watching->why))
+        watching->now.top_error = watching->why;
+}
+
+static void draw(const struct watching *watching, const struct watched *now) {
+    struct page page;
+    struct top_view view = view_of(now, &watching->before, watching->family);
+    if (watching->gone) view.gone = watching->why;
+    if (!page_begin(&page, watching->screen.width, watching->screen.height)) return;
+    top_draw(&page, &view);
+    top_screen_show(&page);
+    page_free(&page);
+}
+
+/* The keys of the family that was chosen are not there yet. */
+static void draw_chosen(const struct watching *watching) {
+    struct watched now = watching->now;
+    now.key_count = 0;
+    now.top_error = "asking...";
+    draw(watching, &now);
+}
+
+/* Waits for the next look, which began_ms was the last one's beginning. A key is followed sooner, but not so soon that
+ * one that is held down keeps the engine busy. False: the end. */
+static bool attend(struct watching *watching, int64_t began_ms) {
+    const struct request *request = watching->request;
+    int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;
+    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms), until_ms = began_ms + interval_ms;
+    if (until_ms < rested_ms) until_ms = rested_ms;
+    for (int64_t left_ms; (left_ms = until_ms - say_mono_ms()) > 0;) {
+        enum top_key key = top_screen_wait(&watching->screen, left_ms < 3600000 ? (int)left_ms : 3600000);
+        if (key == TOP_QUIT) return false;
+        if (key == TOP_RESIZED) draw(watching, &watching->now);
+        if (key == TOP_UP || key == TOP_DOWN) {
+            choose(&watching->now, watching->family, key == TOP_UP ? -1 : 1);
+            draw_chosen(watching);
+            until_ms = rested_ms;
+        }
+    }
+    return true;
+}
+
+static int run_screen(const struct request *request, char family[65]) {
+    struct watching watching = {.request = request, .family = family, .gone = true};
+    if (!look_whole(request, KEYS_DEFAULT, family, &watching.now)) return no_look(); /* while standard error is seen */
+    if (!top_screen_begin(&watching.screen)) {
+        tool_complain("this terminal (TERM) is not known; --once and --json need none");
+        return EXIT_TROUBLE;
+    }
+    for (bool goes_on = true; goes_on;) {
+        int64_t began_ms = say_mono_ms();
+        look_again(&watching);
+        draw(&watching, &watching.now);
+        goes_on = attend(&watching, began_ms);
+    }
+    top_screen_end();
+    watched_free(&watching.before);
+    watched_free(&watching.now);
+    return stop_signal() != 0 ? EXIT_SIGNAL + stop_signal() : EXIT_DONE;
+}
+
+/* ---- the commands ---- */
+
+int top_main(int argc, char **argv) {
+    struct request request = {.command = "top", .unix_ms = INT64_MIN};
+    char family[65] = "";
+    int status = read_options(&request, argc, argv, top_options, top_help);
+    if (status < 0) status = take_socket(&request, argc, argv, 0);
+    if (status >= 0) return status;
+    if (request.family != NULL) (void)snprintf(family, sizeof family, "%s", request.family);
+    (void)setlocale(LC_CTYPE, "");
+    if (!stop_begin()) return EXIT_TROUBLE;
+    if (request.once || request.json) return run_plain(&request, family);
+    if (!top_screen_is_built()) {
+        tool_complain("built without ncurses; --once and --json need none");
+        return EXIT_USAGE;
+    }
+    if (isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) return run_screen(&request, family);
+    tool_complain("this is no terminal; --once prints one look, --json one at each interval");
+    return EXIT_USAGE;
+}
+
+int show_main(int argc, char **argv) {
+    struct request request = {.command = "show", .unix_ms = INT64_MIN, .keys = KEYS_DEFAULT};
+    struct watched now, before = {0};
+    struct page page;
+    int status = read_options(&request, argc, argv, show_options, show_help);
+    if (status >= 0) return status;
+    if (argc - optind < 1) {
+        tool_complain("name a family; 'tallywheel show --help' says more");
+        return EXIT_USAGE;
+    }
+    if (argc - optind == 1 && strchr(argv[optind], '/') != NULL) { /* no family has such a name */
+        tool_complain("name a family in front of the socket: tallywheel show FAMILY %s", argv[optind]);
+        return EXIT_USAGE;
+    }
+    char family[65];
+    (void)snprintf(family, sizeof family, "%s", argv[optind]);
+    status = take_socket(&request, argc, argv, 1);
+    if (status >= 0) return status;
+    if (!look_whole(&request, request.keys, family, &now)) return EXIT_TROUBLE;
+    struct top_view view = view_of(&now, &before, family);
+    if (now.top_error != NULL) {
+        tool_complain("%s: %s", family, now.top_error);
+        status = EXIT_TROUBLE;
+    } else if (request.json) {
+        status = print_json(&view, false);
+    } else if (page_begin(&page, 0, 0)) {
+        top_draw_keys(&page, &view);
+        status = print_page(&page);
+        page_free(&page);
+    }
+    watched_free(&now);
+    return status < 0 ? EXIT_TROUBLE : status;
+}
