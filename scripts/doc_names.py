@@ -25,7 +25,7 @@ KINDS = "c|cc|cpp|h|hpp|lua|sh|py"
 TICKED = re.compile(r"`([^`\n]+)`")
 TOKEN = re.compile(rf"`([^`\n]+)`|((?:\w+/)*\w+\.(?:{KINDS}))\b")
 FILE = re.compile(rf"^(?:[\w-]+/)*[\w-]+\.(?:{KINDS}|\*)$")
-TEST = re.compile(r"^(?:unit|model|orderings|stress|sim|redis|fault|cli|fuzz)/\w+$")
+TEST = re.compile(r"^(?:unit|model|orderings|stress|sim|redis|fault|cli|fuzz)(?:/\w+)+$")
 CALL = re.compile(r"^([a-z_]\w*)\(\)$")
 WORD = re.compile(r"^[a-z]\w*_\w*[a-z0-9]$")
 BEGINNING = re.compile(r"^([a-z]\w*_)(?:…|\.\.\.)$")
@@ -65,7 +65,7 @@ class Tree:
     def builds(self, folder: str, name: str) -> bool:
         suite, _, test = name.partition("_")
         if folder == "tests":  # made by the loop of tests/meson.build
-            return os.path.exists(f"tests/{suite}/{test}.c")
+            return bool(glob.glob(f"tests/{suite}/**/{test}.c", recursive=True))
         try:
             with open(folder + "/meson.build", encoding="utf-8") as file:
                 return f"executable('{name}'" in file.read()

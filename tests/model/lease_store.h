@@ -1,5 +1,5 @@
 /* lease_store.h -- a second implementation of sync/script/lease.lua and leases.lua, in C. leases.c uses it, and
- * tests/redis/lease_script.c runs the same messages on it and on a real server.
+ * tests/redis/scripts/lease_script.c runs the same messages on it and on a real server.
  * Always true: the whole store is one flat struct, so a snapshot is a copy, and going back is another copy. */
 #ifndef TEST_LEASE_STORE_H
 #define TEST_LEASE_STORE_H

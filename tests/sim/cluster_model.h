@@ -2,7 +2,7 @@
  *
  * What a node answers follows from its own view alone, as in a real cluster: so maps are stale until a test says that
  * the nodes have talked (cluster_model_gossip). A slot moves key by key, and may stop anywhere. A replica is a store of
- * a while ago. tests/redis/cluster_model.c sends the same commands to it and to a real cluster.
+ * a while ago. tests/redis/cluster/cluster_model.c sends the same commands to it and to a real cluster.
  * Always true: a command that a node turns away changes nothing. */
 #ifndef TEST_CLUSTER_MODEL_H
 #define TEST_CLUSTER_MODEL_H

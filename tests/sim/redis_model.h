@@ -1,5 +1,5 @@
 /* redis_model.h -- a small, obvious Redis: the commands that sync/ sends, and a second implementation of
- * sync/script/batch.lua. tests/redis/script_model.c runs the same operations on it and on a real server.
+ * sync/script/batch.lua. tests/redis/scripts/script_model.c runs the same operations on it and on a real server.
  * Always true: the whole state is one flat struct, so a snapshot is a copy, and going back is another copy. */
 #ifndef TEST_REDIS_MODEL_H
 #define TEST_REDIS_MODEL_H

@@ -1,6 +1,6 @@
 /* hll_test.c -- HyperLogLog: the hash, the registers, the estimate, and the bytes in which Redis keeps them.
- * Method: the slow definition beside the fast code, and wrong bytes. tests/redis/distinct.c compares all of it with a
- * server. */
+ * Method: the slow definition beside the fast code, and wrong bytes. tests/redis/shapes/distinct.c compares all of it
+ * with a server. */
 #include "tests/support/support.h"
 
 #include "engine/base/hll_bytes.h"

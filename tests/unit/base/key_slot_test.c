@@ -1,5 +1,5 @@
 /* key_slot_test.c -- CRC16 and hash tags as Redis Cluster has them; tags and shorts as key_slot.h defines them. Method:
- * the slow definition beside the fast code. tests/redis/key_slot.c compares slots with a server's. */
+ * the slow definition beside the fast code. tests/redis/cluster/key_slot.c compares slots with a server's. */
 #include "tests/support/support.h"
 
 #include "engine/base/key_slot.h"

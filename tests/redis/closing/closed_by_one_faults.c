@@ -1,0 +1,157 @@
+/* closed_by_one_faults.c -- TW_CLOSED_BY_ONE while engines die, are stopped or are cut off, and while Redis is away or
+ * forgets. */
+#include "tests/redis/closing/closed_support.h"
+#include "tests/support/side_by_side.h"
+
+static bool has_call(void *ctx) {
+    return atomic_load(&page->calls) > *(int *)ctx;
+}
+
+static bool is_closed_again(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) == 2;
+}
+
+static void refuse_all(bool refuses) {
+    for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
+}
+
+/* Goal: the chosen engine is killed before its hook has returned true. Another engine is chosen when the claim is over,
+ * and reports all counts, the keys of the dead engine included. */
+static void the_chosen_engine_is_killed_and_another_closes_the_window(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    refuse_all(true);
+    int none = 0;
+    int64_t start_ms = count_all(), sum = truth();
+    assert_true(test_wait(has_call, &none, LONG_MS));
+    int dead = page->call[0].process;
+    assert_i64_equal(page->call[0].sum, sum);
+    kill_process(dead);
+    refuse_all(false);
+    struct call call = assert_closed(start_ms, sum);
+    assert_int_not_equal(call.process, dead);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: the others wait for a stopped process no longer than its last message is valid. When it goes on, the counts
+ * that only it had are reported again. */
+static void a_stopped_process_does_not_hold_a_window_up_for_ever(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    int64_t start_ms = count_all(), closed_ms = start_ms;
+    kill(children[1], SIGSTOP);
+    assert_true(test_wait(is_closed, &closed_ms, LONG_MS));
+    struct call call = {0};
+    assert_i64_equal(closings_of(start_ms, &call), 1);
+    assert_i64_equal(call.flags, 0);
+    assert_i64_equal(call.of_all, 3);
+    assert_int_not_equal(call.process, 1);
+    kill(children[1], SIGCONT);
+    assert_true(test_wait(is_closed_again, &start_ms, LONG_MS));
+    test_sleep_ms(1500); /* a third call would have come by now */
+    assert_i64_equal(closings_of(start_ms, &call), 2);
+    assert_i64_equal(call.flags, TW_CLOSED_AGAIN);
+    assert_i64_equal(call.of_all, 3);
+    assert_true(call.sum >= 3 + 2); /* its own key and the shared one, whichever engine reported it */
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: counts that one engine could not send hold the window up; once they arrive, the figures are complete. Method: a
+ * proxy between that engine and Redis; the others have drained long before. */
+static void an_engine_that_is_cut_off_holds_the_window_up(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 30000, LONG_MS);
+    fork_all();
+    struct proxy *proxy = proxy_start(&server, 1);
+    snprintf(page->url[2], sizeof page->url[2], "%s", proxy_url(proxy));
+    start_all();
+    assert_closed(count_all(), truth());
+    proxy_manner(proxy, PROXY_SILENT);
+    proxy_cut_all(proxy);
+    int64_t start_ms = count_all();
+    int64_t sealed_ms = start_ms + WINDOW_MS + LATE_MS, wait_ms = sealed_ms + 2000 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    struct call call;
+    assert_i64_equal(closings_of(start_ms, &call), 0);
+    proxy_manner(proxy, PROXY_OPEN);
+    assert_closed(start_ms, truth());
+    end();
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+static bool all_have_closed(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) >= processes;
+}
+
+/* Goal: Redis is away for longer than the wait: each hook gets its own figures once, flagged as local, and nothing
+ * again when Redis is back. */
+static void in_an_outage_each_closes_with_its_own_figures(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct redis_server server;
+    redis_server_start(&server, durable);
+    begin(3, server.url, 30000, 1500);
+    start();
+    assert_closed(count_all(), truth());
+    redis_server_kill(&server);
+    int64_t start_ms = count_all();
+    struct call last;
+    assert_true(test_wait(all_have_closed, &start_ms, LONG_MS));
+    redis_server_restart(&server);
+    test_sleep_ms(3000);
+    assert_i64_equal(closings_of(start_ms, &last), 3);
+    for (int i = 0; i < atomic_load(&page->calls); i++) {
+        const struct call *call = &page->call[i];
+        if (call->start_ms != start_ms) continue; /* count_all() may have tried a window that was over for some */
+        assert_i64_equal(call->flags, TW_CLOSED_LOCAL);
+        assert_i64_equal(call->sum, call->process + 2);
+    }
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: Redis is wiped while a window that two engines have drained waits for the third. They send it all again before
+ * one is chosen. */
+static void a_wiped_redis_gets_everything_again_before_an_engine_is_chosen(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 6000, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    kill(children[1], SIGSTOP);
+    int64_t wait_ms = start_ms + WINDOW_MS + LATE_MS + 700 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    kill(children[1], SIGCONT);
+    assert_closed(start_ms, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chosen_engine_is_killed_and_another_closes_the_window),
+        cmocka_unit_test(a_stopped_process_does_not_hold_a_window_up_for_ever),
+        cmocka_unit_test(an_engine_that_is_cut_off_holds_the_window_up),
+        cmocka_unit_test(in_an_outage_each_closes_with_its_own_figures),
+        cmocka_unit_test(a_wiped_redis_gets_everything_again_before_an_engine_is_chosen),
+    };
+    return test_run_side_by_side(tests);
+}

@@ -1,0 +1,120 @@
+/* closed_by_tag.c -- TW_CLOSED_BY_ONE where keys lie in several stores: the names of keys lie by tag
+ * (engine/turn/closing_tags.h), and each store may be wiped for itself. Method: one Redis that each process takes for a
+ * cluster, with a store for each key slot. */
+#include "tests/redis/closing/closed_support.h"
+#include "tests/support/side_by_side.h"
+
+#include "engine/base/key_slot.h"
+
+#define TAGS 128
+
+static bool has_call(void *ctx) {
+    return atomic_load(&page->calls) > *(int *)ctx;
+}
+
+static void refuse_all(bool refuses) {
+    for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
+}
+
+static void begin_by_tag(int count, const char *url, int64_t life_ms, uint64_t tags) {
+    begin(count, url, life_ms, LONG_MS);
+    page->tags = tags;
+}
+
+static bool are_gone(void *ctx) {
+    bool no_names = redis_server_ask(ctx, "KEYS", "tw:names*", NULL)[0] == '\0';
+    return no_names && redis_server_ask(ctx, "KEYS", "tw:groups:*", NULL)[0] == '\0';
+}
+
+/* Goal: one call of one hook has all keys of all tags; then the names are gone everywhere. While the hook refuses, they
+ * are there, in the slots of their counters. */
+static void one_process_closes_with_the_keys_of_all_tags(void **state) {
+    play_shape(state);
+    struct redis_server server;
+    int none = 0;
+    redis_server_start(&server, NULL);
+    begin_by_tag(3, server.url, 30000, TAGS);
+    page->keys = 1000;
+    start();
+    refuse_all(true);
+    int64_t start_ms = count_all();
+    assert_true(test_wait(has_call, &none, LONG_MS));
+    const char *sets = redis_server_ask(&server, "KEYS", "tw:names:stat:{*}:*", NULL);
+    int count = 0;
+    for (const char *at = sets; (at = strstr(at, "tw:names:stat:{")) != NULL; at++) count++;
+    assert_int_equal(count, TAGS);
+    refuse_all(false);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 3001);
+    assert_i64_equal(call.of_all, 3);
+    assert_true(test_wait(are_gone, &server, LONG_MS));
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: the chosen engine is killed when it has read the names. Another one finds them all, and removes them. */
+static void the_chosen_engine_is_killed_and_another_finds_all_names(void **state) {
+    (void)state;
+    struct redis_server server;
+    int none = 0;
+    redis_server_start(&server, NULL);
+    begin_by_tag(3, server.url, 4000, 16);
+    page->keys = 200;
+    start();
+    refuse_all(true);
+    int64_t start_ms = count_all(), sum = truth();
+    assert_true(test_wait(has_call, &none, LONG_MS));
+    int dead = page->call[0].process;
+    assert_i64_equal(page->call[0].sum, sum);
+    kill_process(dead);
+    refuse_all(false);
+    struct call call = assert_closed(start_ms, sum);
+    assert_int_not_equal(call.process, dead);
+    assert_i64_equal(call.keys, 601);
+    assert_true(test_wait(are_gone, &server, LONG_MS));
+    end();
+    redis_server_destroy(&server);
+}
+
+/* All that is in one key slot is gone: counters, names, ledgers and the marker. */
+static void wipe(struct redis_server *server, uint32_t tag) {
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, "*{%u}*", tag);
+    const char *gone = redis_server_ask(server, "EVAL",
+                                        "local keys = redis.call('KEYS', ARGV[1]) "
+                                        "redis.call('DEL', unpack(keys)) return #keys",
+                                        "0", pattern, NULL);
+    assert_true(atoi(gone) > 100);
+}
+
+/* Goal: one store is wiped when all engines have drained a window (cluster.md, C18). No hook is called before all have
+ * noticed it, and have sent again what was lost: then one hook gets everything. */
+static void a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    test_tuning.doubt_ms = 300;
+    begin_by_tag(2, server.url, 30000, 4);
+    page->pause_ms = 2500;
+    page->keys = 200;
+    start();
+    int64_t start_ms = count_all();
+    wipe(&server, twi_key_slot_tags(4)[2]);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 401);
+    assert_true(test_wait(are_gone, &server, LONG_MS));
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_STRING),
+        WITH_SHAPE(one_process_closes_with_the_keys_of_all_tags, TW_REDIS_HASH),
+        cmocka_unit_test(the_chosen_engine_is_killed_and_another_finds_all_names),
+        cmocka_unit_test(a_store_that_was_wiped_gets_everything_again_before_a_window_is_closed),
+    };
+    return test_run_side_by_side(tests);
+}

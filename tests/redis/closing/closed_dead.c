@@ -1,0 +1,237 @@
+/* closed_dead.c -- TW_CLOSED_BY_ONE: the final figures of a window have the keys of processes that were killed as soon
+ * as Redis had their counts; or they are flagged, never silent. */
+#include "tests/redis/closing/closed_support.h"
+#include "tests/support/side_by_side.h"
+
+#define TAGS 16      /* after a death each is looked at, one in a turn */
+#define LIFE_MS 2500 /* a killed process holds a window up for so long */
+
+/* Makes one process count in a window that begins soon; returns its start. */
+static int64_t count_alone(int number) {
+    int64_t start_ms;
+    do {
+        start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
+        atomic_store(&page->counted[number], 0);
+        atomic_store(&page->start_ms[number], start_ms);
+        while (atomic_load(&page->counted[number]) == 0) test_sleep_ms(1);
+    } while (atomic_load(&page->counted[number]) < 0);
+    return start_ms;
+}
+
+/* What that process counts in a window. */
+static int64_t part_of(int number) {
+    return 1 + (int64_t)page->keys * (number + 1);
+}
+
+static void begin_in(struct redis_server *server, int count, bool by_tag, int64_t wait_ms) {
+    redis_server_start(server, NULL);
+    begin(count, server->url, LIFE_MS, wait_ms);
+    page->keys = 40;
+    if (by_tag) page->tags = TAGS;
+}
+
+/* Goal: one of three processes is killed right after its flush, before it has listed a name. Its keys are in the
+ * figures that another one reports. */
+static void keys_that_only_a_killed_process_counted_are_reported(bool by_tag) {
+    struct redis_server server;
+    begin_in(&server, 3, by_tag, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    kill_process(2);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 3 * page->keys + 1);
+    end();
+    redis_server_destroy(&server);
+}
+
+static void in_one_store_a_killed_process_is_in_the_figures(void **state) {
+    play_shape(state);
+    keys_that_only_a_killed_process_counted_are_reported(false);
+}
+
+static void by_tag_a_killed_process_is_in_the_figures(void **state) {
+    play_shape(state);
+    keys_that_only_a_killed_process_counted_are_reported(true);
+}
+
+/* Goal: the same for names that look like what stands around names in Redis. */
+static void names_of_any_bytes_are_reported(void **state) {
+    (void)state;
+    struct redis_server server;
+    begin_in(&server, 3, false, LONG_MS);
+    page->odd_names = true;
+    start();
+    int64_t start_ms = count_all();
+    kill_process(2);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 3 * page->keys + 1);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: only a process that is killed has counted in the window. A process that has counted nothing there closes it,
+ * though it had counted in the window before; and so does one that comes when all others are dead. */
+static void a_window_of_the_dead_is_closed(bool by_tag) {
+    struct redis_server server;
+    begin_in(&server, 2, by_tag, LONG_MS);
+    start();
+    assert_closed(count_all(), truth());
+    int64_t start_ms = count_alone(1);
+    kill_process(1);
+    assert_int_equal(assert_closed(start_ms, part_of(1)).process, 0);
+    start_ms = count_alone(0);
+    kill_process(0);
+    processes = 3;
+    children[2] = test_fork();
+    if (children[2] == 0) _exit(run_process(2));
+    assert_int_equal(assert_closed(start_ms, part_of(0)).process, 2);
+    end();
+    redis_server_destroy(&server);
+}
+
+static void in_one_store_who_counted_nothing_closes_for_the_dead(void **state) {
+    (void)state;
+    a_window_of_the_dead_is_closed(false);
+}
+
+static void by_tag_who_counted_nothing_closes_for_the_dead(void **state) {
+    (void)state;
+    a_window_of_the_dead_is_closed(true);
+}
+
+static void assert_flagged(int64_t start_ms, int64_t least, int64_t most) {
+    struct call call = {0};
+    assert_true(test_wait(is_closed, &start_ms, LONG_MS));
+    (void)closings_of(start_ms, &call);
+    assert_i64_equal(call.flags & TW_CLOSED_LOCAL, TW_CLOSED_LOCAL);
+    assert_in_range(call.sum, least, most);
+}
+
+static bool is_closed_again(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) > 1;
+}
+
+/* Goal: with several stores, a process announces counts of a window that was closed before, and is killed: the window
+ * is closed once more, and flagged, for nobody knows all of its keys. Method: the announcement is written by hand; a
+ * process that comes later has not closed the window. */
+static void late_counts_of_a_killed_process_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct call call = {0};
+    char name[80], moment[24];
+    begin_in(&server, 1, true, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    assert_closed(start_ms, truth());
+    const char *closers = redis_server_ask(&server, "KEYS", "tw:closers:*", NULL);
+    snprintf(name, sizeof name, "tw:windows:%s", closers + sizeof "tw:closers:" - 1);
+    snprintf(moment, sizeof moment, "%lld", (long long)start_ms);
+    assert_string_equal(redis_server_ask(&server, "ZADD", name, moment, moment, NULL), "1");
+    processes = 2;
+    children[1] = fork();
+    if (children[1] == 0) _exit(run_process(1));
+    assert_true(test_wait(is_closed_again, &start_ms, LONG_MS));
+    (void)closings_of(start_ms, &call);
+    assert_i64_equal(call.flags, TW_CLOSED_AGAIN | TW_CLOSED_LOCAL);
+    assert_string_equal(redis_server_ask(&server, "ZCARD", name, NULL), "0");
+    end();
+    redis_server_destroy(&server);
+}
+
+static void name_of_names(int64_t start_ms, char *name, size_t room) {
+    time_t seconds = (time_t)(start_ms / 1000);
+    struct tm utc;
+    char stamp[32];
+    gmtime_r(&seconds, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%d%H%M%S", &utc);
+    snprintf(name, room, "tw:names:stat::%s", stamp);
+}
+
+/* Goal: Redis has lost the names of a window (it has evicted them): the figures are flagged. */
+static void figures_without_names_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 3, false, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    kill_process(2);
+    name_of_names(start_ms, name, sizeof name);
+    assert_string_equal(redis_server_ask(&server, "DEL", name, NULL), "1");
+    assert_flagged(start_ms, truth() - part_of(2) + 1, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: Redis has lost the names of a process that is dead, and another process makes the set again, that has recorded
+ * none before: the figures are flagged. */
+static void figures_whose_names_were_made_again_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 3, false, LONG_MS);
+    start();
+    int64_t start_ms = count_alone(2);
+    kill_process(2);
+    name_of_names(start_ms, name, sizeof name);
+    assert_string_equal(redis_server_ask(&server, "DEL", name, NULL), "1");
+    if (count_at(start_ms)) assert_flagged(start_ms, 1, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: a batch of new keys brings one member, so that it costs Redis little; keys that others have created have
+ * members that all have in common. */
+static void names_of_a_batch_are_one_member(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 3, false, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    name_of_names(start_ms, name, sizeof name);
+    long long members = atoll(redis_server_ask(&server, "SCARD", name, NULL));
+    if (real_ms() < start_ms + WINDOW_MS) assert_in_range(members, 1, 3 * 4); /* then each lists its own */
+    assert_closed(start_ms, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: Redis refuses the names, for another client has written a value under their name: counts arrive, and the
+ * figures are flagged after the wait. */
+static void figures_whose_names_are_refused_are_flagged(void **state) {
+    (void)state;
+    struct redis_server server;
+    char name[64];
+    begin_in(&server, 2, false, 3000);
+    start();
+    int64_t start_ms;
+    do {
+        start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
+        name_of_names(start_ms, name, sizeof name);
+        redis_server_ask(&server, "SET", name, "foreign", NULL);
+    } while (!count_at(start_ms));
+    assert_flagged(start_ms, 1, truth());
+    assert_string_equal(redis_server_ask(&server, "GET", name, NULL), "foreign");
+    end();
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        WITH_SHAPE(in_one_store_a_killed_process_is_in_the_figures, TW_REDIS_STRING),
+        WITH_SHAPE(in_one_store_a_killed_process_is_in_the_figures, TW_REDIS_HASH),
+        WITH_SHAPE(by_tag_a_killed_process_is_in_the_figures, TW_REDIS_STRING),
+        cmocka_unit_test(in_one_store_who_counted_nothing_closes_for_the_dead),
+        cmocka_unit_test(by_tag_who_counted_nothing_closes_for_the_dead),
+        cmocka_unit_test(figures_without_names_are_flagged),
+        cmocka_unit_test(figures_whose_names_are_refused_are_flagged),
+        cmocka_unit_test(figures_whose_names_were_made_again_are_flagged),
+        cmocka_unit_test(names_of_any_bytes_are_reported),
+        cmocka_unit_test(names_of_a_batch_are_one_member),
+        cmocka_unit_test(late_counts_of_a_killed_process_are_flagged),
+    };
+    return test_run_side_by_side(tests);
+}

@@ -1,0 +1,141 @@
+/* hostile_server.c -- a server that sends slowly, sends garbage, sends nothing, or sends too much: the connection is
+ * dropped in time, and no add notices. The rogue server is a thread on a unix socket of the test's own; no redis-server
+ * takes part. */
+#include "tests/redis/sync_support.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, KNOWS_PING_ONLY, HANGS_UP };
+
+struct rogue {
+    enum manner manner;
+    int listener;
+    char folder[64], path[96], url[112];
+    pthread_t thread;
+    _Atomic bool stop;
+    _Atomic int accepted;
+};
+
+static const char *words_of(enum manner manner) {
+    switch (manner) {
+    case DRIPS: return "+PONG\r\n$999\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    case BABBLES: return "HTTP/1.1 400 Bad Request\r\n\r\n";
+    case TALKS_UNASKED: return "+PONG\r\n$2\r\nhi\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n";
+    case DEEP: return "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n";
+    case HUGE_LENGTH: return "$9999999999\r\n";
+    default: return "";
+    }
+}
+
+/* Serves one connection: sends its bytes in its manner until the other side closes. */
+static void serve(struct rogue *rogue, int fd) {
+    const char *words = words_of(rogue->manner);
+    char bytes[4096];
+    if (rogue->manner == HANGS_UP) return;
+    if (rogue->manner != DRIPS) (void)!send(fd, words, strlen(words), MSG_NOSIGNAL);
+    while (!atomic_load(&rogue->stop)) {
+        struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+        if (rogue->manner == KNOWS_PING_ONLY && poll(&pollfd, 1, 20) > 0) {
+            (void)!recv(fd, bytes, sizeof bytes, 0);
+            (void)!send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
+            return;
+        }
+        if (poll(&pollfd, 1, 20) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0) break;
+        if (rogue->manner == DRIPS && *words && send(fd, words++, 1, MSG_NOSIGNAL) < 0) break;
+    }
+}
+
+static void *run(void *argument) {
+    struct rogue *rogue = argument;
+    while (!atomic_load(&rogue->stop)) {
+        struct pollfd pollfd = {.fd = rogue->listener, .events = POLLIN};
+        if (poll(&pollfd, 1, 20) <= 0) continue;
+        int fd = accept(rogue->listener, NULL, NULL);
+        if (fd < 0) continue;
+        atomic_fetch_add(&rogue->accepted, 1);
+        serve(rogue, fd);
+        close(fd);
+    }
+    return NULL;
+}
+
+static void rogue_start(struct rogue *rogue, enum manner manner) {
+    memset(rogue, 0, sizeof *rogue);
+    rogue->manner = manner;
+    snprintf(rogue->folder, sizeof rogue->folder, "/tmp/tallywheel-rogue-XXXXXX");
+    assert_non_null(mkdtemp(rogue->folder));
+    snprintf(rogue->path, sizeof rogue->path, "%s/socket", rogue->folder);
+    snprintf(rogue->url, sizeof rogue->url, "unix://%s", rogue->path);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", rogue->path);
+    rogue->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(rogue->listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(rogue->listener, 16), 0);
+    assert_int_equal(pthread_create(&rogue->thread, NULL, run, rogue), 0);
+}
+
+static void rogue_stop(struct rogue *rogue) {
+    atomic_store(&rogue->stop, true);
+    pthread_join(rogue->thread, NULL);
+    close(rogue->listener);
+    unlink(rogue->path);
+    rmdir(rogue->folder);
+}
+
+/* Goal: whatever the server sends, adds go on, the connection is dropped, another one is made, and a close ends (faults
+ * 5, 6, 7, 9, 10). The simulator tests how soon, on its own clock. */
+static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
+    (void)state;
+    for (enum manner manner = DRIPS; manner <= HANGS_UP; manner++) {
+        struct rogue rogue;
+        struct lost lost = {0};
+        tw_options options;
+        tw_engine *engine;
+        rogue_start(&rogue, manner);
+        quick_options(&options, rogue.url);
+        options.redis_timeout_ms = 200;
+        options.on_lost = on_lost;
+        options.lost_ctx = &lost;
+        assert_status(test_open(&options, &engine), TW_OK);
+        tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
+        int64_t added = 0;
+        for (; atomic_load(&rogue.accepted) < 3 && added < 60000; test_sleep_ms(1), added++)
+            assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_close(engine, 100), TW_ERR_TIMEOUT);
+        rogue_stop(&rogue);
+        assert_i64_equal(lost.by_reason[TW_LOST_CLOSED], added);
+        assert_true(rogue.accepted >= 3); /* each was dropped before the next was made */
+    }
+}
+
+/* Goal: a proxy that knows PING, and closes at INFO as twemproxy does, has a log line that says what to do. */
+static void a_proxy_that_closes_at_info_is_named(void **state) {
+    (void)state;
+    struct rogue rogue;
+    static struct log_lines lines;
+    tw_options options;
+    tw_engine *engine;
+    memset(&lines, 0, sizeof lines);
+    rogue_start(&rogue, KNOWS_PING_ONLY);
+    quick_options(&options, rogue.url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(test_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    for (int i = 0; i < 20000 && atomic_load(&lines.count) == 0; i++) test_sleep_ms(1);
+    (void)tw_close(engine, 100);
+    rogue_stop(&rogue);
+    assert_non_null(strstr(lines.text, "closed at INFO"));
+    assert_non_null(strstr(lines.text, "Name Redis itself"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more),
+                                       cmocka_unit_test(a_proxy_that_closes_at_info_is_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* async.c -- calls that answer later, over a real Redis: in the host's own loop, and in an engine with threads of its
+ * own. Each kind brings what its blocking form brings, and whatever is cancelled, Redis has what was admitted.
+ * Method: a strict limit that is reached, many calls in flight, cancels at random; in the end the count in Redis is
+ * compared with the answers. */
+#include "tests/redis/waiting/async_support.h"
+
+#define CALLS 64
+
+/* ---- each kind --------------------------------------------------------------------------------------------------- */
+
+/* Goal: in a host-driven engine each kind of call brings what its blocking form brings elsewhere. */
+static void each_kind_answers_in_the_hosts_loop(void **state) {
+    (void)state;
+    static struct told told;
+    open_async(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    tw_request *request = &told.request;
+    prepare(&told);
+    request->timeout_ms = 20000;
+    assert_status(answer_of(&told, tw_ready_async(request, engine)), TW_OK);
+    assert_status(answer_of(&told, tw_acquire_async(request, family, tw_str("k"), 3, 5)), TW_OK);
+    assert_i64_equal(request->verdict.used, 3);
+    assert_int_equal(request->verdict.decided_by, TW_BY_REDIS);
+    assert_status(answer_of(&told, tw_acquire_async(request, family, tw_str("k"), 3, 5)), TW_DENIED);
+    assert_status(answer_of(&told, tw_acquire_some_async(request, family, tw_str("k"), 3, 5)), TW_OK);
+    assert_i64_equal(request->taken, 2);
+    assert_status(answer_of(&told, tw_once_async(request, family, tw_str("o"))), TW_OK);
+    assert_true(request->first);
+    assert_status(answer_of(&told, tw_once_async(request, family, tw_str("o"))), TW_OK);
+    assert_false(request->first);
+    assert_status(answer_of(&told, tw_once_cancel_async(request, family, tw_str("o"))), TW_OK);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_OK);
+    char token[TW_TOKEN_SIZE];
+    uint64_t fence = request->fence;
+    memcpy(token, request->token, sizeof token);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_DENIED);
+    assert_status(answer_of(&told, tw_lock_extend_async(request, family, tw_str("l"), token, 60000)), TW_OK);
+    assert_status(answer_of(&told, tw_lock_release_async(request, family, tw_str("l"), token)), TW_OK);
+    assert_status(answer_of(&told, tw_lock_async(request, family, tw_str("l"), 60000)), TW_OK);
+    assert_true(request->fence > fence);
+    assert_status(answer_of(&told, tw_reserve_async(request, family, tw_str("r"), 2, 3, 60000, tw_str("ann"))), TW_OK);
+    memcpy(token, request->token, sizeof token);
+    assert_status(answer_of(&told, tw_reserve_async(request, family, tw_str("r"), 2, 3, 60000, tw_str("bob"))),
+                  TW_DENIED);
+    assert_status(answer_of(&told, tw_reserve_confirm_async(request, engine, token)), TW_OK);
+    assert_status(answer_of(&told, tw_reserve_cancel_async(request, engine, token)), TW_ERR_LATE);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_OK);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_DENIED);
+    assert_status(answer_of(&told, tw_hold_release_async(request, family, tw_str("h"))), TW_OK);
+    assert_status(answer_of(&told, tw_hold_async(request, family, tw_str("h"), 1)), TW_OK);
+    assert_status(tw_add(family, tw_str("f"), 7, NULL), TW_OK);
+    assert_status(answer_of(&told, tw_flush_async(request, engine)), TW_OK);
+    const tw_key key = tw_str("f");
+    int64_t total = 0;
+    assert_status(answer_of(&told, tw_fetch_async(request, family, &key, 1, &total)), TW_OK);
+    assert_i64_equal(total, 7);
+    assert_i64_equal(redis_server_get(&server, "s:k"), 5);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 5, NULL), TW_ERR_MODE); /* it would wait */
+    close_async();
+}
+
+/* ---- many, cancelled at random ----------------------------------------------------------------------------------- */
+
+static struct told many[CALLS];
+static bool is_used[CALLS];
+static int64_t started, delivered, cancelled, admitted;
+
+static void take_answer(int i) {
+    delivered++;
+    assert_true(many[i].request.status == TW_OK || many[i].request.status == TW_DENIED);
+    admitted += many[i].request.status == TW_OK;
+    is_used[i] = false;
+}
+
+static void play(tw_family *family, struct test_prng *prng) {
+    int i = (int)test_prng_below(prng, CALLS);
+    if (is_used[i] && many[i].times != 0) {
+        take_answer(i);
+    } else if (is_used[i] && test_prng_chance(prng, 1, 15)) {
+        assert_status(tw_request_cancel(&many[i].request), TW_OK);
+        memset(&many[i], 0x5a, sizeof many[i]);
+        is_used[i] = false;
+        cancelled++;
+    } else if (!is_used[i]) {
+        prepare(&many[i]);
+        many[i].request.timeout_ms = 60000;
+        tw_status status = tw_acquire_async(&many[i].request, family, tw_str("k"), 1, 3000);
+        if (status == TW_ERR_BUSY) return; /* many were given up at once: their lanes are being settled */
+        assert_status(status, TW_STARTED);
+        is_used[i] = true;
+        started++;
+    }
+}
+
+/* Goal: each start is delivered or cancelled, and in the end Redis has what was admitted, to the unit: also of calls
+ * that were cancelled before they were sent, while they were under way, and when their answer was there. */
+static void redis_has_what_was_admitted(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    started = delivered = cancelled = admitted = 0;
+    open_async(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    memset(is_used, 0, sizeof is_used);
+    static struct told told;
+    prepare(&told);
+    told.request.timeout_ms = 20000;
+    assert_status(answer_of(&told, tw_acquire_async(&told.request, family, tw_str("warm"), 1, 1)), TW_OK);
+    while (started < 6000 || cancelled < 100) { /* how many are met before their answer depends on the machine */
+        for (int i = 0; i < 10; i++) play(family, &prng);
+        turn();
+    }
+    for (int i = 0; i < CALLS; i++) {
+        while (is_used[i] && many[i].times == 0) turn();
+        if (is_used[i]) take_answer(i);
+    }
+    assert_i64_equal(started, delivered + cancelled);
+    assert_true(admitted > 100);
+    while (test_stat_of(engine, ask_unsettled) != 0) turn();
+    assert_status(answer_of(&told, tw_flush_async(&told.request, engine)), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "s:k"), admitted);
+    assert_true(admitted <= 3000);
+    close_async();
+}
+
+/* ---- cancelled while the engine closes --------------------------------------------------------------------------- */
+
+static void deliver_one(tw_queue *queue) {
+    while (tw_queue_run(queue, 1) == 0) turn();
+}
+
+/* Goal: units of a call that was answered, and is cancelled after tw_stop() before its `done`, have left Redis when
+ * tw_close() has returned; those of calls that were delivered are there. Method: a strict family, a hard one, and
+ * waiters of both; the first answer of each queue is delivered, by then the others have come, too. */
+static void a_cancel_after_the_stop_gives_units_back(void **state) {
+    (void)state;
+    static struct told calls[4][5];
+    tw_queue *queues[4];
+    open_async(TW_HOST_DRIVEN);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *strict = strict_family(engine, &options);
+    options = strict_options("h");
+    options.limit_mode = TW_LIMIT_HARD;
+    tw_family *hard = strict_family(engine, &options);
+    for (int kind = 0; kind < 4; kind++) {
+        assert_status(tw_queue_open(engine, &queues[kind]), TW_OK);
+        for (int i = 0; i < 5; i++) {
+            tw_request *request = &calls[kind][i].request;
+            prepare(&calls[kind][i]);
+            request->queue = queues[kind];
+            request->timeout_ms = 60000;
+        }
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_status(tw_acquire_async(&calls[0][i].request, strict, tw_str("now"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_some_async(&calls[1][i].request, strict, tw_str("some"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_wait_async(&calls[2][i].request, strict, tw_str("wait"), 2, 100), TW_STARTED);
+        assert_status(tw_acquire_wait_async(&calls[3][i].request, hard, tw_str("wait"), 2, 100), TW_STARTED);
+    }
+    for (int kind = 0; kind < 4; kind++) deliver_one(queues[kind]);
+    for (int i = 0; i < 10 || test_stat_of(engine, ask_active) != 0; i++) turn();
+    assert_status(tw_stop(engine), TW_OK);
+    for (int kind = 0; kind < 4; kind++) {
+        for (int i = 0; i < 5; i++) {
+            assert_status(tw_request_cancel(&calls[kind][i].request), TW_OK);
+            memset(&calls[kind][i].request, 0x5a, sizeof calls[kind][i].request);
+        }
+        assert_int_equal(tw_queue_run(queues[kind], 10), 0);
+        assert_status(tw_queue_close(queues[kind]), TW_OK);
+    }
+    assert_status(tw_close(engine, 20000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "s:now"), 2);
+    assert_i64_equal(redis_server_get(&server, "s:some"), 2);
+    assert_i64_equal(redis_server_get(&server, "s:wait"), 2);
+    assert_i64_equal(redis_server_get(&server, "h:wait"), 2);
+    redis_server_destroy(&server);
+}
+
+/* ---- an engine with threads of its own --------------------------------------------------------------------------- */
+
+static void count_one(tw_request *request) {
+    if (request->status == TW_OK) (void)atomic_fetch_add((_Atomic int64_t *)request->ctx, 1);
+    (void)atomic_fetch_add((_Atomic int64_t *)request->ctx + 1, 1);
+}
+
+/* Goal: without a queue the second thread calls `done`; with one the loop's thread does. Blocking calls go on. */
+static void threads_and_queues_are_answered(void **state) {
+    (void)state;
+    static tw_request requests[2 * CALLS];
+    static _Atomic int64_t told[2]; /* admitted, all */
+    open_async(TW_OWN_THREAD);
+    tw_family_options options = strict_options("s");
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *family = strict_family(engine, &options);
+    tw_queue *queue;
+    assert_status(tw_queue_open(engine, &queue), TW_OK);
+    told[0] = told[1] = 0;
+    for (int i = 0; i < 2 * CALLS; i++) {
+        tw_request_init(&requests[i]);
+        requests[i].done = count_one;
+        requests[i].ctx = (void *)told;
+        requests[i].queue = i % 2 == 0 ? queue : NULL;
+        assert_status(tw_acquire_async(&requests[i], family, tw_str("k"), 1, 100), TW_STARTED);
+    }
+    tw_status status = tw_acquire(family, tw_str("k"), 1, 1, NULL);
+    assert_true(status == TW_OK || status == TW_DENIED);
+    struct pollfd fd = {.fd = tw_queue_fd(queue), .events = POLLIN};
+    while (told[1] < 2 * CALLS) {
+        (void)poll(&fd, 1, 10);
+        (void)tw_queue_run(queue, 16);
+    }
+    assert_i64_equal(told[0] + (status == TW_OK), 100);
+    assert_i64_equal(redis_server_get(&server, "s:k"), 100);
+    assert_status(tw_queue_close(queue), TW_OK);
+    close_async();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_answers_in_the_hosts_loop),
+        cmocka_unit_test(redis_has_what_was_admitted),
+        cmocka_unit_test(a_cancel_after_the_stop_gives_units_back),
+        cmocka_unit_test(threads_and_queues_are_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
