@@ -183,6 +183,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
         twi_unlikely((uint64_t)limit > (uint64_t)TW_DELTA_MAX))
         return twi_acquire_slow(family, key, n, limit, verdict);
     uint64_t hash = TWI_HOT_HASH(engine, key);
+    self->inserts = 0;
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     int64_t now_ms = twi_clock_now_ms(&engine->clock);
@@ -321,30 +322,20 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_long_by_tags)(struct twi_t
 }
 
 /* For keys that only the index has. Inside the caller's short section, which it leaves. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_index)(struct twi_thread *self,
-                                                                struct twi_generation *generation, tw_key key,
-                                                                bool is_long, int64_t n, int64_t limit, int64_t now_ms,
-                                                                tw_verdict *verdict, uint64_t hash) {
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread *self,
+                                                               struct twi_generation *generation, tw_key key,
+                                                               const TWI_HOT_SHORT_KEY *short_key, int64_t n,
+                                                               int64_t limit, int64_t now_ms, tw_verdict *verdict,
+                                                               uint64_t hash) {
     const struct twi_arena *arena = &generation->family->engine->arena;
-    struct hot_walk walk;
-    if (twi_likely(hot_walk_begin(&walk, arena, generation, hash, NULL))) {
-        uint64_t slot = hot_walk_on(&walk, hash);
-        if (twi_likely(slot > TWI_SLOT_CLOSED)) {
-            struct twi_cell *cell = hot_cell_at(arena, slot, is_long);
-            if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
-                twi_likely(is_long ? TWI_HOT_LONG_IS(key, cell->key)
-                                   : twi_key_equal_short(cell->key, key.data, key.size)))
-                return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
-        }
-    }
+    struct twi_cell *cell =
+        hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), short_key == NULL);
+    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
+        twi_likely(short_key == NULL ? TWI_HOT_LONG_IS(key, cell->key)
+                                     : TWI_HOT_SHORT_IS(*short_key, cell->key, key.size)))
+        return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
     self->depth++; /* the callee leaves by twi_section_leave() */
     return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
-}
-
-TWI_HOT_CODE __attribute__((noinline)) static tw_status
-TWI_HOT_OWN(acquire_untold)(struct twi_generation *generation, tw_key key, int64_t n, int64_t limit, int64_t now_ms,
-                            tw_verdict *verdict, uint64_t hash) {
-    return TWI_HOT_OWN(acquire_by_index)(twi_thread_self, generation, key, false, n, limit, now_ms, verdict, hash);
 }
 
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
@@ -364,7 +355,7 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
     }
     if (twi_tag_groups_are_for(generation, twi_tag_groups_chunks(generation), key.size, false))
         return TWI_HOT_OWN(acquire_long_by_tags)(self, generation, key, n, limit, now_ms, verdict, hash);
-    return TWI_HOT_OWN(acquire_by_index)(self, generation, key, true, n, limit, now_ms, verdict, hash);
+    return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
 }
 
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
@@ -388,7 +379,7 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
         if (twi_tag_groups_are_short(chunks))
             return TWI_HOT_OWN(acquire_far)(generation, key, n, limit, now_ms, verdict, hash);
-        return TWI_HOT_OWN(acquire_untold)(generation, key, n, limit, now_ms, verdict, hash);
+        return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
     }
     return TWI_HOT_OWN(acquire_by_tags)(self, generation, chunks, key, short_key, n, limit, now_ms, verdict, hash,
                                         false);

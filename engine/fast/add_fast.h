@@ -4,8 +4,8 @@
  *
  * There are four levels:
  *   - add_short handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h), and
- *     add_long longer ones, in windows whose tag groups are for them. In windows without, walk_short and add_long take
- *     the first look at the index. They call nothing on these paths.
+ *     add_long longer ones, in windows whose tag groups are for them. In windows without, both look at the line where
+ *     the key's walk begins (slot_line.h). They call nothing on these paths.
  *   - look_further handles keys in adjacent groups, and look_in_index every key by the index, also striped ones. They
  *     go on in the section and with the window of their caller, who has read the clock after it found the window.
  *   - insert makes a new key's record where one of these look-ups ended. It relies on that order.
@@ -91,82 +91,74 @@ TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint
     return hot_find_matched(&line, twi_tag_line_match(line.tags, twi_tag_group_tag(tag)), synced, key);
 }
 
-/* A walk along the slots of a leaf. */
-struct hot_walk {
-    struct twi_leaf *leaf;
-    size_t slots, begin, at;
+/* The line where the walk of a key begins. */
+struct hot_line {
+    _Atomic uint64_t *words;
+    size_t number; /* in its leaf */
 };
-
-/* Where the walk of a key begins. False: there is no leaf. *inserts: the caller's last key was new; it becomes false.
- * NULL: no inserts. */
-TWI_INLINE bool hot_walk_begin(struct hot_walk *walk, const struct twi_arena *arena, struct twi_generation *generation,
-                               uint64_t hash, bool *inserts) {
-    _Atomic uint64_t *where;
-    uint32_t bits;
-    uint64_t entry = twi_index_follow(arena, &generation->root, hash, &where, &bits);
-    if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return false;
-    walk->leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    if (inserts != NULL && twi_unlikely(*inserts)) {
-        __builtin_prefetch(walk->leaf, 1); /* an insert also reads the head: the two waits overlap */
-        *inserts = false;
+TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi_generation *generation,
+                                       uint64_t hash) {
+    uint64_t entry = twi_load_acquire(&generation->root); /* T7 */
+    if (twi_likely(twi_entry_is_node(entry))) {
+        struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t shift = twi_node_shift(entry);
+        entry = twi_load_acquire(&node->entries[hash >> shift]); /* T7 */
+        if (twi_entry_is_node(entry)) {
+            _Atomic uint64_t *where = &node->entries[hash >> shift];
+            uint32_t bits;
+            entry = twi_index_follow(arena, where, hash << (64 - shift), &where, &bits);
+        }
     }
-    walk->slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
-    walk->at = walk->begin = twi_leaf_start((uint32_t)(hash >> 32), (uint32_t)walk->slots);
-    return true;
+    uint64_t number = (hash & entry) >> 32; /* twi_leaf_line() */
+    return (struct hot_line){
+        (_Atomic uint64_t *)(void *)(arena->base + (TWI_ENTRY_LINE(entry) + number) * TWI_LINE_BYTES), number};
 }
 
-/* The next slot that has the key's tag or is not taken, from walk->at on. TWI_SLOT_CLOSED also if there is none. */
-TWI_INLINE uint64_t hot_walk_on(struct hot_walk *walk, uint64_t hash) {
-    do {
-        uint64_t slot = twi_load_acquire(&walk->leaf->slots[walk->at]); /* T5 */
-        if (twi_likely((slot ^ hash) >> 32 == 0) || slot <= TWI_SLOT_CLOSED) return slot;
-        if (++walk->at == walk->slots) walk->at = 0;
-    } while (walk->at != walk->begin);
-    return TWI_SLOT_CLOSED;
+/* The first slot of the line that has the key's tag, or 0: none shows, and twi_leaf_find() decides. Also a vacant slot,
+ * if the tag is 0: it names a line of the arena that is never handed out, and is no cell. */
+TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
+    size_t at;
+    if (twi_unlikely(!twi_line_shows(line.words, hash, &at))) return 0;
+    if (twi_unlikely(line.number * TWI_LINE_WORDS + at < TWI_LEAF_HEAD_WORDS)) return 0; /* of the leaf's head */
+    return twi_load_acquire(&line.words[at]);                                            /* T5 */
 }
 
-/* Where a walk has ended, if no slot in front of that has the key's tag: then the key is absent. */
-struct hot_end {
-    struct twi_leaf *leaf; /* NULL: it is not known to be absent */
-    uint32_t at;
-};
-TWI_INLINE struct hot_end hot_walk_end(struct hot_walk walk, uint64_t slot) {
-    return (struct hot_end){slot == TWI_SLOT_EMPTY ? walk.leaf : NULL, (uint32_t)walk.at};
-}
-
-/* The record that a slot names. Both lines of a record for a long key are asked for at once. */
+/* The record that a slot names. All lines of a record for a long key are asked for at once. */
 TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t slot, bool is_long) {
     struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
     if (is_long) __builtin_prefetch(cell + 1);
     return cell;
 }
 
-/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL, and *end. */
+/* Where a key that is absent must go. */
+struct hot_end {
+    struct twi_leaf *leaf; /* NULL: it is not known to be absent, or its leaf is closed */
+    uint32_t at;
+};
+
+/* The plain or striped cell of the key by the index, found without meeting the end of a closed leaf; else NULL, and
+ * *end. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
-                                              uint64_t hash, tw_key key, bool *inserts, struct hot_end *end) {
-    struct hot_walk walk;
-    bool absent = true;
+                                              uint64_t hash, tw_key key, struct hot_end *end) {
+    _Atomic uint64_t *where;
+    uint32_t bits, at;
+    uint64_t entry = twi_index_follow(arena, &generation->root, hash, &where, &bits), stop;
+    struct twi_lookup_key lookup = twi_lookup_key(hash, key);
     *end = (struct hot_end){0};
-    if (twi_unlikely(!hot_walk_begin(&walk, arena, generation, hash, inserts))) return NULL;
-    for (;;) {
-        uint64_t slot = hot_walk_on(&walk, hash);
-        if (slot <= TWI_SLOT_CLOSED) {
-            if (absent) *end = hot_walk_end(walk, slot);
-            return NULL;
-        }
-        struct twi_cell *cell = hot_cell_at(arena, slot, key.size > TWI_KEY_INLINE);
-        if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
-        absent = false; /* it may be the key all the same, in a rare state */
-        if (++walk.at == walk.slots) walk.at = 0;
-        if (walk.at == walk.begin) return NULL;
-    }
+    if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
+    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    __builtin_prefetch(leaf, 1); /* an insert reads the head, too: both waits overlap */
+    struct twi_cell *cell = twi_leaf_find(arena, entry, &lookup, &stop, &at);
+    if (cell != NULL) return hot_may_be(cell, key.size, HOT_MAYBE_STRIPED) ? cell : NULL;
+    if (stop == TWI_SLOT_EMPTY) *end = (struct hot_end){leaf, at};
+    return NULL;
 }
 
 /* The same for callers that do not insert. */
 TWI_INLINE struct twi_cell *hot_find_anywhere(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                               tw_key key) {
     struct hot_end end;
-    return hot_find_by_index(&engine->arena, generation, hash, key, NULL, &end);
+    return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
 TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
@@ -186,12 +178,12 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
 
 /* In which section a fast function works. */
 enum hot_section {
-    HOT_OUTSIDE, /* the thread is outside of any: this function opens a short one */
+    HOT_OUTSIDE, /* the thread is outside of any, and did not just insert a key: this function opens a short one */
     HOT_INSIDE   /* the thread is between tw_enter() and tw_leave(), or in a visitor */
 };
 TWI_INLINE bool hot_may_go_on(const struct twi_thread *self, const tw_engine *engine, enum hot_section section) {
     if (section == HOT_INSIDE) return hot_may_begin(self, engine);
-    return twi_likely(twi_thread_is_outside(self)) && twi_likely(!twi_load_relaxed(&engine->life.gate));
+    return twi_likely(twi_thread_is_plain(self)) && twi_likely(!twi_load_relaxed(&engine->life.gate));
 }
 TWI_INLINE void hot_enter(struct twi_thread *self, enum hot_section section) {
     if (section == HOT_OUTSIDE) twi_section_enter_first(self);
@@ -232,7 +224,7 @@ static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_gene
 }
 
 /* Adds to a striped cell. Inside the caller's section, which it leaves. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int64_t delta, int64_t *view, uint64_t hash,
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int64_t delta, int64_t *view,
                                                                 struct twi_generation *generation,
                                                                 struct twi_cell *cell) {
     tw_family *family = generation->family;
@@ -240,7 +232,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int6
     struct twi_counted counted;
     if (twi_unlikely(twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) != TWI_ADDED)) {
         twi_section_leave(self);
-        return twi_add_hashed(family, key, delta, view, hash);
+        return twi_add_slow(family, key, delta, view);
     }
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (TWI_HOT_SYNCED) twi_contention_mark(family->engine, generation, cell, meta, &counted);
@@ -256,7 +248,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
                                         uint64_t hash) {
     tw_family *family = generation->family;
     uint64_t before;
-    if (hot_is_striped(cell)) return TWI_HOT_OWN(striped)(key, delta, view, hash, generation, cell);
+    if (hot_is_striped(cell)) return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
     if (twi_unlikely(!twi_cell_count(cell, delta, &before))) {
         twi_section_leave(self);
         return twi_add_hashed(family, key, delta, view, hash);
@@ -326,11 +318,11 @@ TWI_INLINE tw_status TWI_HOT_OWN(add_by_index)(struct twi_insert insert, int64_t
     struct twi_thread *self = insert.self;
     tw_key key = insert.lookup.key;
     struct hot_end end;
-    struct twi_cell *cell = hot_find_by_index(insert.arena, generation, hash, key, &self->inserts, &end);
+    struct twi_cell *cell = hot_find_by_index(insert.arena, generation, hash, key, &end);
+    self->inserts = cell == NULL;
     if (cell != NULL)
         return TWI_HOT_OWN(count)(generation->family->engine, self, generation, cell, key, insert.first_delta, view,
                                   hash);
-    self->inserts = true;
     insert.vacancy.leaf = end.leaf, insert.vacancy.at = end.at;
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
@@ -389,16 +381,6 @@ TWI_INLINE tw_status TWI_HOT_OWN(look_anywhere)(struct twi_generation *generatio
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* For a key that walk() has not found. Inside the caller's section, which it leaves. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(not_walked_to)(struct twi_generation *generation, tw_key key,
-                                                                      int64_t delta, int64_t *view, uint64_t hash,
-                                                                      struct hot_end end) {
-    if (end.leaf == NULL) return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
-    twi_thread_self->inserts = true;
-    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, end);
-    return TWI_HOT_OWN(insert)(insert, view, hash);
-}
-
 /* Begins again, with the hash. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
                                                                     int64_t *view, uint64_t hash) {
@@ -438,34 +420,21 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
     return twi_call_over(engine, calls);
 }
 
-/* Adds to the plain cell that the index leads to: the first on the walk that has the key's tag. Inside the caller's
- * section, which it leaves. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(walk)(tw_engine *engine, struct twi_thread *self,
-                                                    enum hot_section section, struct twi_generation *generation,
-                                                    tw_key key, bool is_long, int64_t delta, int64_t *view,
-                                                    uint64_t hash) {
-    struct hot_walk walk;
-    struct hot_end end = {0};
-    if (twi_unlikely(!hot_walk_begin(&walk, &engine->arena, generation, hash, &self->inserts))) goto not_here;
-    uint64_t slot = hot_walk_on(&walk, hash);
-    if (twi_unlikely(slot <= TWI_SLOT_CLOSED)) {
-        end = hot_walk_end(walk, slot);
-    } else {
-        struct twi_cell *cell = hot_cell_at(&engine->arena, slot, is_long);
-        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
-            twi_likely(is_long ? TWI_HOT_LONG_IS(key, cell->key) : twi_key_equal_short(cell->key, key.data, key.size)))
-            return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
-    }
-not_here:
+/* Adds to the cell that the first line of the key's walk shows. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, struct twi_thread *self,
+                                                           enum hot_section section, struct twi_generation *generation,
+                                                           tw_key key, const TWI_HOT_SHORT_KEY *short_key,
+                                                           int64_t delta, int64_t *view, uint64_t hash) {
+    uint64_t slot = hot_line_first(hot_line_of(&engine->arena, generation, hash), hash);
+    struct twi_cell *cell = hot_cell_at(&engine->arena, slot, short_key == NULL);
+    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
+        twi_likely(short_key == NULL ? TWI_HOT_LONG_IS(key, cell->key)
+                                     : TWI_HOT_SHORT_IS(*short_key, cell->key, key.size)))
+        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
     self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(not_walked_to)(generation, key, delta, view, hash, end);
-}
-
-/* For a short key in a window without tag groups. Inside the caller's section, which it leaves. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status
-TWI_HOT_OWN(walk_short)(struct twi_generation *generation, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
-    return TWI_HOT_OWN(walk)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation, key, false, delta,
-                             view, hash);
+    if (short_key != NULL && hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))
+        return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
+    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
 /* Adds to the record of a long key that the tags of its group show first. Inside the caller's section, which it leaves.
@@ -512,7 +481,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
     if (twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED))
         return TWI_HOT_OWN(add_in_long_group)(engine, self, section, generation, chunks & ~TWI_TAG_GROUPS_LONG, key,
                                               delta, view, hash);
-    return TWI_HOT_OWN(walk)(engine, self, section, generation, key, true, delta, view, hash);
+    return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, NULL, delta, view, hash);
 }
 
 /* Adds to the record that the tags of the key's group show first. Inside the caller's section, which it leaves. */
@@ -529,7 +498,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_tags)(tw_engine *engine, st
         return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
     if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) { /* else another key has that tag */
         self->depth++;                                   /* the callee leaves by twi_section_leave() */
-        return TWI_HOT_OWN(striped)(key, delta, view, hash, generation, cell);
+        return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
     }
 further:
     self->depth++; /* the callee leaves by twi_section_leave() */
@@ -567,21 +536,22 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
     if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
         bool has_groups = twi_tag_groups_are_short(chunks);
         if (section == HOT_OUTSIDE && has_groups) return TWI_HOT_OWN(add_far)(generation, key, delta, view, hash);
-        if (section == HOT_OUTSIDE) return TWI_HOT_OWN(walk_short)(generation, key, delta, view, hash);
-        if (!has_groups) return TWI_HOT_OWN(walk)(engine, self, section, generation, key, false, delta, view, hash);
+        if (!has_groups)
+            return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, &short_key, delta, view, hash);
     }
     return TWI_HOT_OWN(add_by_tags)(engine, self, section, generation, chunks, key, short_key, delta, view, hash,
                                     false);
 }
 
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_short_key)(tw_family *family, tw_key key,
-                                                                                   int64_t delta, int64_t *view) {
+/* Twice: the size decides how a key is loaded and compared. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_17_to_32)(tw_family *family, tw_key key,
+                                                                                  int64_t delta, int64_t *view) {
+    if (key.size <= 16 || key.size > 32) __builtin_unreachable();
     return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
 }
-/* The same for keys of one block, which are loaded and compared in one way: no look at their size is left. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_8_to_16)(tw_family *family, tw_key key,
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_4_to_16)(tw_family *family, tw_key key,
                                                                                  int64_t delta, int64_t *view) {
-    if (key.size - 8 > 16 - 8) __builtin_unreachable();
+    if (key.size < 4 || key.size > 16) __builtin_unreachable();
     return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
 }
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
@@ -597,7 +567,8 @@ TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
     if (section == HOT_INSIDE || !hot_may_begin(self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX ||
         key.data == NULL || delta != (int32_t)delta)
         return twi_add_slow(family, key, delta, view);
-    if (key.size < 4) return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+    if (key.size < 4 || self->inserts != 0)
+        return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
     if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
 }
@@ -605,11 +576,10 @@ TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
 /* No function of these saves a register before it is known which of them is needed. */
 tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     if (key.size > 16) {
-        if (twi_likely(key.size <= TWI_KEY_INLINE)) return TWI_HOT_OWN(add_short_key)(family, key, delta, view);
+        if (twi_likely(key.size <= TWI_KEY_INLINE)) return TWI_HOT_OWN(add_17_to_32)(family, key, delta, view);
         if (twi_likely(key.size <= TW_KEY_SIZE_MAX)) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
-    } else {
-        if (twi_likely(key.size >= 8)) return TWI_HOT_OWN(add_8_to_16)(family, key, delta, view);
-        if (key.size >= 4) return TWI_HOT_OWN(add_short_key)(family, key, delta, view);
+    } else if (twi_likely(key.size >= 4)) {
+        return TWI_HOT_OWN(add_4_to_16)(family, key, delta, view);
     }
     return TWI_HOT_OWN(not_plain)(family, key, delta, view, HOT_OUTSIDE);
 }

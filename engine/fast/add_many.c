@@ -17,7 +17,7 @@
 struct staged {
     struct twi_lookup_key lookup;
     struct twi_tag_group group; /* tags NULL: no tag groups */
-    _Atomic uint64_t *slot;     /* where the walk begins; NULL: nothing to look at */
+    _Atomic uint64_t *line;     /* where the walk begins; NULL: nothing to look at */
     tw_status status;           /* not TW_OK: refused before any lookup */
 };
 
@@ -66,9 +66,9 @@ static tw_status check_item(const struct many *many, size_t i) {
 }
 
 /* Stage 1: the hash, and where the walk along the slots begins. `last` avoids another lookup of the same window. */
-static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
+static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
                        struct staged *staged) {
-    staged->slot = NULL;
+    staged->line = NULL;
     staged->group.tags = NULL;
     staged->status = check_item(many, i);
     if (staged->status != TW_OK) return;
@@ -87,13 +87,13 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
         return;
     }
     uint64_t entry = twi_index_descend(arena, &(*last)->root, tag, &where, &bits);
-    if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
+    if (entry == TWI_ENTRY_NONE) return;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    staged->slot = &leaf->slots[twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
-    __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
+    staged->line = twi_leaf_words(leaf, twi_leaf_line(tag, twi_leaf_lines(entry)));
+    __builtin_prefetch((void *)(uintptr_t)staged->line, 0);
 }
 
-/* Stage 2: prefetches the cell, if the walk finds its tag first within the slot's line. */
+/* Stage 2: prefetches the cell, if the line shows its tag. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->status == TW_OK && staged->group.tags != NULL) {
         uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
@@ -101,16 +101,11 @@ static void stage_cell(const struct many *many, const struct staged *staged) {
         if (match != 0) __builtin_prefetch(twi_tag_group_cell(&staged->group, first, many->family->kind.synced), 1);
         return;
     }
-    if (staged->slot == NULL) return;
-    _Atomic uint64_t *slot = staged->slot;
-    do {
-        uint64_t word = twi_load_relaxed(slot);
-        if ((uint32_t)(word >> 32) == staged->lookup.tag && word > TWI_SLOT_CLOSED) {
-            __builtin_prefetch(twi_arena_at(&many->engine->arena, (uint32_t)word), 1);
-            return;
-        }
-        slot++;
-    } while (((uintptr_t)slot & (TWI_LINE_BYTES - 1)) != 0);
+    if (staged->line == NULL) return;
+    uint32_t match = twi_line_look(staged->line, staged->lookup.tag).match;
+    if (match == 0) return;
+    uint64_t word = twi_load_relaxed(&staged->line[__builtin_ctz(match)]); /* of the head, perhaps: only asked for */
+    __builtin_prefetch(twi_arena_at(&many->engine->arena, (uint32_t)word), 1);
 }
 
 static void add_staged(struct many *many, struct twi_thread *self, size_t i, const struct staged *staged) {
@@ -147,7 +142,7 @@ static void add_group(struct many *many, struct twi_thread *self, size_t first, 
     struct twi_generation *last = NULL;
     twi_section_enter(self); /* one section for the group: generations stay while their slots are prefetched */
     int64_t now_ms = many->unix_ms != NULL ? 0 : twi_clock_now_ms(&many->engine->clock);
-    for (size_t i = 0; i < count; i++) stage_slot(many, first + i, now_ms, &last, &staged[i]);
+    for (size_t i = 0; i < count; i++) stage_line(many, first + i, now_ms, &last, &staged[i]);
     for (size_t i = 0; i < count; i++) stage_cell(many, &staged[i]);
     for (size_t i = 0; i < count; i++) add_staged(many, self, first + i, &staged[i]);
     twi_section_leave(self);

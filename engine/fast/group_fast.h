@@ -16,15 +16,13 @@ struct hot_staged {
     uint64_t hash;
     struct twi_cell *cell;      /* the first record that may be the key's; NULL: none is seen */
     struct twi_tag_group group; /* no tags: use the index */
-    _Atomic uint64_t *slot;     /* by the index: where the walk begins; NULL: nothing to look at */
+    struct hot_line line;       /* by the index; words NULL: nothing to look at */
 };
 
-TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generation *generation,
+TWI_INLINE void hot_stage_line(const struct twi_arena *arena, struct twi_generation *generation,
                                struct hot_staged *staged) {
-    struct hot_walk walk;
-    if (!hot_walk_begin(&walk, arena, generation, staged->hash, NULL)) return;
-    staged->slot = &walk.leaf->slots[walk.at];
-    __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
+    staged->line = hot_line_of(arena, generation, staged->hash);
+    __builtin_prefetch((void *)(uintptr_t)staged->line.words, 0);
 }
 
 /* Shows and prefetches the first candidate by its tag, in the primary group or in an adjacent one. If no tag in the
@@ -44,7 +42,7 @@ TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *
         group = twi_tag_group_adjacent(group);
         all = twi_tag_line_match(group.tags, tag);
         if (twi_likely(all == 0)) {
-            hot_stage_slot(&engine->arena, generation, staged);
+            hot_stage_line(&engine->arena, generation, staged);
             return;
         }
     }
@@ -54,18 +52,12 @@ TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *
         hot_ask_for(twi_tag_group_cell(&group, group.first + 63 - (uint32_t)__builtin_clzll(all), synced), lines > 1);
 }
 
-/* By the index: shows and prefetches the cell, if the walk finds its tag first within the slot's line. */
+/* By the index: shows and prefetches the cell, if the line shows its tag. */
 TWI_INLINE void hot_stage_cell(const tw_engine *engine, bool is_long, struct hot_staged *staged) {
-    _Atomic uint64_t *slot = staged->slot;
-    do {
-        uint64_t word = twi_load_acquire(slot); /* T5 */
-        if ((word ^ staged->hash) >> 32 == 0 && word > TWI_SLOT_CLOSED) {
-            staged->cell = hot_cell_at(&engine->arena, word, is_long);
-            __builtin_prefetch(staged->cell, 1);
-            return;
-        }
-        slot++;
-    } while (((uintptr_t)slot & (TWI_LINE_BYTES - 1)) != 0);
+    uint64_t slot = hot_line_first(staged->line, staged->hash);
+    if (twi_unlikely(slot == 0)) return;
+    staged->cell = hot_cell_at(&engine->arena, slot, is_long);
+    __builtin_prefetch(staged->cell, 1);
 }
 
 #endif
@@ -74,7 +66,7 @@ TWI_INLINE void hot_stage_cell(const tw_engine *engine, bool is_long, struct hot
 TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation,
                                                 uint32_t chunks, tw_key key, struct hot_staged *staged) {
     staged->hash = TWI_HOT_HASH(engine, key);
-    staged->slot = NULL;
+    staged->line.words = NULL;
     staged->cell = NULL;
     uint32_t place = (uint32_t)staged->hash;
     if (twi_tag_groups_are_short(chunks) && hot_key_is_short(key)) {
@@ -84,7 +76,7 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
         staged->group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, place);
     } else {
         staged->group.tags = NULL;
-        hot_stage_slot(&engine->arena, generation, staged);
+        hot_stage_line(&engine->arena, generation, staged);
         return;
     }
     __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
@@ -138,7 +130,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
     else if (chunks != 0)
         TWI_HOT_OWN(stage_groups)(engine, generation, generation->tag_groups.lines, staged, count);
     for (size_t i = 0; i < count; i++)
-        if (staged[i].slot != NULL) hot_stage_cell(engine, keys[i].size > TWI_KEY_INLINE, &staged[i]);
+        if (staged[i].line.words != NULL) hot_stage_cell(engine, keys[i].size > TWI_KEY_INLINE, &staged[i]);
     for (size_t i = 0; i < count; i++) {
         int64_t delta = deltas != NULL ? deltas[i] : 1;
         uint64_t before;

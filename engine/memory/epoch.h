@@ -30,12 +30,12 @@
 
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
-    uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint32_t depth;       /* nested sections; beside the mark, so that one comparison looks at both */
+    uint16_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
+    uint16_t inserts;     /* 1: the last add inserted a key: the next one may, too (add_fast.h) */
+    uint32_t depth;       /* nested sections; beside the mark and that, so that one comparison looks at all three */
     uint32_t process;     /* twi_epoch_process() at its registration; wiped with the mark */
     uint32_t shard;       /* shard of statistics: its own, or TWI_SHARD_SHARED */
     uint32_t shard_bytes; /* the same in bytes from the first shard */
-    bool inserts;         /* the last add that needed a slow lookup inserted a key: the next may, too (add_fast.h) */
     bool in_hook;         /* inside a user's hook: some calls are refused with TW_ERR_MODE */
     _Atomic bool taken;   /* belongs to a live thread */
     void *sampled;        /* the cell that this thread samples for contention (contention.c), and what it has seen: */
@@ -47,7 +47,7 @@ struct twi_thread {
 #define TWI_SHARDS 256u
 #define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* shared by all threads after the first 254 */
 #define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of no thread: counts that go there are never read (acquire_all.c) */
-#define TWI_THREAD_MARK 0x7a11e5u
+#define TWI_THREAD_MARK 0x7a11u
 
 /* Never NULL: before its first call a thread has a record without the mark, which nobody changes. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
@@ -121,17 +121,18 @@ TWI_INLINE void twi_section_enter_first(struct twi_thread *self) {
 TWI_INLINE void twi_section_leave_first(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5 */
 }
-/* True: the thread is registered in this process, and outside of any section. */
-TWI_INLINE bool twi_thread_is_outside(const struct twi_thread *self) {
-    const uint32_t wanted[2] = {TWI_THREAD_MARK, 0};
+/* True: the thread is registered in this process, outside of any section, and its last add inserted nothing. */
+TWI_INLINE bool twi_thread_is_plain(const struct twi_thread *self) {
+    const struct twi_thread plain = {.mark = TWI_THREAD_MARK};
     uint64_t is, should;
-    static_assert(offsetof(struct twi_thread, depth) == offsetof(struct twi_thread, mark) + sizeof self->mark,
-                  "mark and depth are compared as one word");
+    static_assert(offsetof(struct twi_thread, mark) % 8 == 0 &&
+                      offsetof(struct twi_thread, depth) + sizeof self->depth == offsetof(struct twi_thread, mark) + 8,
+                  "mark, inserts and depth are compared as one word");
     memcpy(&is, (const char *)self + offsetof(struct twi_thread, mark), sizeof is);
-    memcpy(&should, wanted, sizeof should);
+    memcpy(&should, (const char *)&plain + offsetof(struct twi_thread, mark), sizeof should);
     return is == should;
 }
-/* The same for a thread that may be inside a section already. */
+/* For a thread that may be inside a section already. */
 TWI_INLINE bool twi_section_enter_short(struct twi_thread *self) {
     bool outermost = self->depth == 0;
     if (twi_likely(outermost)) twi_section_enter_first(self);

@@ -192,9 +192,10 @@ static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_c
 TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
-    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. */
-    const uint64_t edge = (uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT, rare = UINT64_C(3) << 62 | TWI_FROZEN;
-    if (twi_likely(((word + edge) & rare) == 0)) return true;
+    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. Rotated, they lie beside
+     * FROZEN. */
+    uint64_t sum = word + ((uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT);
+    if (twi_likely(((sum << 2 | sum >> 62) & (TWI_FROZEN << 2 | 3)) == 0)) return true;
     if ((word & TWI_FROZEN) != 0) return false;
     (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
     return true;

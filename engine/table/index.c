@@ -14,8 +14,8 @@
 
 static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
     void *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    return TWI_ENTRY_KIND(entry) == TWI_ENTRY_LEAF ? &((struct twi_leaf *)piece)->piece_link
-                                                   : &((struct twi_node *)piece)->piece_link;
+    return !twi_entry_is_node(entry) ? &((struct twi_leaf *)piece)->piece_link
+                                     : &((struct twi_node *)piece)->piece_link;
 }
 
 /* Only the turn reads the list, after a grace period, and before that there are only pushes: no ABA. The link keeps
@@ -29,7 +29,7 @@ void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, u
 
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room) {
-    uint64_t entry = TWI_ENTRY(TWI_ENTRY_LEAF, log2, 0);
+    uint64_t entry = twi_entry_of_leaf(log2, 0);
     uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(entry));
     if (line == 0) return 0;
     struct twi_leaf *leaf = twi_arena_at(arena, line);
@@ -62,7 +62,7 @@ static bool take_copy(struct twi_arena *arena, struct twi_generation *generation
     if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* 2^24 leaves; only chance fills a leaf further */
     uint32_t node_log2 = room != 0 ? 1 : TWI_NODE_LOG2;
     uint32_t room_below = room != 0 ? room - 1 : TWI_NODE_LOG2 - 1;
-    copy->node = TWI_ENTRY(TWI_ENTRY_NODE, node_log2, 0);
+    copy->node = twi_entry_of_node(node_log2, 0);
     copy->node |= twi_piece_take(arena, generation, twi_entry_lines(copy->node));
     if (TWI_ENTRY_LINE(copy->node) == 0) {
         copy->node = 0;
@@ -83,58 +83,63 @@ static void give_copy(struct twi_arena *arena, struct twi_generation *generation
     give_entry(arena, generation, copy->node);
 }
 
-/* One bit for each of up to 64 slots from `first` on: whether it holds `word`. Full and other slots follow each other
- * at random. A branch per slot would be mispredicted once in five, and cost more than the rest of growing. */
-static uint64_t slots_with(struct twi_leaf *leaf, uint32_t first, uint32_t slots, uint64_t word) {
-    uint32_t count = slots - first < 64 ? slots - first : 64;
-    uint64_t found = 0;
-    for (uint32_t i = 0; i < count; i++) found |= (uint64_t)(twi_load_relaxed(&leaf->slots[first + i]) == word) << i;
-    return found;
-}
-
 void twi_leaf_close(struct twi_leaf *leaf) {
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    for (uint32_t first = 0; first < slots; first += 64) {
-        uint64_t empty = slots_with(leaf, first, slots, TWI_SLOT_EMPTY);
-        for (; empty != 0; empty &= empty - 1) {
-            uint64_t found = TWI_SLOT_EMPTY; /* fails if a cell came first, which is fine */
-            (void)twi_cas_acqrel(&leaf->slots[first + (uint32_t)__builtin_ctzll(empty)], &found, TWI_SLOT_CLOSED);
+    uint32_t lines = (1u << twi_leaf_log2(leaf)) / TWI_LINE_WORDS;
+    for (uint32_t line = 0; line < lines; line++) {
+        uint32_t vacant = twi_leaf_look(leaf, line, 0).vacant;
+        for (; vacant != 0; vacant &= vacant - 1) {
+            uint64_t found = TWI_SLOT_EMPTY; /* fails if a cell came first, or another thread closes it: fine */
+            (void)twi_cas_acqrel(&twi_leaf_words(leaf, line)[__builtin_ctz(vacant)], &found, TWI_SLOT_CLOSED);
         }
     }
 }
 
-static void place_slot(struct twi_leaf *leaf, uint32_t slots, uint64_t slot) {
-    uint32_t i = twi_leaf_start((uint32_t)(slot >> 32), slots);
-    while (twi_load_relaxed(&leaf->slots[i]) != TWI_SLOT_EMPTY)
-        if (++i == slots) i = 0;
-    twi_store_relaxed(&leaf->slots[i], slot); /* published with the leaf, T8 */
+/* A copy that is being filled, and the next free word of each of its lines. */
+struct target {
+    struct twi_leaf *leaf;
+    uint32_t lines;
+    uint16_t used;
+    uint8_t next[(1u << TWI_LEAF_LOG2_MAX) / TWI_LINE_WORDS];
+};
+static_assert(TWI_LEAF_HEAD_WORDS < TWI_LINE_WORDS, "line 0 has slots, too");
+
+static void target_begin(struct target *target, const struct twi_arena *arena, uint64_t entry) {
+    target->leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    target->lines = twi_leaf_lines(entry);
+    target->used = 0;
+    memset(target->next, 0, target->lines);
+    target->next[0] = TWI_LEAF_HEAD_WORDS;
+}
+
+/* Where a walk of its tag would meet the first EMPTY. */
+static void place_slot(struct target *target, uint64_t slot) {
+    uint32_t line = twi_leaf_line((uint32_t)(slot >> 32), target->lines);
+    while (twi_unlikely(target->next[line] == TWI_LINE_WORDS)) line = (line + 1) & (target->lines - 1);
+    /* published with the leaf, T8 */
+    twi_store_relaxed(&twi_leaf_words(target->leaf, line)[target->next[line]++], slot);
+    target->used++;
 }
 
 static void fill_copy(struct twi_arena *arena, struct twi_leaf *leaf, const struct copy *copy) {
     bool splits = copy->node != 0;
-    struct twi_leaf *target[2];
-    for (uint32_t i = 0; i < 2; i++) target[i] = twi_arena_at(arena, TWI_ENTRY_LINE(copy->leaves[splits ? i : 0]));
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf)), slots_there = twi_leaf_slots(twi_leaf_log2(target[0]));
-    uint32_t used = 0, used_right = 0;
-    for (uint32_t first = 0; first < slots; first += 64) {
-        uint64_t full = ~slots_with(leaf, first, slots, TWI_SLOT_CLOSED);
-        if (slots - first < 64) full &= (UINT64_C(1) << (slots - first)) - 1;
+    struct target targets[2];
+    for (uint32_t i = 0; i < 1u + splits; i++) target_begin(&targets[i], arena, copy->leaves[i]);
+    uint32_t lines = (1u << twi_leaf_log2(leaf)) / TWI_LINE_WORDS;
+    for (uint32_t line = 0; line < lines; line++) {
+        uint32_t heads = line == 0 ? (1u << TWI_LEAF_HEAD_WORDS) - 1 : 0;
+        uint32_t full = ~(twi_leaf_look(leaf, line, 0).vacant | heads) & 0xff;
         for (; full != 0; full &= full - 1) {
-            uint64_t slot = twi_load_acquire(&leaf->slots[first + (uint32_t)__builtin_ctzll(full)]);
-            uint32_t side = splits ? (uint32_t)(slot >> (63 - copy->split_bit)) & 1 : 0;
-            place_slot(target[side], slots_there, slot);
-            used++;
-            used_right += side;
+            uint64_t slot = twi_load_acquire(&twi_leaf_words(leaf, line)[__builtin_ctz(full)]); /* T5 */
+            place_slot(&targets[splits ? (slot >> (63 - copy->split_bit)) & 1 : 0], slot);
         }
     }
-    twi_store_relaxed(&target[0]->used, (uint16_t)(used - used_right));
-    if (splits) twi_store_relaxed(&target[1]->used, (uint16_t)used_right);
+    for (uint32_t i = 0; i < 1u + splits; i++) twi_store_relaxed(&targets[i].leaf->used, targets[i].used);
 }
 
 enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint64_t next = twi_load_acquire(&leaf->next);
-    if (next != 0) return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
+    if (next != 0) return next == TWI_NO_COPY ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
     struct copy copy;
     if (!take_copy(arena, generation, leaf, &copy)) {
         give_copy(arena, generation, &copy);
@@ -147,7 +152,7 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
     TWI_RACE_POINT(copied_not_published);
     if (!twi_cas_acqrel(&leaf->next, &next, published)) { /* T8, pairs with T7 */
         give_copy(arena, generation, &copy);
-        return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
+        return next == TWI_NO_COPY ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
     }
     twi_piece_own(arena, generation, copy.leaves[0]);
     if (copy.node != 0) {
@@ -164,12 +169,12 @@ static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint64_t next = twi_load_acquire(&leaf->next); /* T7 */
     uint64_t better = next;
-    if (TWI_ENTRY_KIND(next) == TWI_ENTRY_NODE && leaf->depth < bits) {
+    if (twi_entry_is_node(next) && leaf->depth < bits) {
         struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(next));
         better = twi_load_acquire(&node->entries[(uint32_t)(tag << leaf->depth) >> 31]);
     }
     uint64_t found = entry;
-    if (TWI_ENTRY_KIND(better) != TWI_ENTRY_SEALED) (void)twi_cas_acqrel(where, &found, better); /* T8 */
+    if (better != TWI_NO_COPY) (void)twi_cas_acqrel(where, &found, better); /* T8 */
     return better;
 }
 
@@ -195,7 +200,7 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
         uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint64_t next = twi_load_acquire(&leaf->next);
-        if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return entry;
+        if (next == 0 || next == TWI_NO_COPY) return entry;
         (void)step_over(arena, where, bits, entry, tag);
         repair_neighbours(arena, where, bits, entry, tag);
     }
@@ -212,7 +217,7 @@ static uint32_t forecast_bits(uint64_t keys_expected) {
 /* The size of an only leaf: the smallest that so many keys fill to 72 % at most. */
 static uint32_t forecast_leaf_log2(uint64_t keys_expected) {
     uint32_t log2 = TWI_LEAF_LOG2_MIN;
-    while (log2 < TWI_LEAF_LOG2_MAX && keys_expected * 25 > twi_leaf_slots(log2) * UINT64_C(18)) log2++;
+    while (log2 < TWI_LEAF_LOG2_MAX && keys_expected * 25 > ((1u << log2) - TWI_LEAF_HEAD_WORDS) * UINT64_C(18)) log2++;
     return log2;
 }
 
@@ -229,7 +234,7 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
     if (bits == 0) {
         root = twi_leaf_make(arena, generation, forecast_leaf_log2(keys_expected), 0, 0);
     } else {
-        root = TWI_ENTRY(TWI_ENTRY_NODE, bits, 0);
+        root = twi_entry_of_node(bits, 0);
         uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(root));
         root = line != 0 ? root | line : 0;
         if (line != 0) ((struct twi_node *)twi_arena_at(arena, line))->log2 = (uint8_t)bits;
@@ -240,8 +245,8 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
 
 bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
                     uint32_t *work) {
-    if (TWI_ENTRY_KIND(root) == TWI_ENTRY_LEAF) return true;
-    uint32_t bits = TWI_ENTRY_LOG2(root), lines = (1u << TWI_LEAF_LOG2_MAX) * 8 / TWI_LINE_BYTES;
+    if (!twi_entry_is_node(root)) return true;
+    uint32_t bits = 64 - twi_node_shift(root), lines = (1u << TWI_LEAF_LOG2_MAX) * 8 / TWI_LINE_BYTES;
     struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(root));
     while (*next < 1u << bits && *work >= lines) {
         uint64_t leaf = twi_leaf_make(arena, generation, TWI_LEAF_LOG2_MAX, bits, 0);
@@ -255,7 +260,7 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
 
 /* The node has room for leaves that split, should more keys come. */
 static uint64_t lay_node(struct twi_arena *arena, struct twi_generation *generation, uint32_t bits) {
-    uint64_t root = TWI_ENTRY(TWI_ENTRY_NODE, TWI_NODE_LOG2, 0);
+    uint64_t root = twi_entry_of_node(TWI_NODE_LOG2, 0);
     uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(root)), span = 1u << (TWI_NODE_LOG2 - bits);
     struct twi_node *node = twi_arena_at(arena, line);
     if (line == 0) return 0;
@@ -282,11 +287,11 @@ struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_gene
         uint64_t entry = twi_index_leaf(arena, generation, lookup->tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
+        struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
         if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
         /* Closed during the walk. Keys inserted before that lie in front of the CLOSED slot (T2, T4), later ones are in
          * the copy. */
         uint64_t next = twi_load_acquire(&leaf->next);
-        if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
+        if (next == 0 || next == TWI_NO_COPY) return NULL;
     }
 }

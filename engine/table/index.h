@@ -3,35 +3,51 @@
 #define TWI_TABLE_INDEX_H
 
 #include "engine/table/layout.h"
+#include "engine/table/slot_line.h"
 
-TWI_INLINE uint32_t twi_leaf_slots(uint32_t log2) {
-    return (1u << log2) - TWI_LEAF_HEAD_WORDS;
+TWI_INLINE uint32_t twi_leaf_slots(uint32_t lines) {
+    return lines * TWI_LINE_WORDS - TWI_LEAF_HEAD_WORDS;
 }
-/* Where the walk of a tag begins. The low bits decide, because the high bits have led to the leaf. */
-TWI_INLINE uint32_t twi_leaf_start(uint32_t tag, uint32_t slots) {
-    return (uint32_t)((uint64_t)(uint32_t)(tag * 0x9E3779B1u) * slots >> 32);
+/* The line where the walk of a tag begins. The low bits decide, because the high bits have led to the leaf. */
+TWI_INLINE uint32_t twi_leaf_line(uint32_t tag, uint32_t lines) {
+    return tag & (lines - 1);
+}
+TWI_INLINE _Atomic uint64_t *twi_leaf_words(struct twi_leaf *leaf, uint32_t line) {
+    return (_Atomic uint64_t *)(void *)leaf + (size_t)line * TWI_LINE_WORDS;
+}
+/* A look at a line of a leaf, but for the words of its head. */
+TWI_INLINE struct twi_line_look twi_leaf_look(struct twi_leaf *leaf, uint32_t line, uint32_t tag) {
+    struct twi_line_look look = twi_line_look(twi_leaf_words(leaf, line), tag);
+    uint32_t slots = line == 0 ? 0xff << TWI_LEAF_HEAD_WORDS & 0xff : 0xff;
+    return (struct twi_line_look){look.match & slots, look.vacant & slots};
 }
 
-/* Looks for `key` in the leaf of `entry`. Returns the cell, or NULL. Then *stop is the slot word that ended the walk
- * (EMPTY or CLOSED; CLOSED also if all slots are full), and *at its slot. */
-TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct twi_leaf *leaf, uint32_t log2,
+/* Looks for `key` in the leaf of `entry`: line by line, and the slots of a line in their order. Returns the cell, or
+ * NULL. Then *stop is the slot word that ended the walk (EMPTY or CLOSED; CLOSED also if all slots are full), and *at
+ * its slot. */
+TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_t entry,
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
-    uint32_t slots = twi_leaf_slots(log2), tag = lookup->tag, i = twi_leaf_start(tag, slots);
-    *stop = TWI_SLOT_CLOSED;
-    *at = slots;
-    for (uint32_t left = slots; left != 0; left--) {
-        uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5, pairs with T6: the record is complete */
-        if (slot <= TWI_SLOT_CLOSED) {
-            *stop = slot;
-            *at = i;
-            return NULL;
-        }
-        if ((uint32_t)(slot >> 32) == tag) {
-            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
+    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    uint32_t lines = twi_leaf_lines(entry), line = twi_leaf_line(lookup->tag, lines), left = lines;
+    for (*at = twi_leaf_slots(lines); left != 0;) {
+        _Atomic uint64_t *words = twi_leaf_words(leaf, line);
+        struct twi_line_look look = twi_leaf_look(leaf, line, lookup->tag);
+        for (uint32_t match = look.match & ~look.vacant; match != 0; match &= match - 1) {
+            /* T5, pairs with T6: the record is complete */
+            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)twi_load_acquire(&words[__builtin_ctz(match)]));
             if (twi_likely(twi_cell_matches(cell, lookup))) return cell;
         }
-        if (++i == slots) i = 0;
+        if (twi_likely(look.vacant != 0)) {
+            uint32_t vacant = (uint32_t)__builtin_ctz(look.vacant);
+            *stop = twi_load_acquire(&words[vacant]);            /* T5: what came before it was closed is seen, too */
+            if (twi_unlikely(*stop > TWI_SLOT_CLOSED)) continue; /* taken since: by this key, perhaps */
+            *at = line * TWI_LINE_WORDS + vacant - TWI_LEAF_HEAD_WORDS;
+            return NULL;
+        }
+        line = (line + 1) & (lines - 1);
+        left--;
     }
+    *stop = TWI_SLOT_CLOSED;
     return NULL;
 }
 
@@ -42,12 +58,12 @@ TWI_INLINE uint64_t twi_index_follow(const struct twi_arena *arena, _Atomic uint
     _Atomic uint64_t *at = root;
     uint64_t entry = twi_load_acquire(at); /* T7, pairs with T8: what the entry names is complete */
     uint32_t used = 0;
-    while (TWI_ENTRY_KIND(entry) == TWI_ENTRY_NODE) {
-        uint32_t log2 = TWI_ENTRY_LOG2(entry); /* 1 to 31 */
+    while (twi_entry_is_node(entry)) {
+        uint32_t shift = twi_node_shift(entry); /* 33 to 63 */
         struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        at = &node->entries[hash >> (-log2 & 63)]; /* by 64 - log2 */
-        hash <<= log2 & 63;
-        used += log2;
+        at = &node->entries[hash >> shift];
+        hash <<= -shift & 63;
+        used += 64 - shift;
         entry = twi_load_acquire(at); /* T7 */
     }
     *where = at;
@@ -72,9 +88,8 @@ TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_g
     uint32_t bits, at;
     uint64_t stop;
     uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits);
-    if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
-    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
+    if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
+    struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
     if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_index_find_further(arena, generation, lookup);
     return cell;
 }

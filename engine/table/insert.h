@@ -42,8 +42,8 @@ struct twi_insert {
     struct twi_vacancy vacancy;            /* where a look-up of this section has ended, if it is known */
 };
 TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    /* 80 %: at that load, a walk for a new key looks at 13 slots */
+    uint32_t slots = (1u << twi_leaf_log2(leaf)) - TWI_LEAF_HEAD_WORDS;
+    /* 80 %: at that load, one key in ten lies behind the line where its walk begins */
     return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
 }
 

@@ -2,7 +2,7 @@
  *
  *   root ─▶ node (2^n entries, by the next n bits of the tag) ─▶ leaf (slots) ─▶ cell
  *
- *   entry | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
+ *   entry | a node: 1 : 1 | .. : 25 | 64 - n : 6 | line : 32 |    a leaf: 0 : 26 | its lines - 1 : 6 | line : 32 |
  *   slot  | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
  *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
@@ -20,12 +20,34 @@
 #define TWI_SLOT_EMPTY UINT64_C(0)
 #define TWI_SLOT_CLOSED UINT64_C(1)
 
-/* entries */
-enum { TWI_ENTRY_NONE = 0, TWI_ENTRY_LEAF = 1, TWI_ENTRY_NODE = 2, TWI_ENTRY_SEALED = 3 };
-#define TWI_ENTRY(kind, log2, line) ((uint64_t)(kind) << 56 | (uint64_t)(log2) << 48 | (uint32_t)(line))
-#define TWI_ENTRY_KIND(entry) ((uint32_t)((entry) >> 56))
-#define TWI_ENTRY_LOG2(entry) ((uint32_t)((entry) >> 48) & 0xff)
+/* Entries. What a hot path needs of one is there without a mask: the sign says that it is a node, the shift is how far
+ * a hash goes for its place in the node, and `hash & entry` has the hash's line in the leaf above its lower half. */
+enum twi_entry_kind { TWI_ENTRY_NONE, TWI_ENTRY_LEAF, TWI_ENTRY_NODE, TWI_ENTRY_SEALED };
+#define TWI_NO_COPY (UINT64_C(1) << 62) /* in place of a copy's entry: SEALED */
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
+
+TWI_INLINE uint64_t twi_entry_of_node(uint32_t log2, uint32_t line) {
+    return UINT64_C(1) << 63 | (uint64_t)(64 - log2) << 32 | line;
+}
+TWI_INLINE uint64_t twi_entry_of_leaf(uint32_t log2, uint32_t line) {
+    return (uint64_t)((1u << log2) * 8 / TWI_LINE_BYTES - 1) << 32 | line;
+}
+TWI_INLINE bool twi_entry_is_node(uint64_t entry) {
+    return (int64_t)entry < 0;
+}
+TWI_INLINE enum twi_entry_kind twi_entry_kind(uint64_t entry) {
+    if (twi_entry_is_node(entry)) return TWI_ENTRY_NODE;
+    if (entry == TWI_NO_COPY) return TWI_ENTRY_SEALED;
+    return entry != 0 ? TWI_ENTRY_LEAF : TWI_ENTRY_NONE;
+}
+/* How far a hash, of which the bits before are gone, is shifted for its place in a node. */
+TWI_INLINE uint32_t twi_node_shift(uint64_t entry) {
+    return (uint32_t)(entry >> 32) & 63;
+}
+/* The lines of a leaf. */
+TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
+    return (uint32_t)(entry >> 32) + 1;
+}
 
 #define TWI_LEAF_LOG2_MIN 3u  /* 8 words: one line, six slots. A window with a handful of keys pays no more */
 #define TWI_LEAF_LOG2_STEP 2u /* a leaf grows to four times its size */
@@ -310,8 +332,10 @@ TWI_INLINE uint32_t twi_leaf_log2(const struct twi_leaf *leaf) {
 TWI_INLINE uint32_t twi_leaf_room(const struct twi_leaf *leaf) {
     return leaf->room_log2 >> 4;
 }
+/* The lines of a leaf or a node. */
 TWI_INLINE uint32_t twi_entry_lines(uint64_t entry) {
-    uint64_t words = (UINT64_C(1) << TWI_ENTRY_LOG2(entry)) + (TWI_ENTRY_KIND(entry) == TWI_ENTRY_NODE ? 2 : 0);
+    if (!twi_entry_is_node(entry)) return twi_leaf_lines(entry);
+    uint64_t words = (UINT64_C(1) << (64 - twi_node_shift(entry))) + 2;
     return (uint32_t)((words * 8 + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
 }
 

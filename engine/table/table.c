@@ -162,10 +162,10 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
         uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), &insert->lookup, &stop, &at);
+        *cell = twi_leaf_find(arena, entry, &insert->lookup, &stop, &at);
         answer = TWI_FOUND;
         if (*cell != NULL) break;
-        bool all_full = at == twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+        bool all_full = at == twi_leaf_slots(twi_leaf_lines(entry));
         if (stop == TWI_SLOT_CLOSED && !all_full) {
             answer = TWI_CLOCK_MOVED;
             if (!still_current(ctx)) break;
@@ -203,7 +203,7 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         uint64_t entry = twi_index_leaf(arena, generation, lookup->tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
+        struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
@@ -212,9 +212,7 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
          * progress, or an inserter that read the clock before us may make it later. A sealed leaf gets no copy any
          * more. An inserter that needs one decides again by the clock, which has moved for every thread. */
         uint64_t next = TWI_ENTRY_NONE;
-        if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) ||
-            TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
-            return NULL;
+        if (twi_cas_acqrel(&leaf->next, &next, TWI_NO_COPY) || next == TWI_NO_COPY) return NULL;
     }
 }
 
@@ -262,11 +260,10 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
     while (*work > 0) {
         uint64_t entry = twi_index_leaf(arena, generation, generation->turn.seal_tag), next = TWI_ENTRY_NONE;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), cost = slots;
+        uint32_t slots = twi_leaf_slots(twi_leaf_lines(entry)), cost = slots;
         twi_leaf_close(leaf);
         TWI_RACE_POINT(closed_not_sealed);
-        if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
-            TWI_ENTRY_KIND(next) != TWI_ENTRY_SEALED)
+        if (!twi_cas_acqrel(&leaf->next, &next, TWI_NO_COPY) && next != TWI_NO_COPY)
             continue; /* a copy was published first: the copy is sealed next */
         for (uint32_t i = 0; i < slots; i++) {
             uint64_t slot = twi_load_acquire(&leaf->slots[i]);
@@ -314,9 +311,9 @@ static bool give_chunks(struct twi_arena *arena, struct twi_generation *generati
 static uint64_t piece_entry(struct twi_arena *arena, uint32_t line) {
     if (line == 0) return 0;
     struct twi_leaf *leaf = twi_arena_at(arena, line);
-    if (twi_leaf_log2(leaf) != 0) return TWI_ENTRY(TWI_ENTRY_LEAF, twi_leaf_log2(leaf), line);
+    if (twi_leaf_log2(leaf) != 0) return twi_entry_of_leaf(twi_leaf_log2(leaf), line);
     struct twi_node *node = twi_arena_at(arena, line);
-    return TWI_ENTRY(TWI_ENTRY_NODE, node->log2, line);
+    return twi_entry_of_node(node->log2, line);
 }
 
 static bool give_index(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {

@@ -27,7 +27,7 @@
 //   engine/limit/slice.c:take_exactly aafaa5c1e03b
 //   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
 //   engine/table/table.c:freeze_counter e09e1788b7ee
-//   engine/table/table.c:twi_table_seal 2d8ae6d5f057
+//   engine/table/table.c:twi_table_seal e58cc008c888
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };

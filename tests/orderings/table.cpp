@@ -5,22 +5,23 @@
 // Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the home's), spare records (given records stay unused unless
 // they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/table/cell.h:twi_cell_count befcda67a000
+//   engine/table/cell.h:twi_cell_count ad310bf3ff3e
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/table/index.h:twi_leaf_find 089916b0232a
-//   engine/table/index.h:twi_index_follow 349e92e3f584
+//   engine/table/index.h:twi_leaf_find 8ef7703d0b38
+//   engine/table/index.h:twi_index_follow 6d21bc7628d2
 //   engine/table/index.h:twi_index_descend 7255704c0112
-//   engine/table/index.h:twi_index_find 655ec92e7bbb
+//   engine/table/index.h:twi_index_find 4e666c5e118e
 //   engine/table/table.h:twi_table_find c9192e273227
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 033bd58fb5c1
 //   engine/table/record.h:twi_record_take_next ea73b0aa6561
 //   engine/table/record.c:twi_record_take 993a60847f3c
-//   engine/fast/add_fast.h:hot_walk_begin 0fda9f0b63a1
-//   engine/fast/add_fast.h:hot_walk_on ea8b12a1a16b
-//   engine/fast/add_fast.h:hot_walk_end bd0ba00858d2
-//   engine/fast/add_fast.h:hot_find_by_index 0d94cae14cb4
+//   engine/table/slot_line.h:twi_line_look 7038ec65ef57
+//   engine/table/index.h:twi_leaf_look 0290c26f62ee
+//   engine/fast/add_fast.h:hot_line_of 484629d4f8c8
+//   engine/fast/add_fast.h:hot_line_first bd0fc8c47be2
+//   engine/fast/add_fast.h:hot_find_by_index e928cb633688
 //   engine/table/insert.h:twi_insert_take_seen a8e0ea00b8ac
 //   engine/table/table.c:reserve fdebf9abbc0d
 //   engine/table/insert.h:twi_insert_take 5aea11e0d41b
@@ -28,18 +29,18 @@
 //   engine/table/insert.h:twi_insert_at_vacancy 52e432575208
 //   engine/table/table.c:prepare_record c28747088648
 //   engine/table/insert.h:twi_insert_claim_slot a4ba8ba765fa
-//   engine/table/table.c:twi_table_insert 678398abb224
-//   engine/table/index.c:twi_index_find_further b4527eaef914
+//   engine/table/table.c:twi_table_insert 9a83db40b872
+//   engine/table/index.c:twi_index_find_further 2db96fc960d5
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
-//   engine/table/table.c:twi_table_seal 2d8ae6d5f057
-//   engine/table/index.c:take_copy f9c990db324b
-//   engine/table/index.c:twi_leaf_close 89a0c363d3b1
-//   engine/table/index.c:place_slot 33d5a0251cc1
-//   engine/table/index.c:fill_copy 432633fe405c
-//   engine/table/index.c:twi_leaf_grow 7551d121e152
-//   engine/table/index.c:step_over a41a972cca70
-//   engine/table/index.c:twi_index_leaf 83da1d57e549
+//   engine/table/table.c:twi_table_seal e58cc008c888
+//   engine/table/index.c:take_copy c7a680d6ac6f
+//   engine/table/index.c:twi_leaf_close d6d24d7fd376
+//   engine/table/index.c:place_slot f972658471f2
+//   engine/table/index.c:fill_copy 543aeb37f0a9
+//   engine/table/index.c:twi_leaf_grow 10e26be5e456
+//   engine/table/index.c:step_over 5f73999c75ed
+//   engine/table/index.c:twi_index_leaf e6f8eee6aaae
 //   engine/table/tag_groups.h:twi_tag_groups_find fd6da205fb8d
 //   engine/table/tag_groups.h:twi_tag_group_claim d5ec60551abc
 //   engine/table/tag_groups.c:claim 0ff83304d415
@@ -76,7 +77,7 @@ static unsigned tag_of(unsigned slot) {
     return slot >> 8;
 }
 
-enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, GROUP = 2 };
+enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, GROUP = 2 };
 
 // What a look-up has seen free: a slot of a leaf, and a record at home.
 struct vacancy {
@@ -153,24 +154,34 @@ struct table {
 
     // ---- finding: table.h
 
+    // A line is two slots here. The words of a leaf's head are left out.
     unsigned leaf_find(leaf *leaf, unsigned key, unsigned *stop, unsigned *at) {
-        unsigned slots = VAR(leaf->slot_count), i = key % slots;
-        *stop = SLOT_CLOSED;
-        *at = slots;
-        for (unsigned left = slots; left != 0; left--) {
-            unsigned slot = twi_load_acquire(&leaf->slots[i], T5);
-            if (slot <= SLOT_CLOSED) {
-                *stop = slot;
-                *at = i;
-                return 0;
+        unsigned slots = VAR(leaf->slot_count), lines = slots / LINE, line = key % lines, left = lines;
+        for (*at = slots; left != 0;) {
+            unsigned seen[LINE], vacant = LINE; // twi_line_look(): each word is loaded once
+            for (unsigned i = 0; i < LINE; i++) seen[i] = twi_load_relaxed(&leaf->slots[line * LINE + i]);
+            for (unsigned i = LINE; i-- != 0;) {
+                unsigned again = seen[i];
+                if (is_weak(T5, STEP)) again = twi_load_relaxed(&leaf->slots[line * LINE + i]); // T5 step: twice
+                if (again <= SLOT_CLOSED) vacant = i;
             }
-            if (tag_of(slot) == key) {
-                cell *cell = &cells[record_of(slot)];
-                if ((twi_load_relaxed(&cell->meta) & SIZE) != 0 && VAR(cell->key) == key) return record_of(slot) + 1;
+            for (unsigned i = 0; i < LINE; i++) {
+                if (seen[i] <= SLOT_CLOSED || tag_of(seen[i]) != key) continue;
+                unsigned record = record_of(twi_load_acquire(&leaf->slots[line * LINE + i], T5));
+                cell *cell = &cells[record];
+                if ((twi_load_relaxed(&cell->meta) & SIZE) != 0 && VAR(cell->key) == key) return record + 1;
                 RL_ASSERT(false); // of one tag there is one key here: its record must be all there (E12, E14)
             }
-            if (++i == slots) i = 0;
+            if (vacant != LINE) {
+                *stop = twi_load_acquire(&leaf->slots[line * LINE + vacant], T5);
+                if (*stop > SLOT_CLOSED) continue;
+                *at = line * LINE + vacant;
+                return 0;
+            }
+            line = (line + 1) % lines;
+            left--;
         }
+        *stop = SLOT_CLOSED;
         return 0;
     }
     unsigned descend(unsigned key, rl::atomic<unsigned> **where, unsigned *bits) {
@@ -235,7 +246,8 @@ struct table {
         unsigned cell = home_find(key);
         return cell != 0 ? cell : index_find(key);
     }
-    // As walk() or look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
+    // As look_in_index() or look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen
+    // free.
     unsigned find_fast(unsigned key, vacancy *seen) {
         *seen = vacancy();
         bool at_home = has_home();
@@ -323,18 +335,21 @@ struct table {
     // ---- growing: index.c
 
     void leaf_close(leaf *leaf) {
-        unsigned slots = VAR(leaf->slot_count);
-        for (unsigned i = 0; i < slots; i++) {
-            unsigned found = SLOT_EMPTY;
-            if (twi_load_relaxed(&leaf->slots[i]) != SLOT_EMPTY) continue;
-            if (is_weak(T6, STEP)) // T6 step: closed by a store
-                twi_store_release(&leaf->slots[i], (unsigned)SLOT_CLOSED, NONE);
-            else
-                (void)twi_cas_acqrel(&leaf->slots[i], &found, (unsigned)SLOT_CLOSED, T6);
+        for (unsigned first = 0; first < VAR(leaf->slot_count); first += LINE) {
+            unsigned seen[LINE];
+            for (unsigned i = 0; i < LINE; i++) seen[i] = twi_load_relaxed(&leaf->slots[first + i]);
+            for (unsigned i = 0; i < LINE; i++) {
+                unsigned found = SLOT_EMPTY;
+                if (seen[i] > SLOT_CLOSED) continue;
+                if (is_weak(T6, STEP)) // T6 step: closed by a store
+                    twi_store_release(&leaf->slots[first + i], (unsigned)SLOT_CLOSED, NONE);
+                else
+                    (void)twi_cas_acqrel(&leaf->slots[first + i], &found, (unsigned)SLOT_CLOSED, T6);
+            }
         }
     }
     void place_slot(leaf *leaf, unsigned slot) {
-        unsigned slots = VAR(leaf->slot_count), i = tag_of(slot) % slots;
+        unsigned slots = VAR(leaf->slot_count), i = tag_of(slot) % (slots / LINE) * LINE;
         while (twi_load_relaxed(&leaf->slots[i]) != SLOT_EMPTY)
             if (++i == slots) i = 0;
         twi_store_relaxed(&leaf->slots[i], slot); // published with the leaf, T8
@@ -670,6 +685,7 @@ typedef inserting<false, true> inserting_home;
 int main() {
     const model_mutant wider[] = {
         {T5, ACQUIRE, NULL},
+        {T5, STEP, NULL},
         {T6, RELEASE, NULL},
         {T7, ACQUIRE, NULL},
         {T8, RELEASE, NULL},

@@ -98,7 +98,8 @@ static struct block key_hashing_to(const struct twi_hash_secret *secret, uint64_
 /* ---- what a set of keys costs ------------------------------------------------------------------------------------ */
 
 struct cost {
-    uint64_t looked_at, looked_at_max; /* slots looked at, over all leaves on the way, until the key is found */
+    uint64_t looked_at,
+        looked_at_max; /* slots looked at, by whole lines, over all leaves on the way, until the key is found */
     uint32_t depth_max;
     int64_t bytes;
 };
@@ -112,14 +113,16 @@ static void count_slots(struct twi_arena *arena, struct twi_generation *generati
                         struct cost *cost) {
     uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), slots_seen = 0;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_start(wanted->tag, slots);
-    for (;;) {
-        uint64_t slot = twi_load_acquire(&leaf->slots[i]);
-        assert_true(slot > TWI_SLOT_CLOSED && slots_seen <= slots);
-        slots_seen++;
-        if ((uint32_t)(slot >> 32) == wanted->tag && twi_cell_matches(twi_arena_at(arena, (uint32_t)slot), wanted))
-            break;
-        if (++i == slots) i = 0;
+    uint32_t lines = twi_leaf_lines(entry), line = twi_leaf_line(wanted->tag, lines);
+    for (bool found = false; !found; line = (line + 1) % lines) {
+        struct twi_line_look look = twi_leaf_look(leaf, line, wanted->tag);
+        assert_true(slots_seen <= twi_leaf_slots(lines));
+        slots_seen += line == 0 ? TWI_LINE_WORDS - TWI_LEAF_HEAD_WORDS : TWI_LINE_WORDS;
+        for (; look.match != 0 && !found; look.match &= look.match - 1) {
+            uint64_t slot = twi_load_acquire(&twi_leaf_words(leaf, line)[__builtin_ctz(look.match)]);
+            found = slot > TWI_SLOT_CLOSED && twi_cell_matches(twi_arena_at(arena, (uint32_t)slot), wanted);
+        }
+        assert_true(found || look.vacant == 0);
     }
     cost->looked_at += slots_seen;
     if (slots_seen > cost->looked_at_max) cost->looked_at_max = slots_seen;

@@ -102,13 +102,87 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     }
 }
 
+/* Goal: a look at a line answers for each word by itself, whatever stands beside it; the two words of a leaf's head are
+ * no slots, whatever they hold. The hot path's look shows the first of the matching words.
+ * Method: random words of four kinds, against a loop over them. */
+static void a_look_at_a_line_answers_for_each_word(void **state) {
+    (void)state;
+    struct twi_leaf *leaf = aligned_alloc(TWI_LINE_BYTES, 2 * TWI_LINE_BYTES);
+    _Atomic uint64_t *words = twi_leaf_words(leaf, 0);
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    const uint32_t tags[] = {0, 1, UINT32_MAX, UINT32_C(0x80000000), 77};
+    for (uint32_t round = 0; round < test_scale(20000); round++) {
+        uint32_t tag = tags[round % 5], match = 0, vacant = 0;
+        for (uint32_t i = 0; i < 2 * TWI_LINE_WORDS; i++) {
+            uint64_t cell = 2 + test_prng_below(&prng, UINT32_MAX - 2), other = test_prng_below(&prng, UINT32_MAX);
+            const uint64_t kinds[] = {TWI_SLOT_EMPTY, TWI_SLOT_CLOSED, (uint64_t)tag << 32 | cell, other << 32 | cell};
+            uint64_t word = kinds[test_prng_below(&prng, 4)];
+            twi_store_relaxed(&words[i], word);
+            match |= (uint32_t)((uint32_t)(word >> 32) == tag) << i;
+            vacant |= (uint32_t)(word <= TWI_SLOT_CLOSED) << i;
+        }
+        for (uint32_t line = 0; line < 2; line++) {
+            uint32_t shift = line * TWI_LINE_WORDS, slots = line == 0 ? 0xfc : 0xff;
+            struct twi_line_look look = twi_line_look(twi_leaf_words(leaf, line), tag);
+            assert_int_equal(look.match, match >> shift & 0xff);
+            assert_int_equal(look.vacant, vacant >> shift & 0xff);
+            look = twi_leaf_look(leaf, line, tag);
+            assert_int_equal(look.match, match >> shift & slots);
+            assert_int_equal(look.vacant, vacant >> shift & slots);
+            size_t at = 8;
+            bool shows = twi_line_shows(twi_leaf_words(leaf, line), (uint64_t)tag << 32 | round, &at);
+            assert_int_equal(shows, (match >> shift & 0xff) != 0);
+            if (shows) assert_int_equal(at, __builtin_ctz(match >> shift & 0xff));
+        }
+    }
+    free(leaf);
+}
+
+/* Goal: T1, T4. A walk that has passed full lines goes round the leaf, past its head, and ends at the first vacant slot
+ * in the order of lines and slots, in a leaf of any size; a copy has each key where such a walk finds it.
+ * Method: tags that all begin in the last line of a leaf. */
+static void a_walk_goes_round_by_lines(void **state) {
+    (void)state;
+    static struct table table;
+    for (uint32_t lines = 1; lines <= 64; lines *= 4) {
+        table_begin(&table, UINT64_C(16) << 20, 0, false);
+        uint64_t entry = twi_load_relaxed(&table.generation->root);
+        struct twi_cell *cell;
+        uint32_t count = 0;
+        for (; twi_leaf_lines(entry) < lines; count++) { /* the leaf grows to that size */
+            assert_int_equal(put(&table, count, mixed(count) << 6 | 63, &cell), TWI_INSERTED);
+            entry = twi_index_leaf(&table.arena, table.generation, 0);
+        }
+        assert_int_equal(twi_leaf_lines(entry), lines);
+        struct twi_leaf *leaf = twi_arena_at(&table.arena, TWI_ENTRY_LINE(entry));
+        uint32_t slots = twi_leaf_slots(lines), expected = lines == 1 ? 0 : slots - TWI_LINE_WORDS;
+        for (uint32_t seen = 0; seen < slots; seen++, expected = expected + 1 == slots ? 0 : expected + 1) {
+            uint64_t stop;
+            uint32_t at;
+            struct twi_lookup_key absent = wanted_of(&(uint32_t){UINT32_MAX}, 63);
+            if (seen < count) { /* taken, one after the other */
+                assert_true(twi_load_relaxed(&leaf->slots[expected]) > TWI_SLOT_CLOSED);
+                continue;
+            }
+            if (seen > count) break;
+            assert_null(twi_leaf_find(&table.arena, entry, &absent, &stop, &at));
+            assert_int_equal(stop, TWI_SLOT_EMPTY);
+            assert_int_equal(at, expected);
+        }
+        for (uint32_t i = 0; i < count; i++) assert_non_null(look(&table, i, mixed(i) << 6 | 63));
+        table_end(&table);
+    }
+}
+
 /* The insert of a key whose look-up has ended where the walk of `tag` begins in the root leaf. */
 static struct twi_insert seen_free(struct table *table, const uint32_t *number, uint32_t tag) {
     struct twi_insert insert = {&table->arena, table->generation, table->self, wanted_of(number, tag), 0, NULL, 0,
                                 TWI_NO_VACANCY};
     uint64_t root = twi_load_relaxed(&table->generation->root);
     insert.vacancy.leaf = twi_arena_at(&table->arena, TWI_ENTRY_LINE(root));
-    insert.vacancy.at = twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(root)));
+    uint32_t line = twi_leaf_line(tag, twi_leaf_lines(root));
+    insert.vacancy.at = line == 0 ? 0 : line * TWI_LINE_WORDS - TWI_LEAF_HEAD_WORDS;
     return insert;
 }
 static bool begins_at_a_taken_slot(struct table *table, uint32_t tag) {
@@ -339,7 +413,7 @@ static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
         for (uint32_t tag = 0; tag < 16; tag++) {
             uint64_t entry = twi_index_leaf(&table.arena, table.generation, tag << 28);
             struct twi_leaf *leaf = twi_arena_at(&table.arena, TWI_ENTRY_LINE(entry));
-            uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+            uint32_t slots = twi_leaf_slots(twi_leaf_lines(entry));
             for (uint32_t at = tag % 2; at < slots; at += 2) {
                 uint64_t found = TWI_SLOT_EMPTY;
                 (void)twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED);
@@ -518,6 +592,8 @@ static void a_long_key_takes_little_more_than_its_lines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_at_a_line_answers_for_each_word),
+        cmocka_unit_test(a_walk_goes_round_by_lines),
         cmocka_unit_test(keys_stay_where_they_are_while_the_table_grows),
         cmocka_unit_test(tags_that_agree_in_many_bits_split_deep),
         cmocka_unit_test(keys_of_one_tag_fill_a_leaf_and_no_more),

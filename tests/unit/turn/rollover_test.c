@@ -485,7 +485,7 @@ static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state)
     rig_pass(&rig, 1);
     struct twi_generation *next = twi_window_find(family, RIG_START_MS + TW_HOUR);
     assert_non_null(next);
-    assert_int_equal(TWI_ENTRY_KIND(twi_load_relaxed(&next->root)), TWI_ENTRY_NODE);
+    assert_true(twi_entry_is_node(twi_load_relaxed(&next->root)));
     uint64_t root = twi_load_relaxed(&next->root), pieces = twi_load_relaxed(&next->pieces);
     rig_pass(&rig, TW_HOUR / 2);
     add_keys(family, 0, 18000, 1);

@@ -1,0 +1,98 @@
+/* slot_line.h -- one look at a line of a leaf: which of its eight words have a tag, and which are vacant. By vectors,
+ * where the processor has them: a walk from slot to slot ends in a branch that no processor predicts.
+ * Always true: each word is loaded once, as a whole. So both answers about a slot come from the same moment. The loads
+ * are relaxed: who follows a slot, or ends a walk there, loads it again by acquire (T5). ThreadSanitizer does not see
+ * loads of vectors as atomic ones, so for it the words are loaded one by one. */
+#ifndef TWI_TABLE_SLOT_LINE_H
+#define TWI_TABLE_SLOT_LINE_H
+
+#include "engine/memory/epoch.h"
+#include "engine/table/layout.h"
+
+#define TWI_LINE_WORDS 8u
+static_assert(TWI_LINE_WORDS * sizeof(uint64_t) == TWI_LINE_BYTES && TWI_LINE_WORDS == 1u << TWI_LEAF_LOG2_MIN,
+              "the smallest leaf is one line");
+
+/* A bit for each word of the line. `vacant`: EMPTY or CLOSED. A vacant word is in `match` too if the tag is 0. */
+struct twi_line_look {
+    uint32_t match, vacant;
+};
+
+#if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
+#include <emmintrin.h>
+typedef __m128i twi_quad; /* halves of four words */
+TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
+    const volatile __m128i *pairs = (const volatile __m128i *)(const volatile void *)(uintptr_t)words;
+    __m128 first = _mm_castsi128_ps(pairs[0]), last = _mm_castsi128_ps(pairs[1]); /* volatile: each loaded once */
+    *lower = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(2, 0, 2, 0)));
+    *upper = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+#define twi_quad_are(x, value) _mm_cmpeq_epi32((x), _mm_set1_epi32((int)(value)))
+#define twi_quad_halved(x) _mm_srli_epi32((x), 1)
+/* A byte for each word, in 64 bits. */
+TWI_INLINE __m128i twi_quad_bytes(twi_quad first, twi_quad last) {
+    __m128i words = _mm_packs_epi32(first, last);
+    return _mm_packs_epi16(words, words);
+}
+TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
+    return (uint32_t)_mm_movemask_epi8(twi_quad_bytes(first, last)) & 0xff;
+}
+#define TWI_WITH_QUADS 1
+#elif TWI_EPOCH_SEES_FENCES && defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#include <arm_neon.h>
+typedef uint32x4_t twi_quad;
+TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
+    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words; /* elements of 64 bits: each is loaded as a whole */
+    uint32x4_t first = vreinterpretq_u32_u64(vld1q_u64(pairs)), last = vreinterpretq_u32_u64(vld1q_u64(pairs + 2));
+    __asm__ volatile("" : "+w"(first), "+w"(last)); /* each loaded once */
+    *lower = vuzp1q_u32(first, last);
+    *upper = vuzp2q_u32(first, last);
+}
+#define twi_quad_are(x, value) vceqq_u32((x), vdupq_n_u32(value))
+#define twi_quad_halved(x) vshrq_n_u32((x), 1)
+TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
+    static const uint16_t bits[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    return vaddvq_u16(vandq_u16(vcombine_u16(vmovn_u32(first), vmovn_u32(last)), vld1q_u16(bits)));
+}
+#define TWI_WITH_QUADS 1
+#endif
+
+TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uint32_t tag) {
+#ifdef TWI_WITH_QUADS
+    twi_quad lower, upper, lower_last, upper_last;
+    twi_quad_load(words, &lower, &upper);
+    twi_quad_load(words + 4, &lower_last, &upper_last);
+    /* EMPTY and CLOSED are 0 and 1, and a cell lies in no line below 2 */
+    return (struct twi_line_look){
+        twi_quad_bits(twi_quad_are(upper, tag), twi_quad_are(upper_last, tag)),
+        twi_quad_bits(twi_quad_are(twi_quad_halved(lower), 0), twi_quad_are(twi_quad_halved(lower_last), 0))};
+#else
+    struct twi_line_look look = {0, 0};
+    for (uint32_t i = 0; i < TWI_LINE_WORDS; i++) {
+        uint64_t word = twi_load_relaxed(&words[i]);
+        look.match |= (uint32_t)((uint32_t)(word >> 32) == tag) << i;
+        look.vacant |= (uint32_t)(word <= TWI_SLOT_CLOSED) << i;
+    }
+    return look;
+#endif
+}
+
+/* True: a word has the upper half of the hash as its tag. *at: the first of them. A hint: such a word may be vacant. */
+TWI_INLINE bool twi_line_shows(const _Atomic uint64_t *words, uint64_t hash, size_t *at) {
+#if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
+    /* The same answer, but the loads are operands: with one answer, each word need not be loaded once. */
+    const __m128 *pairs = (const __m128 *)(const void *)(uintptr_t)words;
+    __m128i tag = _mm_shuffle_epi32(_mm_set1_epi64x((long long)hash), _MM_SHUFFLE(1, 1, 1, 1));
+    __m128i first = _mm_castps_si128(_mm_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(3, 1, 3, 1)));
+    __m128i last = _mm_castps_si128(_mm_shuffle_ps(pairs[2], pairs[3], _MM_SHUFFLE(3, 1, 3, 1)));
+    __m128i bytes = twi_quad_bytes(_mm_cmpeq_epi32(first, tag), _mm_cmpeq_epi32(last, tag));
+    uint64_t match = (uint32_t)_mm_movemask_epi8(bytes);
+#else
+    uint64_t match = twi_line_look(words, (uint32_t)(hash >> 32)).match;
+#endif
+    if (twi_unlikely(match == 0)) return false;
+    *at = (size_t)__builtin_ctzll(match);
+    return true;
+}
+
+#endif
