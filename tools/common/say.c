@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/common/foreign.h"
 #include "tools/common/tool.h"
 
@@ -24,12 +25,6 @@ static struct {
     uint64_t bytes_all;
     int64_t begun_ms, drawn_ms;
 } progress;
-
-int64_t say_mono_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void bar_clear(void) {
     if (bar_stands) fputs("\r\033[K", stderr);
@@ -59,7 +54,7 @@ void progress_begin(uint64_t bytes_all) {
     progress.wanted = isatty(STDERR_FILENO) == 1;
     progress.is_narrow = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_col < LINE_WIDTH;
     progress.bytes_all = bytes_all;
-    progress.begun_ms = say_mono_ms();
+    progress.begun_ms = moment_mono_ms();
     progress.drawn_ms = progress.begun_ms; /* short runs show no bar */
 }
 
@@ -82,7 +77,7 @@ static void bar_draw(uint64_t done, double seconds) {
 
 void progress_step(uint64_t bytes_done) {
     if (!progress.wanted) return;
-    int64_t now_ms = say_mono_ms();
+    int64_t now_ms = moment_mono_ms();
     if (now_ms - progress.drawn_ms < DRAW_EVERY_MS) return;
     progress.drawn_ms = now_ms;
     bar_draw(bytes_done, (double)(now_ms - progress.begun_ms) / 1000.0);

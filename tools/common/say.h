@@ -11,7 +11,5 @@ void progress_begin(uint64_t bytes_all);
 /* Draws at most five times a second. */
 void progress_step(uint64_t bytes_done);
 void progress_end(void);
-/* Milliseconds of the monotonic clock. */
-int64_t say_mono_ms(void);
 
 #endif

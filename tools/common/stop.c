@@ -10,7 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "tools/common/say.h"
+#include "tools/common/moment.h"
 
 static int signal_fd = -1;
 static atomic_int signal_seen;
@@ -89,7 +89,7 @@ bool stop_wait(int fd, int timeout_ms) {
 
 bool stop_sleep_until(int64_t until_ms) {
     static const int64_t piece_ms = 3600000; /* a wait is an int: 24 days at most */
-    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - say_mono_ms()) > 0;)
+    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - moment_mono_ms()) > 0;)
         (void)stop_wait(-1, (int)(left_ms < piece_ms ? left_ms : piece_ms));
     return stop_signal() == 0;
 }

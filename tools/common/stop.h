@@ -25,7 +25,7 @@ bool stop_interrupted(void);
 /* Waits until `fd` (or -1: none) is readable, a signal came, or the time is over (-1: no limit). Returns true if `fd`
  * is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);
-/* Waits until a moment of say_mono_ms(), however far away. False: a signal came. */
+/* Waits until a moment of moment_mono_ms(), however far away. False: a signal came. */
 bool stop_sleep_until(int64_t until_ms);
 
 #endif

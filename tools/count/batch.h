@@ -7,7 +7,7 @@
 #ifndef TOOL_BATCH_H
 #define TOOL_BATCH_H
 
-#include "tools/count/count.h"
+#include "tools/count/plan.h"
 #include "tools/count/marks.h"
 
 /* Sends what `family` has counted, unless NAME was sent before. Returns false after a message on standard error. */

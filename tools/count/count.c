@@ -4,8 +4,6 @@
  * window stays readable until it is printed. With --follow windows close by themselves (follow.c).
  * Always true: the output has what this run read, whatever else Redis holds. Every line that was read is in the output
  * or in a complaint; the exit status tells which. */
-#include "tools/count/count.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -18,6 +16,7 @@
 #include "tools/count/batch.h"
 #include "tools/count/count_engine.h"
 #include "tools/count/feed.h"
+#include "tools/count/follow.h"
 #include "tools/count/resume.h"
 #include "tools/common/stop.h"
 #include "tools/count/svg.h"

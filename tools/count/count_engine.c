@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "tools/common/moment.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/common/tool.h"
@@ -121,13 +122,13 @@ int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_opti
 /* ---- the end ---- */
 
 tw_status count_drain(tw_engine *engine) {
-    int64_t begun_ms = say_mono_ms();
+    int64_t begun_ms = moment_mono_ms();
     bool said = false, stopped = stop_signal() != 0;
     for (;;) {
         tw_stats stats;
         tw_status status = tw_flush(engine, 250);
         if (status != TW_ERR_TIMEOUT) return status;
-        int64_t passed_ms = say_mono_ms() - begun_ms;
+        int64_t passed_ms = moment_mono_ms() - begun_ms;
         if (tw_stats_read(engine, &stats) != TW_OK) return status;
         if (passed_ms >= (stats.redis_connected ? DRAIN_MS : DRAIN_AWAY_MS)) return status;
         if (!stopped && stop_signal() != 0) return status;

@@ -4,7 +4,7 @@
 #ifndef TOOL_COUNT_ENGINE_H
 #define TOOL_COUNT_ENGINE_H
 
-#include "tools/count/count.h"
+#include "tools/count/plan.h"
 
 /* Counts that will not reach Redis. Hooks on the engine's thread write it; it is read when the engine is gone. */
 struct count_lost {

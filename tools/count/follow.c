@@ -5,12 +5,14 @@
  * hook renders a window on the engine's thread, and the main thread writes it. So a slow reader of the output delays
  * neither windows nor Redis.
  * Always true: each window is printed once; a line for a window that was printed is skipped and reported as late. */
+#include "tools/count/follow.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "tools/count/count.h"
+#include "tools/common/moment.h"
 #include "tools/count/feed.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -176,7 +178,7 @@ static bool has_caught_up(const struct follow *follow) {
         follow->counter->window_start_ms >= first_open_window(follow->plan)) {
         return true;
     }
-    return say_mono_ms() - follow->quiet_since_ms >= PIPE_QUIET_MS;
+    return moment_mono_ms() - follow->quiet_since_ms >= PIPE_QUIET_MS;
 }
 
 static void go_live(struct follow *follow) {
@@ -215,7 +217,7 @@ static bool inputs_read(struct follow *follow, bool *all_ended) {
         if (state == TAIL_TROUBLE) result->trouble = true;
         if (state == TAIL_MORE) more = true;
         if (!follow->tails[i].ended) *all_ended = false;
-        if (result->total.lines != lines) follow->quiet_since_ms = say_mono_ms();
+        if (result->total.lines != lines) follow->quiet_since_ms = moment_mono_ms();
     }
     return more;
 }
@@ -231,7 +233,7 @@ static void inputs_wait(const struct follow *follow) {
 
 static void loop(struct follow *follow) {
     bool all_ended = false;
-    follow->quiet_since_ms = say_mono_ms();
+    follow->quiet_since_ms = moment_mono_ms();
     while (stop_signal() == 0 && !all_ended && follow->print->sink->error == 0 && !follow->result->trouble) {
         bool more = inputs_read(follow, &all_ended);
         if (!more && !all_ended && !follow->is_live && has_caught_up(follow)) go_live(follow);

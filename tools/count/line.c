@@ -1,65 +1,8 @@
-/* line.c -- what the log formats share: the choice of the parser, keys of several fields. See line.h. */
+/* line.c -- which parser a line is for. See line.h. */
 #include "tools/count/line.h"
 
 #include "tools/count/line_form.h"
 #include "tools/count/line_prefix.h"
-
-const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";
-
-/* Where a field that has a name lies in a combined line. */
-static uint16_t combined_place(uint16_t field) {
-    static const uint8_t places[LINE_NAMES] = {[0] = 5 /* the method */,
-                                               [LINE_FIELD_URL - LINE_FIELD_METHOD] = 5,
-                                               [LINE_FIELD_PATH - LINE_FIELD_METHOD] = 5,
-                                               [LINE_FIELD_PROTOCOL - LINE_FIELD_METHOD] = 5,
-                                               [LINE_FIELD_CLIENT - LINE_FIELD_METHOD] = 1,
-                                               [LINE_FIELD_IDENT - LINE_FIELD_METHOD] = 2,
-                                               [LINE_FIELD_USER - LINE_FIELD_METHOD] = 3,
-                                               [LINE_FIELD_TIME - LINE_FIELD_METHOD] = 4,
-                                               [LINE_FIELD_REQUEST - LINE_FIELD_METHOD] = 5,
-                                               [LINE_FIELD_STATUS - LINE_FIELD_METHOD] = 6,
-                                               [LINE_FIELD_BYTES - LINE_FIELD_METHOD] = 7,
-                                               [LINE_FIELD_REFERER - LINE_FIELD_METHOD] = 8,
-                                               [LINE_FIELD_AGENT - LINE_FIELD_METHOD] = 9};
-    return field < LINE_FIELD_METHOD ? field : places[field - LINE_FIELD_METHOD];
-}
-
-static void add_field(struct line_rule *rule, uint16_t field) {
-    uint16_t place = combined_place(field);
-    rule->fields[line_field_count(rule)] = field;
-    rule->places[line_field_count(rule)] = place;
-    rule->has_lead = rule->has_lead || place < 4;
-    if (place > rule->field_last) rule->field_last = place;
-}
-
-void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count) {
-    static const uint16_t client = LINE_FIELD_CLIENT, action = 3;
-    if (count == 0 && format != LINE_TSV && format != LINE_JSON) {
-        fields = format == LINE_DPKG ? &action : &client;
-        count = 1;
-    }
-    rule->format = format;
-    rule->field_count = rule->element_count = rule->where_count = rule->field_last = 0;
-    rule->has_lead = false;
-    for (; rule->field_count < count; rule->field_count++) add_field(rule, fields[rule->field_count]);
-}
-
-void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_t count) {
-    for (; rule->element_count < count; rule->element_count++) add_field(rule, fields[rule->element_count]);
-}
-
-void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line_name name,
-                             const struct line_condition *condition) {
-    rule->names[line_field_count(rule)] = name;
-    add_field(rule, field);
-    rule->where[rule->where_count++] = *condition;
-}
-
-const char *line_too_short(const struct line_rule *rule) {
-    if (rule->where_count > 0) return "the line has fewer fields than --key, --distinct and --where need";
-    return rule->element_count > 0 ? "the line has fewer fields than --key and --distinct need"
-                                   : "the line has fewer fields than --key needs";
-}
 
 /* A classic load balancer's line begins with a time of its own. */
 static const char *form_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line,
@@ -105,19 +48,6 @@ static const char *parse_within(const struct line_rule *rule, struct line_head *
     return line->unix_ms >= rule->since_ms && line->unix_ms < rule->until_ms ? NULL : line_left_out;
 }
 
-const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size) {
-    while (*size > 0 && **text == '\0') ++*text, --*size;
-    if (*size >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) *text += 3, *size -= 3;
-    if (*size == 0) return "empty line";
-    bool is_piece;
-    size_t lead = line_prefix_cri(*text, *size, &is_piece);
-    if (lead == 0) return rule->is_cri ? "the line does not begin as 2015-05-17T10:05:03.123Z stdout F" : NULL;
-    if (is_piece) return "the container's runtime has cut the line: this is a piece of it (P)";
-    *text += lead;
-    *size -= lead;
-    return *size == 0 ? "empty line" : NULL;
-}
-
 const char *line_parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
                        struct line *line, char *joined) {
     if (size > 0 && text[size - 1] == '\r') size--;
@@ -128,33 +58,4 @@ const char *line_parse(const struct line_rule *rule, struct line_head *head, con
     }
     return rule->has_span ? parse_within(rule, head, text, size, line, joined)
                           : parse(rule, head, text, size, line, joined);
-}
-
-/* Joins fields by ':'. Returns false if there is no room. One field stays where it is. */
-static bool join(const tw_key *field_at, size_t count, char *room, size_t room_size, tw_key *whole) {
-    size_t size = 0;
-    *whole = field_at[0];
-    if (count == 1) return true;
-    for (size_t i = 0; i < count; i++) {
-        size_t need = field_at[i].size + (size_t)(i > 0);
-        if (need > room_size - size) return false;
-        if (i > 0) room[size++] = ':';
-        memcpy(room + size, field_at[i].data, field_at[i].size);
-        size += field_at[i].size;
-    }
-    *whole = tw_bytes(room, size);
-    return true;
-}
-
-const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
-    if (!line_time_counts(line->unix_ms)) return line_time_uncounted;
-    if (rule->where_count > 0 && !line_where_holds(rule, field_at + rule->field_count + rule->element_count))
-        return line_left_out;
-    if (!join(field_at, rule->field_count, joined, TW_KEY_SIZE_MAX, &line->key) || line->key.size > TW_KEY_SIZE_MAX)
-        return "the key is longer than 1024 bytes";
-    if (line->key.size == 0) return "the key is empty";
-    if (rule->element_count > 0 && !join(field_at + rule->field_count, rule->element_count, joined + TW_KEY_SIZE_MAX,
-                                         LINE_ELEMENT_MAX, &line->element))
-        return "the fields of --distinct are longer than 8192 bytes";
-    return NULL;
 }

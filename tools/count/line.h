@@ -3,139 +3,14 @@
  * A line parses if its time and its key can be read; the rest is not checked. So a line whose last field was cut off
  * still counts for its client. It fails only if the cut field is the key.
  *
- * A rule may also name fields that make an element: what is different among the lines of one key (--distinct), and have
- * conditions (--where) and a span of time (--since, --until): a line that does not meet them is left out.
- *
  * Always true: the parsers read only the given bytes (NUL is a byte like any other), allocate nothing, use no locale
  * and no time zone, and return a key of 1..TW_KEY_SIZE_MAX bytes and a moment that the library counts. Any number of
  * threads may use them. */
 #ifndef TOOL_LINE_H
 #define TOOL_LINE_H
 
-#include "tallywheel.h"
+#include "tools/count/line_rule.h"
 
-#define LINE_FIELDS_MAX 16
-#define LINE_ELEMENT_MAX 8192 /* bytes of an element that is joined from several fields */
-#define LINE_WHERE_MAX 8
-/* The moments that the library counts: 1000-01-01T00:00:00Z to 9998-12-31T23:59:59.999Z. */
-#define LINE_MS_MIN INT64_C(-30610224000000)
-#define LINE_MS_MAX INT64_C(253370764799999)
-#define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX)
-
-/* In the order of --format's words. LINE_COMBINED also reads each line that it recognises as one of another format of
- * access logs: with a virtual host in front, of S3, of a load balancer, of Envoy, of HAProxy, or below a head of
- * W3C. */
-enum line_format {
-    LINE_COMBINED,
-    LINE_VHOST_COMBINED,
-    LINE_DPKG,
-    LINE_TSV,
-    LINE_JSON,
-    LINE_S3,
-    LINE_ALB,
-    LINE_ENVOY,
-    LINE_HAPROXY,
-    LINE_W3C,
-    LINE_CLOUDFRONT
-};
-
-/* Fields of access logs that have a name. A name means the same in each of these formats; a number is a place in the
- * line. What a name means is also checked: a client is a host, a status is a number. The parts of the request: GET
- * /a?b HTTP/1.1 has the path /a and the URL /a?b. A request that has no such form is all of it URL and path. */
-enum {
-    LINE_FIELD_HOST = 0, /* the virtual host; combined: at the start of the line, and not counted as a field */
-    LINE_FIELD_METHOD = 2001,
-    LINE_FIELD_URL,
-    LINE_FIELD_PATH,
-    LINE_FIELD_PROTOCOL,
-    LINE_FIELD_CLIENT,
-    LINE_FIELD_IDENT,
-    LINE_FIELD_USER,
-    LINE_FIELD_TIME,
-    LINE_FIELD_REQUEST,
-    LINE_FIELD_STATUS,
-    LINE_FIELD_BYTES,
-    LINE_FIELD_REFERER,
-    LINE_FIELD_AGENT,
-    LINE_FIELD_BACKEND, /* HAProxy */
-    LINE_FIELD_SERVER,
-    LINE_FIELD_NAMES_END
-};
-#define LINE_NAMES (LINE_FIELD_NAMES_END - LINE_FIELD_METHOD)
-
-/* What stands between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
- * LINE_AT_LEAST. */
-enum line_relation {
-    LINE_EQUAL,
-    LINE_UNEQUAL,
-    LINE_LESS,
-    LINE_AT_MOST,
-    LINE_GREATER,
-    LINE_AT_LEAST,
-    LINE_CONTAINS,
-    LINE_LACKS
-};
-
-struct line_condition {
-    enum line_relation relation;
-    bool has_number;
-    double number; /* of the value */
-    tw_key value;
-};
-
-/* A member of a JSON object; with a path before it, as request.uri. */
-struct line_name {
-    const char *text;
-    size_t size;
-};
-
-/* How to read lines. */
-struct line_rule {
-    enum line_format format;
-    bool is_cri;           /* each line begins as those of Kubernetes's log files; otherwise some may */
-    int64_t utc_offset_ms; /* of times that have no offset of their own */
-    /* The key's, then the element's, then those of the conditions, counted from 1, in the order of joining. */
-    uint16_t fields[LINE_FIELDS_ALL];
-    uint16_t places[LINE_FIELDS_ALL]; /* of them in a combined line */
-    uint16_t field_count;             /* of the key; 0 in tsv */
-    uint16_t element_count;           /* of the element; 0: none is wanted */
-    uint16_t where_count;
-    uint16_t field_last; /* the greatest of their places: the fields after it are not read */
-    bool has_lead;       /* combined: some of them lie before the time */
-    bool has_span;       /* only moments in [since, until) count */
-    int64_t since_ms, until_ms;
-    struct line_condition where[LINE_WHERE_MAX];
-    struct line_name names[LINE_FIELDS_ALL]; /* JSON and W3C: in place of `fields` */
-    struct line_name time_name;              /* JSON; size 0: the usual ones */
-};
-
-/* The fields of a line. Key and element point into the line, or into `joined` if they have several fields. */
-struct line {
-    int64_t unix_ms;
-    int64_t delta; /* 1 with an element */
-    tw_key key;
-    tw_key element;
-};
-
-/* What the lines that begin with # have said of a file's columns, so far. All zero: nothing. */
-struct line_head {
-    bool is_known;
-    uint16_t columns;                 /* how many a line has */
-    uint16_t date, time;              /* their columns, counted from 1; 0: there is none. `time` alone holds both. */
-    uint16_t column[LINE_FIELDS_ALL]; /* of the rule's fields; 0: there is none */
-};
-
-/* Sets the key's fields; count 0: the format's default key. No element is wanted. */
-void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count);
-/* Sets the element's fields, after line_rule_set(). In tsv the element is the third field, whatever `fields` says. */
-void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_t count);
-
-/* Adds a condition on a field, after those two. `name` counts for JSON and W3C, `field` for the others. */
-void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line_name name,
-                             const struct line_condition *condition);
-
-/* What line_parse() returns, this very pointer, of a line that could be read and shall not count. */
-extern const char line_left_out[];
 /* Of a line that says what is in the others. */
 extern const char line_is_head[];
 
@@ -150,58 +25,5 @@ const char *line_parse(const struct line_rule *rule, struct line_head *head, con
 bool line_has_head(const struct line_rule *rule, const char *text, size_t size);
 /* Changes the head by the last line of the text that names columns. Returns true if there was one. */
 bool line_head_take(const struct line_rule *rule, struct line_head *head, const char *text, size_t size);
-
-/* The parts, by file. */
-const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
-const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
-const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line);
-const char *line_json(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
-const char *line_w3c(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
-                     struct line *line, char *joined);
-
-/* Civil time to Unix seconds: the proleptic Gregorian calendar, arguments in range (month 1..12, day 1..31). */
-int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second);
-/* True if the calendar has this day. */
-bool line_date_is_valid(unsigned year, unsigned month, unsigned day);
-/* A time of a web server's log; one of ISO 8601; one of these or Unix time, of any size (line_time.c). */
-bool line_time_web(const char *text, size_t size, int64_t *unix_ms);
-/* HAProxy's, which has milliseconds and no offset: 17/May/2015:10:05:03.655. */
-bool line_time_proxy(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
-/* A time of day alone: 10:05:03.123, milliseconds since midnight. */
-bool line_time_of_day(const char *text, size_t size, int64_t *ms);
-bool line_time_iso(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
-bool line_time_read(const char *text, size_t size, int64_t utc_offset_ms, int64_t *unix_ms);
-
-/* Reads `count` digits (1..9); returns -1 if one of them is no digit. */
-static inline int line_digits(const char *text, unsigned count) {
-    int value = 0;
-    for (unsigned i = 0; i < count; i++) {
-        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
-        if (digit > 9) return -1;
-        value = value * 10 + (int)digit;
-    }
-    return value;
-}
-
-/* A decimal number, all of the text. */
-bool line_number_read(const char *text, size_t size, double *number);
-/* field_at[i] is the text of the condition's i-th field. */
-bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);
-
-/* Whether the library counts this moment, and what is said of a line if not. */
-static inline bool line_time_counts(int64_t unix_ms) {
-    return (uint64_t)unix_ms - (uint64_t)LINE_MS_MIN <= LINE_MS_MAX - LINE_MS_MIN;
-}
-extern const char line_time_uncounted[];
-
-/* How many fields of a line the rule needs: the key's, the element's and those of the conditions. */
-static inline size_t line_field_count(const struct line_rule *rule) {
-    return (size_t)rule->field_count + rule->element_count + rule->where_count;
-}
-/* What is said of a line that lacks some of them. */
-const char *line_too_short(const struct line_rule *rule);
-/* Makes key and element of a line's fields, if its time counts and it meets the conditions. field_at[i] is the text of
- * rule->fields[i]. Returns NULL on success. */
-const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined);
 
 #endif

@@ -5,7 +5,7 @@
  *
  * dpkg writes local time without its offset. The rule's offset is assumed (--utc-offset; UTC by default). Spaces
  * separate fields; the default key is the action, field 3. */
-#include "tools/count/line.h"
+#include "tools/count/line_form.h"
 
 #define TIME_SIZE 19 /* 2024-05-01 12:00:01 */
 

@@ -4,7 +4,7 @@
 #ifndef TOOL_LINE_FORM_H
 #define TOOL_LINE_FORM_H
 
-#include "tools/count/line.h"
+#include "tools/count/line_rule.h"
 
 /* One field of a line whose fields are separated by spaces: its text without its marks, and where the next one may
  * begin. What begins with a quote ends at the next quote without a backslash before it; what begins with a bracket, at
@@ -23,11 +23,6 @@ const char *line_quote_end(const char *at, const char *end);
 /* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX: an escape is
  * wrong. */
 size_t line_json_text(const char *at, size_t text_size, char *to);
-
-/* Passes over what is at the start of a file or of a line and not of its text: a byte order mark, the NULs of a hole
- * that a rotation has left, and what Kubernetes's runtimes write before each line. Returns NULL on success; then there
- * is some text. */
-const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size);
 
 /* Letters, digits and what addresses have: 10.0.0.1, 2001:db8::1, web_1.example, [::1]:80, unix: */
 bool line_is_host(tw_key text);
@@ -58,5 +53,13 @@ enum line_format line_form_of(const char *text, size_t size);
  * that have names there. */
 const char *line_form(const struct line_rule *rule, enum line_format format, const char *text, size_t size,
                       struct line *line, char *joined);
+
+/* The other formats, each in a file of its name. */
+const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+const char *line_dpkg(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+const char *line_tsv(const struct line_rule *rule, const char *text, size_t size, struct line *line);
+const char *line_json(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined);
+const char *line_w3c(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
+                     struct line *line, char *joined);
 
 #endif

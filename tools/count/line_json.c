@@ -13,9 +13,8 @@
  * only if no other member should be one. Only as much of a line is read as is needed: what comes after it is not
  * checked.
  * Always true: a field that the line lacks, or that is null, is empty text to a condition, and no key. */
-#include "tools/count/line.h"
-
 #include "tools/count/line_form.h"
+
 #include "tools/count/line_prefix.h"
 
 #define DEPTH_MAX 16      /* of the objects that are searched; what is deeper is passed over */

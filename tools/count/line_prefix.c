@@ -2,8 +2,6 @@
  * Each function returns where its part ends, behind the space that follows it; NULL: it is not there. */
 #include "tools/count/line_prefix.h"
 
-#include "tools/count/line.h"
-
 #define PARTS_MAX 6       /* compose, a time, the runtime, syslog ... */
 #define PRIORITY_DIGITS 3 /* <190> */
 
@@ -160,4 +158,17 @@ size_t line_prefix(const char *text, size_t size, bool with_bare_time) {
         at = next;
     }
     return (size_t)(at - text);
+}
+
+const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size) {
+    while (*size > 0 && **text == '\0') ++*text, --*size;
+    if (*size >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) *text += 3, *size -= 3;
+    if (*size == 0) return "empty line";
+    bool is_piece;
+    size_t lead = line_prefix_cri(*text, *size, &is_piece);
+    if (lead == 0) return rule->is_cri ? "the line does not begin as 2015-05-17T10:05:03.123Z stdout F" : NULL;
+    if (is_piece) return "the container's runtime has cut the line: this is a piece of it (P)";
+    *text += lead;
+    *size -= lead;
+    return *size == 0 ? "empty line" : NULL;
 }

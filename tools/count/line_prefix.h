@@ -4,8 +4,7 @@
 #ifndef TOOL_LINE_PREFIX_H
 #define TOOL_LINE_PREFIX_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "tools/count/line_rule.h"
 
 /* Kubernetes's log files: "2015-05-17T10:05:03.123456789Z stdout F ". Returns its size, 0: it is not there.
  * `*is_piece`: the runtime has cut the line (P), and the rest of it follows in another one. */
@@ -25,5 +24,10 @@ static inline bool line_prefix_may_be_cri(const char *text, size_t size) {
  *     [pod/web-7d4b9/nginx]                            kubectl logs --prefix
  * Returns their size. */
 size_t line_prefix(const char *text, size_t size, bool with_bare_time);
+
+/* Passes over what is at the start of a file or of a line and not of its text: a byte order mark, the NULs of a hole
+ * that a rotation has left, and what Kubernetes's runtimes write before each line. Returns NULL on success; then there
+ * is some text. */
+const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size);
 
 #endif

@@ -9,7 +9,7 @@
  *
  * Always true: what is read is a moment of the years 1 to 9999 of the calendar. Second 60 is a leap second and belongs
  * to the next minute, as always with Unix time. What is finer than a millisecond is cut off. */
-#include "tools/count/line.h"
+#include "tools/count/line_rule.h"
 
 #define WEB_SIZE 26                      /* 17/May/2015:10:05:03 +0000 */
 #define WEB_CLOCK_SIZE 20                /* without its offset */

@@ -2,7 +2,7 @@
  * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too: so is what
  * `count --output tsv` has written.
  * Always true: a delta is within TW_DELTA_MAX; the key may contain anything but a tab, the element anything. */
-#include "tools/count/line.h"
+#include "tools/count/line_form.h"
 
 #define TIME_DIGITS 15  /* in milliseconds they fit into 64 bits */
 #define DELTA_DIGITS 18 /* as many cannot overflow */

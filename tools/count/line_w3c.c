@@ -10,7 +10,10 @@
  *
  * A field is asked for by the column's name, by its number, or by one of the names that access logs have. CloudFront's
  * columns are known also where a line has no head above it. */
+#include "tools/count/line.h"
+
 #include "tools/count/line_form.h"
+#include "tools/count/line_prefix.h"
 
 static const struct {
     const char *name; /* as --key takes it */

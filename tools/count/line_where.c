@@ -3,7 +3,7 @@
  * of numbers. */
 #include <stdlib.h>
 
-#include "tools/count/line.h"
+#include "tools/count/line_rule.h"
 
 #define DIGITS_MAX 15 /* as many are exact in a double */
 #define NUMBER_MAX 63

@@ -1,5 +1,7 @@
-/* plan.c -- the options of `tallywheel count`. See count.h.
+/* plan.c -- the options of `tallywheel count`. See plan.h.
  * Always true: every refusal names the option, its value, and the values that it takes. */
+#include "tools/count/plan.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -7,8 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/count/batch.h"
-#include "tools/count/count.h"
+#include "tools/count/marks.h"
 #include "tools/count/feed.h"
 #include "tools/count/fields.h"
 #include "tools/common/options.h"

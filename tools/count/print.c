@@ -4,36 +4,23 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "tools/common/moment.h"
 #include "tools/common/foreign.h"
 #include "tools/common/page.h"
 #include "tools/count/windows.h"
 
-/* Broken-down UTC time; uses only civil arithmetic of the C library, no time zone. */
-static void civil_of(int64_t unix_ms, struct tm *civil) {
-    int64_t into = unix_ms % 1000;
-    time_t unix_s = (time_t)((unix_ms - (into < 0 ? into + 1000 : into)) / 1000);
-    gmtime_r(&unix_s, civil);
-}
-
-void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]) {
-    struct tm civil;
-    civil_of(unix_ms, &civil);
-    snprintf(stamp, PRINT_STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02dZ", civil.tm_year + 1900, civil.tm_mon + 1,
-             civil.tm_mday, civil.tm_hour, civil.tm_min, civil.tm_sec);
-}
-
 /* ---- tsv, csv and json ---- */
 
-static void window_name(const struct print *print, int64_t start_ms, char stamp[PRINT_STAMP_SIZE]) {
+static void window_name(const struct print *print, int64_t start_ms, char stamp[MOMENT_TEXT_SIZE]) {
     if (print->window_ms != WINDOWS_ALL) {
-        print_stamp(start_ms, stamp);
+        moment_text(start_ms, stamp);
     } else {
         memcpy(stamp, "all", sizeof "all");
     }
 }
 
 static void window_values(struct print *print, int64_t start_ms, const struct rows *rows) {
-    char stamp[PRINT_STAMP_SIZE];
+    char stamp[MOMENT_TEXT_SIZE];
     window_name(print, start_ms, stamp);
     size_t stamp_size = strlen(stamp);
     bool is_csv = print->form == PRINT_CSV;
@@ -53,7 +40,7 @@ static void window_values(struct print *print, int64_t start_ms, const struct ro
 }
 
 static void window_json(struct print *print, int64_t start_ms, const struct rows *rows) {
-    char stamp[PRINT_STAMP_SIZE];
+    char stamp[MOMENT_TEXT_SIZE];
     window_name(print, start_ms, stamp);
     if (!print->stream) sink_text(print->sink, print->windows == 0 ? "\n" : ",\n");
     sink_text(print->sink, "{\"window\":\"");
@@ -105,7 +92,7 @@ static void bar_show(const struct print *print, int64_t count, int64_t greatest)
 static void heading_time(const struct print *print, int64_t unix_ms, char *text, size_t size) {
     static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     struct tm civil;
-    civil_of(unix_ms + print->utc_offset_ms, &civil);
+    moment_civil(unix_ms + print->utc_offset_ms, &civil);
     int used = snprintf(text, size, "%s %04d-%02d-%02d", days[civil.tm_wday % 7], civil.tm_year + 1900,
                         civil.tm_mon + 1, civil.tm_mday);
     if (print->window_ms % 86400000 == 0) return;

@@ -39,8 +39,4 @@ void print_begin(struct print *print);
 void print_window(struct print *print, int64_t start_ms, const struct rows *rows);
 void print_end(struct print *print);
 
-/* 2015-05-19T03:00:00Z, terminated. Years 0 to 9999 have four digits. */
-#define PRINT_STAMP_SIZE 40
-void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]);
-
 #endif

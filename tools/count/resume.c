@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/common/moment.h"
 #include "tools/count/count_engine.h"
 #include "tools/count/feed.h"
 #include "tools/count/marks.h"
@@ -108,12 +109,12 @@ static const char torn[] =
 static tw_status lock_try(struct resume *resume) {
     uint64_t fence;
     tw_status status = tw_lock(resume->marks, tw_str(resume->lock_text), LOCK_MS, resume->token, &fence);
-    if (status == TW_OK) resume->extended_ms = say_mono_ms();
+    if (status == TW_OK) resume->extended_ms = moment_mono_ms();
     return status;
 }
 
 static bool lock_take(struct resume *resume) {
-    int64_t begun_ms = say_mono_ms();
+    int64_t begun_ms = moment_mono_ms();
     bool said = false;
     mark_key(MARK_LOCK, resume->plan->batch, resume->lock_text);
     for (;;) {
@@ -121,9 +122,9 @@ static bool lock_take(struct resume *resume) {
         if (status == TW_OK) return true;
         if (stop_signal() != 0) return complain(resume, "nothing was counted");
         if (status != TW_DENIED) return complain_status(resume, "nothing was counted, Redis cannot be asked", status);
-        if (say_mono_ms() - begun_ms > LOCK_WAIT_MS)
+        if (moment_mono_ms() - begun_ms > LOCK_WAIT_MS)
             return complain(resume, "another run counts under this name; nothing was counted");
-        if (!said && say_mono_ms() - begun_ms > LOCK_MS) {
+        if (!said && moment_mono_ms() - begun_ms > LOCK_MS) {
             (void)complain(resume, "waiting for another run under this name");
             said = true;
         }
@@ -142,7 +143,7 @@ static bool place_is_ours(struct resume *resume, const struct place *place) {
 /* Keeps the lock. A process that stood still for longer has lost it: it goes on only if nobody else did. */
 static bool lock_try_again(struct resume *resume) {
     tw_status status = tw_lock_extend(resume->marks, tw_str(resume->lock_text), resume->token, LOCK_MS);
-    resume->extended_ms = say_mono_ms();
+    resume->extended_ms = moment_mono_ms();
     if (status != TW_ERR_LATE) return true; /* Redis may be away: the step waits for it */
     status = lock_try(resume);
     if (status == TW_DENIED) return complain(resume, "another run counts under this name now; this one stops");
@@ -152,7 +153,7 @@ static bool lock_try_again(struct resume *resume) {
 
 static bool lock_keep(void *ctx) {
     struct resume *resume = ctx;
-    if (say_mono_ms() - resume->extended_ms < LOCK_EXTEND_MS) return true;
+    if (moment_mono_ms() - resume->extended_ms < LOCK_EXTEND_MS) return true;
     resume->is_over = resume->is_over || !lock_try_again(resume);
     return !resume->is_over;
 }

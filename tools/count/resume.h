@@ -9,7 +9,7 @@
 #ifndef TOOL_RESUME_H
 #define TOOL_RESUME_H
 
-#include "tools/count/count.h"
+#include "tools/count/plan.h"
 
 /* Reads, counts and sends the files; what this run counted stays in `family`. The engine is host-driven and has Redis.
  * `result` and `windows` become those of the input. */

@@ -11,11 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/count/count_engine.h"
 #include "tools/common/file_new.h"
 #include "tools/common/page.h"
 #include "tools/common/foreign.h"
-#include "tools/count/print.h"
 #include "tools/count/rows.h"
 #include "tools/common/sink.h"
 #include "tools/common/tool.h"
@@ -180,15 +180,15 @@ static void line_draw(struct picture *picture, int64_t count, int64_t greatest) 
 }
 
 static void axis_draw(struct picture *picture, int64_t greatest) {
-    char stamp[PRINT_STAMP_SIZE];
+    char stamp[MOMENT_TEXT_SIZE];
     line_draw(picture, 0, greatest);
     if (greatest > 1) line_draw(picture, greatest / 2, greatest);
     if (greatest > 0) line_draw(picture, greatest, greatest);
     if (picture->plan->window_ms == WINDOWS_ALL) return;
-    print_stamp(picture->first_ms, stamp);
+    moment_text(picture->first_ms, stamp);
     put(picture, "<text x=\"%d\" y=\"%d\">%s</text>\n", LEFT, CHART_TOP + CHART_HEIGHT + 20, stamp);
     if (picture->columns == 1) return;
-    print_stamp(picture->last_ms, stamp);
+    moment_text(picture->last_ms, stamp);
     put(picture, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", LEFT + CHART_WIDTH,
         CHART_TOP + CHART_HEIGHT + 20, stamp);
 }

@@ -5,7 +5,7 @@
 #ifndef TOOL_SVG_H
 #define TOOL_SVG_H
 
-#include "tools/count/count.h"
+#include "tools/count/plan.h"
 
 /* Draws what `family` has counted in these windows. Returns false after a message on standard error. */
 bool svg_write(const struct plan *plan, tw_family *family, const struct windows *windows);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/count/feed.h"
 #include "tools/common/say.h"
 #include "tools/common/tool.h"
@@ -43,7 +44,7 @@ static void left_add(struct tail *tail, const struct tail_count *count) {
 
 /* A program goes on writing into a file that was renamed until it opens its log again. */
 static bool left_read(struct tail_file *file, const struct tail_count *count) {
-    int64_t quiet_ms = say_mono_ms() - file->quiet_since_ms;
+    int64_t quiet_ms = moment_mono_ms() - file->quiet_since_ms;
     if (file->fd < 0) return false;
     enum tail_got got = tail_file_read(file);
     if (got == TAIL_GOT) tail_file_count(file, count);

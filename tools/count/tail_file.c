@@ -6,15 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/count/feed.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 
 #define READ_BYTES (256 * 1024)
 
 bool tail_file_begin(struct tail_file *file, int fd) {
     struct stat status;
-    *file = (struct tail_file){.fd = fd, .capacity = READ_BYTES, .quiet_since_ms = say_mono_ms()};
+    *file = (struct tail_file){.fd = fd, .capacity = READ_BYTES, .quiet_since_ms = moment_mono_ms()};
     file->may_block = feed_may_block(fd);
     if (fstat(fd, &status) == 0) {
         file->device = status.st_dev;
@@ -66,7 +66,7 @@ static void learn(struct tail_file *file, const char *bytes, size_t size) {
     memcpy(file->before + kept, bytes + size - fresh, fresh);
     file->before_size = kept + fresh;
     file->at += (int64_t)size;
-    file->quiet_since_ms = say_mono_ms();
+    file->quiet_since_ms = moment_mono_ms();
 }
 
 /* ---- reading ---- */

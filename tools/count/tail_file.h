@@ -25,7 +25,7 @@ struct tail_file {
     size_t size, capacity;
     uint64_t lines;             /* of this file so far */
     struct line_head head_line; /* what its first lines say of the others */
-    int64_t quiet_since_ms;     /* say_mono_ms() of the last bytes */
+    int64_t quiet_since_ms;     /* moment_mono_ms() of the last bytes */
 };
 
 /* Takes over `fd`. False: no memory; `fd` is closed. tail_file_close() frees. */

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "tools/demo/demo.h"
+#include "tools/common/moment.h"
 #include "tools/common/options.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -133,14 +134,14 @@ static bool worker_start(struct demo *demo, unsigned number) {
 
 /* Returns true if all have ended with success. Workers that take too long are killed. */
 static bool workers_end(struct demo *demo) {
-    int64_t begun_ms = say_mono_ms();
+    int64_t begun_ms = moment_mono_ms();
     bool good = true;
     atomic_store(&demo->board->order, DEMO_STOP);
     for (unsigned i = 0; i < demo->engines; i++) {
         int status = 0;
         if (demo->workers[i] == 0) continue;
         while (waitpid(demo->workers[i], &status, WNOHANG) == 0) {
-            if (say_mono_ms() - begun_ms > WORKERS_END_MS) kill(demo->workers[i], SIGKILL);
+            if (moment_mono_ms() - begun_ms > WORKERS_END_MS) kill(demo->workers[i], SIGKILL);
             stop_wait(-1, 10);
         }
         demo->workers[i] = 0;
@@ -189,7 +190,7 @@ static void table_draw(struct demo *demo) {
     unsigned lines = 0;
     if (demo->lines_drawn > 0) printf("\033[%uA", demo->lines_drawn);
     printf("\033[K%5.1f s   %lld of %d phones sold, %lld views   Redis %s\n\033[K\n",
-           (double)(say_mono_ms() - demo->begun_ms) / 1000.0, (long long)sold_all(demo), DEMO_STOCK,
+           (double)(moment_mono_ms() - demo->begun_ms) / 1000.0, (long long)sold_all(demo), DEMO_STOCK,
            (long long)recorded_total(demo), demo->redis_says);
     printf("\033[K%-14s%12s", "page", "visited");
     for (unsigned i = 0; i < demo->engines; i++) printf("  process %u says", i + 1);
@@ -218,7 +219,7 @@ static void table_draw(struct demo *demo) {
 
 /* Elsewhere: one line a second. */
 static void line_print(const struct demo *demo) {
-    printf("%5.1f s   sold %5lld of %d   visited %9lld", (double)(say_mono_ms() - demo->begun_ms) / 1000.0,
+    printf("%5.1f s   sold %5lld of %d   visited %9lld", (double)(moment_mono_ms() - demo->begun_ms) / 1000.0,
            (long long)sold_all(demo), DEMO_STOCK, (long long)recorded_total(demo));
     for (unsigned i = 0; i < demo->engines; i++) {
         int64_t sum = 0;
@@ -233,7 +234,7 @@ static void line_print(const struct demo *demo) {
 static bool watch(struct demo *demo, int64_t until_ms) {
     int64_t shown_ms = -1000;
     for (;;) {
-        int64_t now_ms = say_mono_ms() - demo->begun_ms;
+        int64_t now_ms = moment_mono_ms() - demo->begun_ms;
         if (now_ms - shown_ms >= (demo->is_terminal ? 200 : 1000)) {
             if (demo->is_terminal) {
                 table_draw(demo);
@@ -317,7 +318,7 @@ static void say_of_redis(struct demo *demo, const char *what) {
 static bool perform(struct demo *demo) {
     demo->killed = DEMO_MASTERS; /* none yet */
     say_of_redis(demo, "answers");
-    demo->begun_ms = say_mono_ms();
+    demo->begun_ms = moment_mono_ms();
     demo->board->sellers = demo->engines * demo->threads;
     demo->board->begun_ms = demo->begun_ms;
     bool good = true;

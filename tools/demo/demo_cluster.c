@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/demo/demo.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -100,14 +101,14 @@ static void ask(const struct demo_server *server, const char *command, char *rep
 
 bool demo_cluster_await(const struct demo_redis *redis) {
     char reply[4096];
-    int64_t begun_ms = say_mono_ms();
+    int64_t begun_ms = moment_mono_ms();
     for (unsigned i = 0; i < redis->count;) {
         ask(&redis->servers[i], "CLUSTER INFO\r\n", reply, sizeof reply);
         if (strstr(reply, "cluster_state:ok") != NULL) {
             i++;
             continue;
         }
-        if (stop_signal() != 0 || say_mono_ms() - begun_ms > SERVE_MS) {
+        if (stop_signal() != 0 || moment_mono_ms() - begun_ms > SERVE_MS) {
             tool_complain("the cluster does not start");
             return false;
         }

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/common/moment.h"
 #include "tools/demo/demo.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 #include "tools/common/tool.h"
 
@@ -52,10 +52,10 @@ static int64_t sold_of(struct buyer *buyers, unsigned count, int64_t *turned_awa
 
 /* Shows the sale until half a second after the last unit was sold, so that many calls come too late. */
 static void watch(struct buyer *buyers, unsigned count) {
-    int64_t begun_ms = say_mono_ms(), sold_out_ms = 0, shown_ms = begun_ms, turned_away;
+    int64_t begun_ms = moment_mono_ms(), sold_out_ms = 0, shown_ms = begun_ms, turned_away;
     for (;;) {
         stop_wait(-1, 50);
-        int64_t sold = sold_of(buyers, count, &turned_away), now_ms = say_mono_ms();
+        int64_t sold = sold_of(buyers, count, &turned_away), now_ms = moment_mono_ms();
         if (sold_out_ms == 0 && turned_away > 0) sold_out_ms = now_ms;
         bool over =
             stop_signal() != 0 || now_ms - begun_ms > SALE_MS || (sold_out_ms > 0 && now_ms - sold_out_ms > 500);

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/demo/demo.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -115,11 +116,11 @@ static bool start(struct demo_server *server) {
         return false;
     }
     server->pid = pid;
-    int64_t begun_ms = say_mono_ms();
+    int64_t begun_ms = moment_mono_ms();
     while (!listens(server)) {
         bool dead = waitpid(pid, NULL, WNOHANG) == pid;
         if (dead) server->pid = 0;
-        if (dead || say_mono_ms() - begun_ms > START_MS) {
+        if (dead || moment_mono_ms() - begun_ms > START_MS) {
             tool_complain("redis-server does not start");
             return false;
         }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/demo/demo.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -92,7 +93,7 @@ static void visit_pages(struct visitor *visitor) {
  * later. */
 static void buy_phones(struct visitor *visitor) {
     const struct demo_board *board = visitor->board;
-    int64_t offered_ms = say_mono_ms() - board->begun_ms - DEMO_OPENS_MS, whole_ms = DEMO_ENDS_MS - DEMO_OPENS_MS;
+    int64_t offered_ms = moment_mono_ms() - board->begun_ms - DEMO_OPENS_MS, whole_ms = DEMO_ENDS_MS - DEMO_OPENS_MS;
     int64_t part = offered_ms >= whole_ms ? DEMO_STOCK : DEMO_STOCK * offered_ms / whole_ms / board->sellers;
     for (int i = 0; i < BURST && atomic_load(&visitor->engine->sold[visitor->number]) < part; i++) {
         if (tw_acquire(visitor->shop->sale, tw_str(DEMO_ITEM), 1, DEMO_STOCK, NULL) != TW_OK) {

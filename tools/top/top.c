@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/common/options.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
@@ -190,7 +191,7 @@ static int print_view(const struct request *request, const struct top_view *view
 
 /* Sleeps for the rest of the interval, and at least four times as long as the look took. False: a signal came. */
 static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
-    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
+    int64_t now_ms = moment_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
     return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
 }
 
@@ -202,7 +203,7 @@ static int run_plain(const struct request *request, char family[65]) {
     int status = EXIT_DONE;
     unsigned looks = request->once && request->interval_ms == 0 ? 1 : 2; /* of --once */
     for (unsigned look = 1; status == EXIT_DONE; look++) {
-        int64_t began_ms = say_mono_ms();
+        int64_t began_ms = moment_mono_ms();
         if (!look_whole(request, keys, family, &now)) {
             status = no_look();
             break;
@@ -289,9 +290,9 @@ static void draw_chosen(const struct watching *watching) {
 static bool attend(struct watching *watching, int64_t began_ms) {
     const struct request *request = watching->request;
     int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;
-    int64_t now_ms = say_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms), until_ms = began_ms + interval_ms;
+    int64_t now_ms = moment_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms), until_ms = began_ms + interval_ms;
     if (until_ms < rested_ms) until_ms = rested_ms;
-    for (int64_t left_ms; (left_ms = until_ms - say_mono_ms()) > 0;) {
+    for (int64_t left_ms; (left_ms = until_ms - moment_mono_ms()) > 0;) {
         enum top_key key = top_screen_wait(&watching->screen, left_ms < 3600000 ? (int)left_ms : 3600000);
         if (key == TOP_QUIT) return false;
         if (key == TOP_RESIZED) draw(watching, &watching->now);
@@ -312,7 +313,7 @@ static int run_screen(const struct request *request, char family[65]) {
         return EXIT_TROUBLE;
     }
     for (bool goes_on = true; goes_on;) {
-        int64_t began_ms = say_mono_ms();
+        int64_t began_ms = moment_mono_ms();
         look_again(&watching);
         draw(&watching, &watching.now);
         goes_on = attend(&watching, began_ms);

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/common/moment.h"
 #include "tools/common/foreign.h"
-#include "tools/count/print.h"
 #include "tools/top/top.h"
 
 #define KEY_ROWS_MIN 3
@@ -104,12 +104,12 @@ void top_window_text(const struct watched_family *family, char text[32]) {
 /* ---- the engine ---- */
 
 static void draw_head(struct page *page, const struct top_view *view) {
-    char stamp[PRINT_STAMP_SIZE];
+    char stamp[MOMENT_TEXT_SIZE];
     if (view->gone != NULL) {
         page_put(page, "GONE    %s", view->gone);
         page_end_line(page, PAGE_ALARM);
     }
-    print_stamp(view->now->now_ms, stamp);
+    moment_text(view->now->now_ms, stamp);
     page_put(page, "tallywheel %s   process %" PRId64 "   %s", view->now->version, view->now->process, stamp);
     if (passed_s(view) > 0) page_put(page, "   rates over %.1f s", passed_s(view));
     page_end_line(page, PAGE_BOLD);
@@ -304,14 +304,14 @@ static void draw_key(struct page *page, const struct top_view *view, const struc
 }
 
 static void draw_title(struct page *page, const struct top_view *view, const struct watched_family *family) {
-    char start[PRINT_STAMP_SIZE], end[PRINT_STAMP_SIZE];
+    char start[MOMENT_TEXT_SIZE], end[MOMENT_TEXT_SIZE];
     bool distinct = family != NULL && strcmp(family->kind, "distinct") == 0;
     int64_t start_ms = view->now->key_count > 0 ? view->now->keys[0].start_ms : family != NULL ? family->start_ms : 0;
     int64_t end_ms = view->now->key_count > 0 ? view->now->keys[0].end_ms : family != NULL ? family->end_ms : 0;
     page_put(page, "%17s %13s  Heaviest keys of %s", distinct ? "distinct" : "count", "", view->family);
     if (family != NULL && family->end_ms != INT64_MAX) {
-        print_stamp(start_ms, start);
-        print_stamp(end_ms, end);
+        moment_text(start_ms, start);
+        moment_text(end_ms, end);
         page_put(page, ", %s to %s", start, end);
     }
     page_end_line(page, PAGE_BOLD);

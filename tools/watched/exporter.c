@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/watched/exporter_http.h"
 #include "tools/watched/exporter_round.h"
 #include "tools/common/file_new.h"
@@ -114,7 +115,7 @@ static int run_textfile(const struct request *request) {
     size_t answered = 0;
     bool goes_on = true, written = true;
     while (goes_on) {
-        int64_t until_ms = say_mono_ms() + request->interval_ms;
+        int64_t until_ms = moment_mono_ms() + request->interval_ms;
         written = write_page(request, &exporter, &answered);
         goes_on = written && !request->once && stop_sleep_until(until_ms);
     }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "tallywheel.h"
-#include "tools/common/say.h"
+#include "tools/common/moment.h"
 #include "tools/common/stop.h"
 
 #define CLIENTS_MAX 512
@@ -64,7 +64,7 @@ static void end(struct client *client) {
 
 static void go_to(struct client *client, enum state state) {
     client->state = state;
-    client->deadline_ms = say_mono_ms() + CLIENT_MS;
+    client->deadline_ms = moment_mono_ms() + CLIENT_MS;
 }
 
 /* The next bytes of the answer: the rest of its head, then of its body. */
@@ -147,10 +147,10 @@ static void round_end(struct server *server, struct sink *out) {
 
 /* All engines have answered, or their time is over. The clients did not have the time that the page took. */
 static void answer_page(struct server *server) {
-    int64_t began_ms = say_mono_ms();
+    int64_t began_ms = moment_mono_ms();
     struct body *page = body_new();
     round_end(server, page != NULL ? &page->text : NULL);
-    for (size_t i = 0; i < CLIENTS_MAX; i++) server->clients[i].deadline_ms += say_mono_ms() - began_ms;
+    for (size_t i = 0; i < CLIENTS_MAX; i++) server->clients[i].deadline_ms += moment_mono_ms() - began_ms;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
         if (client->fd < 0 || client->state != WAITS) continue;
@@ -270,7 +270,7 @@ static struct client *place(struct server *server) {
 static void accept_one(struct server *server) {
     int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE) (void)stop_sleep_until(say_mono_ms() + ACCEPT_AGAIN_MS);
+        if (errno == EMFILE || errno == ENFILE) (void)stop_sleep_until(moment_mono_ms() + ACCEPT_AGAIN_MS);
         return;
     }
     struct client *client = place(server);
@@ -285,7 +285,7 @@ static void accept_one(struct server *server) {
 /* Drops those whose time is over; who waits for the page has the engines' time. Returns how long the others have; -1:
  * there is none. */
 static int drop_late(struct server *server) {
-    int64_t now_ms = say_mono_ms(), left_ms = -1;
+    int64_t now_ms = moment_mono_ms(), left_ms = -1;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &server->clients[i];
         if (client->fd < 0 || client->state == WAITS) continue;

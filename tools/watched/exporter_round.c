@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tools/common/moment.h"
 #include "tools/watched/exporter_page.h"
-#include "tools/common/say.h"
 #include "tools/common/stop.h"
 
 /* A program that stands still, or another's socket among ours, must not hold up the others: a scrape that lasts too
@@ -188,7 +188,7 @@ static int64_t deadline_of(const struct exporter_round *round, const struct ask 
 static void more_begin(struct exporter_round *round) {
     while (round->asked < round->count && round->asked - round->ended < ASKED_MAX) {
         struct ask *ask = &round->asks[round->asked++];
-        ask->began_ms = say_mono_ms();
+        ask->began_ms = moment_mono_ms();
         ask_connect(round, ask);
     }
 }
@@ -212,7 +212,7 @@ int exporter_fd(const struct exporter_round *round) {
 }
 
 int exporter_wait_ms(const struct exporter_round *round) {
-    int64_t now_ms = say_mono_ms(), next_ms = now_ms + KNOWN_MS;
+    int64_t now_ms = moment_mono_ms(), next_ms = now_ms + KNOWN_MS;
     for (size_t i = 0; i < round->asked; i++) {
         const struct ask *ask = &round->asks[i];
         if (ask->state == ENDED) continue;
@@ -226,7 +226,7 @@ bool exporter_step(struct exporter_round *round) {
     struct epoll_event events[64];
     int count = epoll_wait(round->epoll, events, 64, 0);
     for (int i = 0; i < count && stop_signal() == 0; i++) ask_read(round, events[i].data.ptr);
-    int64_t now_ms = say_mono_ms();
+    int64_t now_ms = moment_mono_ms();
     for (size_t i = 0; i < round->asked; i++) {
         struct ask *ask = &round->asks[i];
         if (ask->state == CONNECTS) ask_connect(round, ask);

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "tools/common/say.h"
+#include "tools/common/moment.h"
 #include "tools/common/stop.h"
 
 #define CONNECT_MS 5000
@@ -47,7 +47,7 @@ static int connect_to(const char *path, int64_t patience_ms) {
 
 /* Returns how many bytes came; 0: the end; -1: out of time, broken, or a signal came. */
 static ssize_t receive(int fd, char *out, size_t size, int64_t until_ms) {
-    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - say_mono_ms()) > 0;) {
+    for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - moment_mono_ms()) > 0;) {
         if (!stop_wait(fd, (int)left_ms)) continue;
         ssize_t got = read(fd, out, size);
         if (got >= 0 || errno != EINTR) return got;
@@ -58,7 +58,7 @@ static ssize_t receive(int fd, char *out, size_t size, int64_t until_ms) {
 char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why,
                   size_t why_size) {
     size_t room = 65536, used = 0, length = strlen(request);
-    int64_t until_ms = say_mono_ms() + patience_ms;
+    int64_t until_ms = moment_mono_ms() + patience_ms;
     int fd = connect_to(path, patience_ms);
     if (fd < 0) {
         (void)snprintf(why, why_size, "%s: %s", path,

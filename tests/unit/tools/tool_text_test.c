@@ -1,6 +1,7 @@
 /* tool_text_test.c -- the small languages of the command line, windows, rows and escapes of the command. */
 #include "tests/support/support.h"
 
+#include "tools/common/moment.h"
 #include "tools/common/foreign.h"
 #include "tools/count/print.h"
 #include "tools/count/rows.h"
@@ -261,7 +262,7 @@ static void foreign_text_stays_text(void **state) {
 static void numbers_and_stamps_are_written_whole(void **state) {
     (void)state;
     struct sink sink;
-    char stamp[PRINT_STAMP_SIZE];
+    char stamp[MOMENT_TEXT_SIZE];
     assert_true(sink_open(&sink, -1));
     sink_number(&sink, INT64_MIN);
     sink_byte(&sink, ' ');
@@ -272,11 +273,11 @@ static void numbers_and_stamps_are_written_whole(void **state) {
     assert_i64_equal(sink.size, 20 + 1 + 19 + 1 + 12 + 1);
     assert_memory_equal(sink.buffer, "-9223372036854775808 9223372036854775807   -1,234,5670", sink.size);
     sink_close(&sink);
-    print_stamp(1432004400000, stamp);
+    moment_text(1432004400000, stamp);
     assert_string_equal(stamp, "2015-05-19T03:00:00Z");
-    print_stamp(-1000, stamp);
+    moment_text(-1000, stamp);
     assert_string_equal(stamp, "1969-12-31T23:59:59Z");
-    print_stamp(-62135596800000, stamp);
+    moment_text(-62135596800000, stamp);
     assert_string_equal(stamp, "0001-01-01T00:00:00Z");
 }
 

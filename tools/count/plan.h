@@ -1,8 +1,8 @@
-/* count.h -- the options of `tallywheel count`, and the parts that carry them out.
+/* plan.h -- the options of `tallywheel count`, and what came of the input.
  * Always true: a plan that plan_read() accepted names only readable options; the engine checks the options that are its
  * own. */
-#ifndef TOOL_COUNT_H
-#define TOOL_COUNT_H
+#ifndef TOOL_PLAN_H
+#define TOOL_PLAN_H
 
 #include "tools/count/counter.h"
 #include "tools/count/line.h"
@@ -40,9 +40,5 @@ struct result {
     bool trouble;           /* reported on standard error already */
     struct windows windows; /* those with counts; empty with --follow */
 };
-
-/* `count --follow`: reads and prints until a signal or the end of every input. */
-void follow_run(const struct plan *plan, tw_family *family, tw_family_options *options, struct print *print,
-                struct result *result);
 
 #endif
