@@ -23,7 +23,7 @@
 void twi_watcher_start(tw_engine *engine) {
     char why[300];
     if (engine->options.watch_path == NULL) return;
-    engine->background.watcher.watch = twi_watch_open(engine, engine->options.watch_path, why, sizeof why);
+    engine->background.watcher.watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
     if (engine->background.watcher.watch == NULL)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_START, "no watch socket (watch_path): %s", why);
 }
@@ -31,17 +31,17 @@ void twi_watcher_start(tw_engine *engine) {
 void twi_watcher_stop(tw_engine *engine) {
     struct twi_watch *watch = engine->background.watcher.watch;
     engine->background.watcher.watch = NULL; /* first: a child that is forked meanwhile must not use it */
-    if (watch != NULL) twi_watch_close(watch);
+    if (watch != NULL) twi_watch_find()->close(watch);
 }
 
 void twi_watcher_renew(tw_engine *engine) {
     char why[300];
     struct twi_watcher *watcher = &engine->background.watcher;
-    if (watcher->watch != NULL) twi_watch_abandon(watcher->watch);
+    if (watcher->watch != NULL) twi_watch_find()->abandon(watcher->watch);
     watcher->watch = NULL;
     watcher->held = NULL;
     if (engine->options.watch_path != NULL && !twi_load_relaxed(&engine->life.stopped))
-        watcher->watch = twi_watch_open(engine, engine->options.watch_path, why, sizeof why);
+        watcher->watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
 }
 
 /* ---- families ---- */

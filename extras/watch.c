@@ -184,7 +184,7 @@ static bool start(struct twi_watch *watch) {
     return twi_own_thread_start(&watch->thread, serve, watch);
 }
 
-struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
+static struct twi_watch *watch_open(tw_engine *engine, const char *path, char *why, size_t why_size) {
     struct twi_watch *watch = calloc(1, sizeof *watch);
     int stop_fd = watch != NULL ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     if (stop_fd < 0) {
@@ -206,7 +206,7 @@ struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why,
     return NULL;
 }
 
-void twi_watch_close(struct twi_watch *watch) {
+static void watch_close(struct twi_watch *watch) {
     uint64_t one = 1;
     (void)!write(watch->stop_fd, &one, sizeof one);
     pthread_join(watch->thread, NULL);
@@ -215,8 +215,13 @@ void twi_watch_close(struct twi_watch *watch) {
 }
 
 /* The parent's thread may have been forked in the middle of an answer, so what that is made of is not freed. */
-void twi_watch_abandon(struct twi_watch *watch) {
+static void watch_abandon(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++)
         if (watch->clients[i].fd >= 0) close(watch->clients[i].fd);
     give_back(watch, false);
+}
+
+const struct twi_watch_server *twi_watch_find(void) {
+    static const struct twi_watch_server server = {.open = watch_open, .close = watch_close, .abandon = watch_abandon};
+    return &server;
 }

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""rooms.py [BUILD] -- the rooms of engine/ and sync/: who may know whom.
+"""rooms.py [--figures] [BUILD] -- the rooms of engine/, sync/ and tools/: who may know whom, and how large things may be.
 
-A room is a folder. engine/meson.build and sync/meson.build list them from the bottom up; what lies beside those lists is the roof, above
-all rooms. Checked by #include lines, and, with BUILD, by the symbols of the objects there:
-- no file uses a file of a higher room;
+A room is a folder. The meson.build of each tree lists its rooms from the bottom up. The files beside that list are the roof, above all
+rooms. extras/ has no rooms; it lies above engine/. The rules are checked by #include lines, and, with BUILD, by the symbols of the objects
+there, which must be newer than their sources:
+- no file uses a file of a higher room, and no file of engine/ one of extras/; what the engine asks for by name is in DOORS;
 - no files use each other in a circle;
-- no struct has more than 25 direct fields (a named part counts as one);
-- with BUILD: each internal function or variable is declared in the header of the file that defines it: no .c file without its header, but
-  those that define public calls alone. engine/port/*.h are the exception: they are one contract with sync/, whatever file defines what
-  they declare, and lie at the bottom.
+- the boxes of sync/ and of tools/ (a room, or a file of the roof) are joined by no more arrows than ARROWS_MAX says;
+- no struct has more than 25 direct fields (a named part counts as one); no function has more than 64 lines, without its comments; no file
+  has more than 600 lines;
+- a comment that names a file of which there are several names its room, too, unless it means a neighbour in its own folder;
+- with BUILD: each internal function or variable is declared in the header of the file that defines it: no .c file without its header,
+  except those that define public calls alone. engine/port/*.h are the exception: they are one contract with sync/, whatever file defines
+  what they declare, and lie at the bottom.
+--figures prints sizes and arrows in place of what is broken.
 Always true: each line of output is one break of a rule; exit status 0 only if there is none."""
 import collections
 import glob
@@ -20,10 +25,15 @@ import sys
 sys.dont_write_bytecode = True
 import c_source
 
-TREES = ("engine", "sync")
-INCLUDE = re.compile(r'^ *# *include "((?:engine|sync)/[^"]+)"', re.MULTILINE)
+TREES = ("engine", "extras", "sync")  # of the library
+ALL = TREES + ("tools",)
+INCLUDE = re.compile(r'^ *# *include "((?:engine|extras|sync|tools)/[^"]+)"', re.MULTILINE)
 PORT = "engine/port"
-FIELDS_MAX = 25
+ARROWS_MAX = {"sync": 20, "tools": 25}
+FIELDS_MAX, FUNCTION_MAX, FILE_MAX = 25, 64, 600
+LARGE = {"engine/fast/add_fast.h"}  # a list that only shrinks
+# The engine finds what lies above it by these functions alone: each gives a table of functions.
+DOORS = {"twi_driver_find", "twi_watch_find"}
 # Files whose functions another header may declare than their own; a list that only shrinks. stripe.h has the types, which cell.h must not
 # see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files. Event counts
 # have two implementations, of which a build has one.
@@ -43,7 +53,7 @@ def rooms_of(tree: str) -> list[str]:
         return re.findall(r"^subdir\('(\w+)'\)", file.read(), re.MULTILINE)
 
 
-ROOMS = {tree: rooms_of(tree) for tree in TREES}
+ROOMS = {tree: rooms_of(tree) for tree in ALL}
 
 
 def height(file: str) -> int:
@@ -54,8 +64,19 @@ def height(file: str) -> int:
     return ROOMS[tree].index(folders[0]) if folders else len(ROOMS[tree])
 
 
-def sources() -> list[str]:
-    return sorted(path for tree in TREES for path in glob.glob(tree + "/**/*.[ch]", recursive=True))
+def is_above(other: str, file: str) -> bool:
+    tree, other_tree = file.split("/")[0], other.split("/")[0]
+    return height(other) > height(file) if tree == other_tree else tree == "engine"
+
+
+def box(file: str) -> str:
+    """A room, or a file of the roof."""
+    tree, *folders, name = file.split("/")
+    return folders[0] if folders else name
+
+
+def sources(trees: tuple = ALL) -> list[str]:
+    return sorted(path for tree in trees for path in glob.glob(tree + "/**/*.[ch]", recursive=True))
 
 
 def includes() -> Graph:
@@ -68,14 +89,25 @@ def includes() -> Graph:
     return graph
 
 
+def objects(build: str) -> dict[str, str]:
+    """Object -> source, without its suffix. Of the folder of a build: those of files that the tree has."""
+    found = {}
+    for tree, pattern in (("", "libtallywheel.*.p"), ("tools/", "tools/*.p")):
+        names = {os.path.splitext(path)[0][len(tree) :].replace("/", "_"): path for path in sources() if path.endswith(".c")}
+        for path in glob.glob(os.path.join(build, pattern, "*.c.o")):
+            source = names.get(os.path.basename(path)[: -len(".c.o")])
+            if source and source.startswith(tree):
+                found[path] = source
+    return found
+
+
 def symbols(build: str) -> tuple[dict[str, str], Graph]:
     """Where each symbol is defined; and what each file uses of others."""
-    objects = {os.path.splitext(path)[0].replace("/", "_"): os.path.splitext(path)[0] for path in sources() if path.endswith(".c")}
     defined, used = {}, collections.defaultdict(set)
-    for path in glob.glob(os.path.join(build, "libtallywheel.*.p", "*.c.o")):
-        file = objects.get(os.path.basename(path)[: -len(".c.o")])
-        if not file:  # of extras/, or of a file that has moved since
-            continue
+    for path, source in objects(build).items():
+        if os.path.getmtime(path) < os.path.getmtime(source):
+            sys.exit(f"rooms.py: {source} is newer than what {build} made of it: build it first")
+        file = os.path.splitext(source)[0]
         for line in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines():
             words = line.split()
             if len(words) == 3 and words[1] in "TDBRV":
@@ -110,14 +142,28 @@ def circles(graph: Graph) -> list[list[str]]:
     return sorted(found)
 
 
+def arrows(graph: Graph, tree: str) -> set:
+    """Between the boxes of a tree."""
+    return {
+        (box(file), box(other))
+        for file, others in graph.items()
+        for other in others
+        if file.startswith(tree + "/") and other.startswith(tree + "/") and PORT not in (file, other) and box(file) != box(other)
+    }
+
+
 def broken(graph: Graph, how: str) -> list[str]:
-    """What a graph breaks: arrows that run up, and circles."""
+    """What a graph breaks: arrows that run up, circles, too many arrows."""
     wrong = [
         f"{file} {how} {other}, which lies above it"
         for file, others in sorted(graph.items())
         for other in sorted(others)
-        if file.split("/")[0] == other.split("/")[0] and height(other) > height(file)
+        if is_above(other, file)
     ]
+    for tree, most in ARROWS_MAX.items():
+        count = len(arrows(graph, tree))
+        if count > most:
+            wrong.append(f"{tree}/: {count} arrows between its boxes by what each {how}, more than {most}")
     return wrong + [f"a circle of {len(circle)} files by what each {how}: {' '.join(circle)}" for circle in circles(graph)]
 
 
@@ -142,6 +188,40 @@ def wide_structs(paths: list[str]) -> list[str]:
     return wrong
 
 
+def lengths(path: str) -> dict[str, int]:
+    """Of its functions, in lines without comments and empty lines."""
+    return {name: len([line for line in text.split("\n") if line.strip()]) for name, text in c_source.functions(path).items()}
+
+
+def too_long(paths: list[str]) -> list[str]:
+    wrong = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            lines = sum(1 for _ in file)
+        if lines > FILE_MAX and path not in LARGE:
+            wrong.append(f"{path} has {lines} lines, more than {FILE_MAX}")
+        wrong += [f"{path}: {name}() has {count} lines, more than {FUNCTION_MAX}" for name, count in lengths(path).items() if count > FUNCTION_MAX]
+    return wrong
+
+
+def unclear_names(paths: list[str]) -> list[str]:
+    """Comments that name a file of which there are several, and not its room."""
+    homes = collections.defaultdict(set)
+    for path in paths:
+        homes[path.startswith("tools/"), os.path.splitext(os.path.basename(path))[0]].add(os.path.dirname(path))
+    wrong = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for comment in re.finditer(r"/\*.*?\*/|//[^\n]*", text, re.DOTALL):
+            for name in re.finditer(r"(?<![\w/.])(\w+)\.(?:[ch]\b|\*)", comment.group(0)):
+                others = homes.get((path.startswith("tools/"), name.group(1)), set())
+                if len(others) > 1 and os.path.dirname(path) not in others:
+                    line = text.count("\n", 0, comment.start() + name.start()) + 1
+                    wrong.append(f"{path}:{line}: {name.group(0)} may be that of {' or '.join(sorted(others))}")
+    return wrong
+
+
 def declared(header: str) -> set[str]:
     """The functions that a header declares, those it defines apart."""
     with open(header, encoding="utf-8") as file:
@@ -157,7 +237,7 @@ def declared(header: str) -> set[str]:
 
 def strays(defined: dict[str, str]) -> list[str]:
     wrong = []
-    for header in [path for path in sources() if path.endswith(".h") and not path.startswith(PORT)]:
+    for header in [path for path in sources(("engine", "sync")) if path.endswith(".h") and not path.startswith(PORT)]:
         for name in sorted(declared(header)):
             home = defined.get(name, "")
             own = home.startswith("sync/") or os.path.exists(home + ".h")
@@ -178,6 +258,8 @@ def without_header(defined: dict[str, str]) -> list[str]:
     port = set().union(*(words(header) for header in glob.glob(PORT + "/*.h")))
     public, wrong = words(PUBLIC), []
     for name, file in sorted(defined.items()):
+        if file.startswith(("tools/", "extras/")):  # a header for several files each
+            continue
         if name.startswith("tw_"):
             if name not in public:
                 wrong.append(f"{file}.c defines {name}, which {PUBLIC} does not declare")
@@ -186,16 +268,34 @@ def without_header(defined: dict[str, str]) -> list[str]:
     return wrong
 
 
+def print_figures(paths: list[str], graph: Graph) -> None:
+    for tree in ALL:
+        here = [path for path in paths if path.startswith(tree + "/")]
+        longest = max((count, name) for path in here for name, count in lengths(path).items())
+        largest = max((open(path, encoding="utf-8").read().count("\n"), path) for path in here)
+        joined = arrows(graph, tree)
+        boxes = {box(os.path.splitext(path)[0]) for path in here if path.endswith(".c") or not tree == "engine"}
+        print(f"{tree}: {len(here)} files, {len(boxes)} boxes, {len(joined)} arrows between them; the longest function is {longest[1]}() with "
+              f"{longest[0]} lines, the largest file {largest[1]} with {largest[0]}")
+        for file in sorted({file for file, _ in joined}):
+            print(f"    {file} -> {' '.join(sorted(other for one, other in joined if one == file))}")
+
+
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    wrong = broken(includes(), "includes") + wide_structs(sources())
-    if len(sys.argv) > 1:
-        defined, used = symbols(sys.argv[1])
+    arguments = [argument for argument in sys.argv[1:] if argument != "--figures"]
+    paths, graph = sources(), includes()
+    wrong = broken(graph, "includes") + wide_structs(paths) + too_long(paths) + unclear_names(paths)
+    if arguments:
+        defined, used = symbols(arguments[0])
         if not defined:
-            print(f"rooms.py: no objects below {sys.argv[1]}", file=sys.stderr)
+            print(f"rooms.py: no objects below {arguments[0]}", file=sys.stderr)
             return 2
-        graph = {file: {defined[name] for name in names if name in defined} - {file} for file, names in used.items()}
+        graph = {file: {defined[name] for name in names - DOORS if name in defined} - {file} for file, names in used.items()}
         wrong += broken(graph, "calls") + strays(defined) + without_header(defined)
+    if len(arguments) + 1 < len(sys.argv):
+        print_figures(paths, graph)
+        return 0
     for line in wrong:
         print(line)
     return 1 if wrong else 0

@@ -27,7 +27,7 @@
  * callers must not rely on it. There are four cases, and none of them needs a thought where code is added:
  *   - It may block: twi_clock_away() to twi_clock_back(). Two places have these brackets, for all others: the calls of
  *     the host's functions (core/host.c) and the locks (base/lock.c).
- *   - It sleeps for long (turn.c): the same brackets.
+ *   - It sleeps for long (turn/turn.c): the same brackets.
  *   - One iteration of its loop lasts for more than 10 ms: twi_clock_tick(), called all over the turn, sees that.
  *   - It does not run: starved, stopped, in a page fault. Whoever reads the clocks (a denied call, a new key, one call
  *     in TWI_CLOCK_LOOK_EVERY) and finds the word more than 10 ms late moves it and sets the flag, for all callers. The

@@ -1,5 +1,5 @@
 /* closing_keys.h -- keys of a window that only other engines counted. The engine that closes the window passes them to
- * the hook (closing.h).
+ * the hook (turn/closing.h).
  *
  * Each key has a record in the memory of the window's generation, outside its index. A caller's lookup does not find
  * such a record; a lookup from inside the hook does (lookup.c).

@@ -73,7 +73,7 @@ struct twi_roster {
     uint32_t blocks, block_count; /* blocks of the arena that stand for these bytes */
 };
 
-/* The thread that audits from time to time (audit.c). */
+/* The thread that audits from time to time (engine/audit.c). */
 struct twi_auditor {
     pthread_t thread;
     bool runs, stops; /* stops: under `lock` */
@@ -208,7 +208,7 @@ struct twi_random_source {
     bool failed;            /* the system had no random bytes while the engine was made */
 };
 
-/* What answers on watch_path (watch.c). */
+/* What answers on watch_path (engine/watch.c). */
 struct twi_watcher {
     struct twi_watch *watch; /* NULL: none */
     struct tw_family *held;  /* the turn does not free it; under the roster's lock */

@@ -30,7 +30,7 @@ struct twi_limit_lines {
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
 
-/* State of the close coordinator of this family (closing.h). Used by the turn. */
+/* State of the close coordinator of this family (turn/closing.h). Used by the turn. */
 #define TWI_CLOSED_KEPT 8u
 struct twi_family_close_state {
     struct twi_close_election *elections;
@@ -64,7 +64,7 @@ struct twi_family_kind {
     bool synced, from_first, has_starts;
     bool evicts_idle;    /* TW_ON_FULL_EVICT_IDLE: generations follow eviction epochs, not windows (idle_eviction.c) */
     bool shares;         /* with Redis, counted and not hard: shares decide (share.h); strict: only in outages */
-    bool is_hard;        /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (lease.h) */
+    bool is_hard;        /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (limit/lease.h) */
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
     uint8_t sub_windows; /* windows in the length of a sliding limit; otherwise 1 */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
@@ -72,7 +72,7 @@ struct twi_family_kind {
     const struct twi_limit_kind *limit;     /* decision.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status, struct twi_why *why); /* NULL: one by one */
-    bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (closing.h) */
+    bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (turn/closing.h) */
     bool slides;                                               /* TW_SHAPE_SLIDING */
     bool is_gcra;                   /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
     bool is_distinct;               /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */

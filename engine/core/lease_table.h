@@ -1,5 +1,5 @@
 /* lease_table.h -- all leases of an engine: which leases are listed for the turn, and for each store the epoch in which
- * they are valid. lease.h has a single lease.
+ * they are valid. limit/lease.h has a single lease.
  *
  * One Redis is one store. Where keys have hash tags, a store is what lies in one key slot (store_map.h), and it has an
  * epoch of its own: the script of a lease needs both in one slot.

@@ -157,7 +157,7 @@ static size_t watch_path_size(const char *pattern) {
     return size;
 }
 
-/* What the file system says of it, twi_watch_open() finds out: it is logged, and no error. */
+/* What the file system says of it, the watch socket's open() finds out: it is logged, and no error. */
 static tw_status check_watch(const tw_options *in) {
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");

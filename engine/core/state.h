@@ -59,7 +59,7 @@ struct tw_engine {
     struct twi_restore *restore;            /* restore_notes.h */
     struct twi_reserve_local *reservations; /* reserve_local.h; under its own lock */
     struct twi_hold_book *holds;            /* hold_book.h; under its own lock */
-    struct twi_leases leases;               /* leases of hard limits (lease.h) */
+    struct twi_leases leases;               /* leases of hard limits (limit/lease.h) */
 
     /* others */
     struct twi_remote remote;

@@ -3,8 +3,8 @@
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
  * If an add returns a word without DIRTY, the adder sets DIRTY and then the rest, in that order (D1). The collector
- * (collect.c) goes the other way: it takes the lists, then the bit, and last clears DIRTY and reads the word in one
- * operation (D2).
+ * (turn/collect.c) goes the other way: it takes the lists, then the bit, and last clears DIRTY and reads the word in
+ * one operation (D2).
  * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words: the collector reads them all.
  * Always true: a counter with DIRTY is marked all the way, with two exceptions. Some thread may be between its DIRTY
  * and its last mark, inside a section. Or Redis has refused the counter, and it waits (delayed.c) until the turn owes

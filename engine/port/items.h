@@ -2,7 +2,7 @@
  * Redis.
  *
  * sync/ reaches counters only through the items that it collects here.
- * Threads: the owner of the turn calls everything here (one thread at a time, see state.h), except where noted.
+ * Threads: the owner of the turn calls everything here (one thread at a time, see core/state.h), except where noted.
  * Always true: a collected item is settled exactly once (acknowledged, returned or given up). From its collection until
  * then, its generation stays in memory. */
 #ifndef TWI_PORT_ITEMS_H

@@ -2,7 +2,7 @@
  * over, leases of hard limits, windows that one engine closes, and the number of live engines.
  *
  * The engine decides what to send. sync/ sends it in order over the batches' connection and reports the outcome.
- * Threads: the owner of the turn calls everything here (one thread at a time, see state.h), except where noted.
+ * Threads: the owner of the turn calls everything here (one thread at a time, see core/state.h), except where noted.
  * Always true: each message states absolute values, so sending it again is harmless. Each gets exactly one answer, at
  * the latest when its connection is lost. */
 #ifndef TWI_PORT_MESSAGES_H

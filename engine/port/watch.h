@@ -8,18 +8,24 @@
 
 #include "tallywheel.h"
 
-/* ---- what the engine calls; extras/watch.c defines it ---- */
+/* ---- what the engine calls ---- */
 
 struct twi_watch;
 
 #define TWI_WATCH_PATH_MAX 107u /* bytes of the path of a unix socket */
 
-/* Opens the socket and starts the thread. NULL: `why` says what is wrong with the path, or what the system refused. */
-struct twi_watch *twi_watch_open(tw_engine *engine, const char *path, char *why, size_t why_size);
-/* Ends the thread, removes the socket. Waits for an answer that is being made, not for its reader. */
-void twi_watch_close(struct twi_watch *watch);
-/* In a forked child, which has no such thread: gives back what was inherited. The socket stays the parent's. */
-void twi_watch_abandon(struct twi_watch *watch);
+struct twi_watch_server {
+    /* Opens the socket and starts the thread. Returns NULL if the path or the system refuses it; `why` says what is
+     * wrong. */
+    struct twi_watch *(*open)(tw_engine *engine, const char *path, char *why, size_t why_size);
+    /* Ends the thread, removes the socket. Waits for an answer that is being made, not for its reader. */
+    void (*close)(struct twi_watch *watch);
+    /* In a forked child, which has no such thread: gives back what was inherited. The socket stays the parent's. */
+    void (*abandon)(struct twi_watch *watch);
+};
+
+/* extras/watch.c defines it: the engine finds what lies above it by this function alone. */
+const struct twi_watch_server *twi_watch_find(void);
 
 /* ---- what it asks of the engine, beside the public calls; engine/watch.c defines it ---- */
 

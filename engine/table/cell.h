@@ -15,7 +15,7 @@
  * `final` takes its place.
  * A counter that threads contend for counts elsewhere (stripe.h). It is STRIPED, `local` is frozen with its count in
  * `final`, and the word that holds end_ms in TW_WINDOW_FROM_FIRST families leads to its stripes; those families have no
- * stripes. Hard families with Redis have none either: there the word leads to the counter's lease (lease.h).
+ * stripes. Hard families with Redis have none either: there the word leads to the counter's lease (limit/lease.h).
  * Always true: key, key_size and the layout are in place before the cell is published, and never change. Counts stay
  * within +-TW_COUNT_MAX. A cell stays where it is until its generation is dropped. */
 #ifndef TWI_TABLE_CELL_H

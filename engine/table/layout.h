@@ -128,7 +128,7 @@ struct twi_tag_groups_at {
     struct twi_tag_groups_entry only;
 };
 
-/* What a counter may have besides stripes (leases, lease.h): pieces of one size. Their generation owns them and gives
+/* What a counter may have besides stripes (limit/lease.h): pieces of one size. Their generation owns them and gives
  * them back without knowing what they are. The link stands at the beginning of each piece's second line. */
 #define TWI_ATTACHED_LINES 4u
 struct twi_attached {
@@ -191,7 +191,7 @@ struct twi_generation_turn {
     bool pending;
     bool hook_done;
     _Atomic bool
-        wants_totals; /* sealed, and its totals are requested all the same, because its hook shows them (closing.h) */
+        wants_totals; /* sealed, and its totals are requested all the same, for its hook shows them (turn/closing.h) */
     struct twi_generation_closing closing;
     bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
@@ -241,7 +241,7 @@ struct twi_generation {
         struct twi_cell overflow;
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
-            _Atomic uint32_t leases; /* newest lease (lease.h): a list by twi_attached */
+            _Atomic uint32_t leases; /* newest lease (limit/lease.h): a list by twi_attached */
             /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's tag groups. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
             /* How many keys were announced for a window whose tag groups are still to be laid out (tag_groups.h). */

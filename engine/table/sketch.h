@@ -26,7 +26,7 @@
  *   Y3 a raise that was answered TWI_RAISED or TWI_RAISE_NONE is in `final`, and in each estimate that begins later.
  *   A piece is in exactly one place: in a cell, in the list of retired pieces, or in the hand of one thread.
  * Threads: all functions but those of the turn from any thread, lock-free, inside a section.
- * Elsewhere: proofs (docs/CONCURRENCY.md), the calls (distinct.c). */
+ * Elsewhere: proofs (docs/CONCURRENCY.md), the calls (count/distinct.c). */
 #ifndef TWI_TABLE_SKETCH_H
 #define TWI_TABLE_SKETCH_H
 

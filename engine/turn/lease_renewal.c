@@ -7,8 +7,8 @@
  * How much is drawn: the grant size. It is at least what was used in two intervals, and twice as much if the last grant
  * was used up within an interval. Redis cuts a grant to a share of what is left, so grants shrink towards 1 at the end.
  * Always true: only the turn runs this. `granted` rises only by what a reply grants. `returned` rises only by what was
- * taken out of `left` before. Elsewhere: the callers that spend (lease.c), the wire format (sync/message/lease.c), the
- * rules in Redis (sync/script/lease.lua, leases.lua). */
+ * taken out of `left` before. Elsewhere: the callers that spend (limit/lease.c), the wire format
+ * (sync/message/lease.c), the rules in Redis (sync/script/lease.lua, leases.lua). */
 #include "engine/turn/lease_renewal.h"
 
 #include "engine/limit/share.h"

@@ -38,7 +38,8 @@ void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i);
 bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                            const struct twi_node *reply, int64_t now_ms);
 /* A batch or an opening of the store was redirected. A move takes seconds. One that lasts was perhaps left: a master
- * was killed in it, or whoever moved the slot. So after apart_ms (services.h) without an answer the log says so. */
+ * was killed in it, or whoever moved the slot. So after apart_ms (engine/port/services.h) without an answer the log
+ * says so. */
 void twi_cluster_sent_away(struct twi_sync *sync, struct twi_store *store, const struct twi_node *reply,
                            int64_t now_ms);
 /* An opening was answered, by no redirect. (A batch that is answered ends the detour as a whole: redirect.h.) */

@@ -119,7 +119,7 @@ struct twi_send_room {
 struct twi_replied {
     int64_t at_ms;
     int64_t at_us;   /* the same moment; 0: none has come */
-    int64_t late_ms; /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn.c) */
+    int64_t late_ms; /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn/turn.c) */
     uint64_t bytes;  /* received since then */
 };
 

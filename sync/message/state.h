@@ -22,7 +22,7 @@ struct twi_dispatcher;
 struct twi_sync;
 struct twi_tls;
 
-/* The way from counters that owe Redis something to frozen batches (collect.c). */
+/* The way from counters that owe Redis something to frozen batches (turn/collect.c). */
 struct twi_collecting {
     struct twi_item *items;   /* as they were collected */
     size_t items_max;         /* the most of one collection */

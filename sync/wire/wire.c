@@ -167,10 +167,12 @@ static void *on_string(const redisReadTask *task, char *data, size_t size) {
 }
 
 #if HIREDIS_MAJOR >= 1
-static void *on_array(const redisReadTask *task, size_t count) {
+typedef size_t array_count;
 #else
-static void *on_array(const redisReadTask *task, int count) {
+typedef int array_count;
 #endif
+
+static void *on_array(const redisReadTask *task, array_count count) {
     struct twi_reader *reader = task->privdata;
     if (task->type != REDIS_REPLY_ARRAY || (int64_t)count < 0) return NULL;
     if ((size_t)count > reader->limits.nodes_max - reader->node_count) return NULL;

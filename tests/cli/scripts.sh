@@ -171,7 +171,7 @@ PATH=$path
 rm -rf "${TW_ROOT:?}"/*
 for part in engine/base engine/turn sync extras tools examples tests/orderings bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
 cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
-    cp "$1/sync/meson.build" "$TW_ROOT/sync/"
+    cp "$1/sync/meson.build" "$TW_ROOT/sync/" && cp "$1/extras/meson.build" "$TW_ROOT/extras/" && cp "$1/tools/meson.build" "$TW_ROOT/tools/"
 clock() { # LINE
     printf '/* clock.c -- the time. */\n%s\n' "$1" >"$TW_ROOT/engine/base/clock.c"
 }
