@@ -134,6 +134,11 @@ static int64_t count_of(struct twi_spill_shard *shard, uint32_t number) {
     return twi_load_relaxed(&entry_at(shard, number)->count);
 }
 
+/* The least that its key can have had since it has the entry. */
+static int64_t least_of(struct twi_spill_shard *shard, uint32_t number) {
+    return count_of(shard, number) - twi_load_relaxed(&entry_at(shard, number)->error);
+}
+
 static uint64_t key_word(tw_key key, size_t word) {
     uint64_t bytes = 0;
     memcpy(&bytes, (const unsigned char *)key.data + word * 8, key.size - word * 8 < 8 ? key.size - word * 8 : 8);
@@ -221,7 +226,7 @@ static bool in_range(int64_t count) {
 /* A key without an entry gets one. False: it must be missed. */
 static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, int64_t delta, uint32_t at) {
     uint32_t number = twi_load_relaxed(&shard->used), place = number;
-    int64_t floor = twi_load_relaxed(&shard->floor);
+    int64_t floor = twi_load_relaxed(&shard->floor), below_zero = 0;
     if (number == shard->room && delta < 0) { /* nothing is known of it but that it is less */
         add_saturated(&shard->debt, -delta);
         return true;
@@ -230,10 +235,12 @@ static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lo
         place = 0;
         number = heap_of(shard)[0];
         if (count_of(shard, number) > floor) floor = count_of(shard, number);
+        below_zero = least_of(shard, number) < 0 ? -least_of(shard, number) : 0;
     }
     if (!in_range(floor + delta)) return false;
     if (place == 0 && twi_load_relaxed(&shard->used) == shard->room) {
-        twi_store_relaxed(&shard->floor, floor); /* B1: before the entry changes */
+        twi_store_relaxed(&shard->floor, floor); /* B1: before the entry changes, as the debt */
+        add_saturated(&shard->debt, below_zero);
         forget(shard, number);
         uint32_t other;
         (void)find(shard, lookup, &other, &at); /* its empty place may be another one now */

@@ -184,6 +184,22 @@ static void few_keys_are_shown_exactly(void **state) {
     }
 }
 
+/* Goal: a key that fell below zero, lost its entry, and comes back is not shown as having had more than it had.
+ * Method: it is the lightest of a full shard, a new key takes its entry, and it takes that one. */
+static void a_key_below_zero_that_lost_its_entry_keeps_its_bounds(void **state) {
+    (void)state;
+    forget_counts();
+    tw_family *family = small_family(1);
+    add_number(family, 1, 0, 1); /* the one key that the window has room for */
+    add_number(family, 2, 0, -3);
+    for (uint32_t number = 100; number < 900; number++) add_number(family, number, 0, 1000);
+    add_number(family, 2, 0, 2000);
+    look(family, TW_NOW);
+    assert_true(seen.shown[2]);
+    assert_true(seen.error[2] > 0); /* it lost its entry */
+    check_bounds();
+}
+
 /* ---- where shards are held --------------------------------------------------------------------------------------- */
 
 /* As if threads stood still inside of each shard that exists. Returns how many shards there are. */
@@ -438,6 +454,7 @@ int main(void) {
         cmocka_unit_test(every_key_above_one_percent_is_found_within_its_error),
         RIG_TEST(what_is_not_heavy_does_not_push_exact_keys_away),
         RIG_TEST(few_keys_are_shown_exactly),
+        RIG_TEST(a_key_below_zero_that_lost_its_entry_keeps_its_bounds),
         RIG_TEST(adds_do_not_wait_for_shards_that_are_held),
         RIG_TEST(a_key_that_gets_room_later_is_shown_once),
         RIG_TEST(a_window_from_first_adds_up_both_generations),
