@@ -5,7 +5,7 @@
 //   engine/table/spill.c:begin 392b8539c13d
 //   engine/table/spill.c:add_shard 8ca0edcc1b03
 //   engine/table/spill.c:write_entry a6e1a8b1ba28
-//   engine/table/spill.c:enter e365b9487725
+//   engine/table/spill.c:enter f90a4c1e76ce
 //   engine/table/spill.c:count_in da7c5e5da3df
 //   engine/table/spill.c:lock_one b62882d8edf6
 //   engine/table/spill.c:twi_spill_add 36efcb652d6f
@@ -16,6 +16,7 @@
 
 // Key 1 has the entry, with a count of 1; key 2 takes it over, and then key 3. A reader sees one of them whole. If it does
 // not see key 1 any more, or cannot read the entry, it sees a floor of 1 at least.
+// What a given-up entry may have had below zero is added to `debt` next to the floor, so the same orders hold for it.
 struct entry : rl::test_suite<entry, 2> {
     rl::atomic<unsigned> version, key, count, floor;
     void before() {
