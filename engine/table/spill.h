@@ -13,8 +13,8 @@
  * A key that makes up more than 1 % of what overflowed has an entry: a shard has 437 entries for keys of up to 32
  * bytes, 178 for the longest. From the arena's reserve come segments: of one, 123 entries for keys of up to 480 bytes,
  * 58 for longer ones (then 2 %).
- * Negative deltas: an entry's count falls. `debt` is by how much every key of the shard may have had less: the sum of what
- * fell on keys without an entry, and of what keys whose entry was given up may have had below zero.
+ * Negative deltas: an entry's count falls. `debt` is by how much every key of the shard may have had less: the
+ * sum of what fell on keys without an entry, and of what keys whose entry was given up may have had below zero.
  *
  * A thread that adds tries the locks of the shards in turn, its own first, and takes the first that is free. It never
  * waits: if all are held, a shard more is made, up to 8 for each kind of key; if that cannot be, the units are missed:
