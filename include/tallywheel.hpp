@@ -1,4 +1,4 @@
-/* tallywheel.hpp -- tallywheel.h for C++17: handles that close themselves, keys as string_view.
+/* tallywheel.hpp -- tallywheel.h for C++17: handles that close automatically, keys as string_view.
  *
  *     tallywheel::engine engine;
  *     tallywheel::family views;
@@ -8,12 +8,11 @@
  *     views.add(path);                        // path: anything that is a std::string_view
  *     if (views.acquire(user, 1, 100) == TW_OK) serve(user);
  *
- * tallywheel.h is the manual: each function here is one call there, with the same name, the same
- * arguments and the same answers. Every call of tallywheel.h is here; get() is the C handle.
- * Always true: nothing throws and nothing needs exceptions or RTTI: answers are tw_status, and only
- * TW_OK admits. Handles are moved, never copied. A handle that holds nothing answers
- * TW_ERR_CLOSED. A function that is handed over (visit, write) must not throw: it is called
- * through C. */
+ * tallywheel.h is the manual. Each function here is one call there, with the same name, the same
+ * arguments and the same results. All calls of tallywheel.h are here. get() returns the C handle.
+ * Always true: no function throws, and exceptions and RTTI are not needed. Results are tw_status,
+ * and only TW_OK admits. Handles can be moved but not copied. An empty handle returns
+ * TW_ERR_CLOSED. A function that you pass (visit, write) must not throw, because C calls it. */
 #ifndef TALLYWHEEL_HPP
 #define TALLYWHEEL_HPP
 
@@ -45,17 +44,17 @@ inline const char *status_text(tw_status status) noexcept {
 inline const char *version() noexcept {
     return tw_version();
 }
-/** Why the last call of this thread failed. */
+/** Why the last failed call of this thread failed. */
 inline const char *error_text() noexcept {
     return tw_error_text();
 }
 
-/** Of a lock or a reservation: a C string. */
+/** The token of a lock or a reservation, a C string. */
 struct token {
     char text[TW_TOKEN_SIZE] = {};
 };
 
-/** Options with every field at its default. Set what you need. */
+/** Options with every field at its default. Set the fields that you need. */
 struct options : tw_options {
     options() noexcept {
         tw_options_init_sized(this, sizeof(tw_options));
@@ -74,7 +73,7 @@ struct audit_options : tw_audit_options {
 };
 
 namespace detail {
-/* Whether an engine is open still: what its families ask before they close themselves. */
+/* Whether an engine is still open. Its families check this before they close. */
 struct life {
     std::atomic<unsigned> holders{1};
     std::atomic<bool> open{true};
@@ -89,7 +88,7 @@ struct life {
     }
 };
 
-/* A C callback that calls the caller's function object, which ctx points at. */
+/* A C callback that calls the caller's function object, to which ctx points. */
 template <typename F> bool visit_count(void *ctx, const tw_count *count) noexcept {
     return (*static_cast<F *>(ctx))(*count);
 }
@@ -107,8 +106,9 @@ template <typename F> void *ctx_of(F &function) noexcept {
 }
 } // namespace detail
 
-/** An engine. Its destructor is close() with close_timeout_ms, whose answer nobody sees: call
- *  close() where it matters whether everything was sent. Never destroy it in one of its hooks. */
+/** An engine. Its destructor calls close() with close_timeout_ms and ignores the result. Call
+ *  close() yourself if you need to know whether everything was sent. Never destroy an engine in
+ *  one of its hooks. */
 class engine {
   public:
     engine() noexcept = default;
@@ -131,7 +131,7 @@ class engine {
         (void)close();
     }
 
-    /** tw_open(). TW_ERR_MODE: this handle holds an engine already. */
+    /** tw_open(). TW_ERR_MODE means that this handle already has an engine. */
     [[nodiscard]] tw_status open(const tw_options &options = tallywheel::options()) noexcept {
         if (held != nullptr) return TW_ERR_MODE;
         detail::life *born = new (std::nothrow) detail::life;
@@ -148,7 +148,7 @@ class engine {
     tw_status close(uint32_t timeout_ms) noexcept {
         if (held == nullptr) return TW_ERR_CLOSED;
         tw_status status = tw_close(held, timeout_ms);
-        if (status == TW_ERR_MODE) return status; /* from inside of a hook: nothing was done */
+        if (status == TW_ERR_MODE) return status; /* inside a hook; nothing was done */
         held = nullptr;
         life->open.store(false, std::memory_order_release);
         detail::life::let_go(std::exchange(life, nullptr));
@@ -170,11 +170,11 @@ class engine {
     tw_status turn() noexcept {
         return held ? tw_turn(held) : TW_ERR_CLOSED;
     }
-    /** tw_fd(), and -1 of a handle that holds nothing. */
+    /** tw_fd(). An empty handle returns -1. */
     int fd() const noexcept {
         return held ? tw_fd(held) : -1;
     }
-    /** tw_timeout_ms(), and 0 of a handle that holds nothing. */
+    /** tw_timeout_ms(). An empty handle returns 0. */
     uint32_t timeout_ms() noexcept {
         return held ? tw_timeout_ms(held) : 0;
     }
@@ -184,7 +184,7 @@ class engine {
     void leave() noexcept {
         if (held != nullptr) tw_leave(held);
     }
-    /** The open family of that name; it belongs to who opened it. NULL: there is none. */
+    /** The open family of that name, or NULL. It belongs to the code that opened it. */
     tw_family *find(const char *name) const noexcept {
         return held ? tw_family_find(held, name) : nullptr;
     }
@@ -197,7 +197,7 @@ class engine {
     tw_status stats(tw_stats &stats) const noexcept {
         return held ? tw_stats_read(held, &stats) : TW_ERR_CLOSED;
     }
-    /** write(std::string_view piece): false ends the page. */
+    /** write(std::string_view piece) returns false to end the page. */
     template <typename F> tw_status metrics(uint32_t format, F &&write) const noexcept {
         using function = std::remove_reference_t<F>;
         if (held == nullptr) return TW_ERR_CLOSED;
@@ -221,7 +221,7 @@ class engine {
                         report);
     }
 
-    uint32_t close_timeout_ms = 1000; /* of the destructor */
+    uint32_t close_timeout_ms = 1000; /* used by the destructor */
 
   private:
     friend class family;
@@ -230,8 +230,8 @@ class engine {
     detail::life *life = nullptr;
 };
 
-/** A family. Its destructor is tw_family_close(), unless the engine was closed before it: then the
- *  family went with the engine. No other thread may be in a call with it by then. */
+/** A family. Its destructor calls tw_family_close(), unless the engine was closed before, which
+ *  also closed the family. No other thread may be in a call with it then. */
 class family {
   public:
     family() noexcept = default;
@@ -252,7 +252,7 @@ class family {
         (void)close();
     }
 
-    /** tw_family_open(). TW_ERR_MODE: this handle holds a family already. */
+    /** tw_family_open(). TW_ERR_MODE means that this handle already has a family. */
     [[nodiscard]] tw_status open(engine &engine, const tw_family_options &options) noexcept {
         if (held != nullptr) return TW_ERR_MODE;
         if (!engine) return TW_ERR_CLOSED;
@@ -268,7 +268,7 @@ class family {
         if (held == nullptr) return TW_ERR_CLOSED;
         tw_status status = TW_OK;
         if (life->open.load(std::memory_order_acquire)) status = tw_family_close(held);
-        if (status == TW_ERR_MODE) return status; /* from inside of a hook: nothing was done */
+        if (status == TW_ERR_MODE) return status; /* inside a hook; nothing was done */
         held = nullptr;
         detail::life::let_go(std::exchange(life, nullptr));
         return status;
@@ -345,7 +345,7 @@ class family {
         const tw_key one = tallywheel::key(key);
         return fetch(&one, 1, timeout_ms, &total);
     }
-    /** visit(std::string_view field, int64_t total): false ends it. */
+    /** visit(std::string_view field, int64_t total) returns false to end the visit. */
     template <typename F>
     tw_status fetch_fields(std::string_view subject, uint32_t timeout_ms, F &&visit,
                            int64_t unix_ms = TW_NOW) const noexcept {
@@ -354,7 +354,7 @@ class family {
         return tw_fetch_fields(held, tallywheel::key(subject), unix_ms, timeout_ms,
                                detail::visit_number<function>, detail::ctx_of(visit));
     }
-    /** visit(std::string_view member, int64_t total): false ends it. */
+    /** visit(std::string_view member, int64_t total) returns false to end the visit. */
     template <typename F>
     tw_status fetch_top(size_t n, uint32_t timeout_ms, F &&visit,
                         int64_t unix_ms = TW_NOW) const noexcept {
@@ -369,7 +369,7 @@ class family {
                    ? tw_fetch_rank(held, tallywheel::key(member), unix_ms, timeout_ms, &rank, total)
                    : TW_ERR_CLOSED;
     }
-    /** visit(const tw_count &): false ends the walk. */
+    /** visit(const tw_count &) returns false to end the walk. */
     template <typename F> tw_status each(F &&visit, int64_t unix_ms = TW_NOW) const noexcept {
         using function = std::remove_reference_t<F>;
         if (held == nullptr) return TW_ERR_CLOSED;
@@ -381,7 +381,7 @@ class family {
         if (held == nullptr) return TW_ERR_CLOSED;
         return tw_top(held, n, unix_ms, detail::visit_count<function>, detail::ctx_of(visit));
     }
-    /** visit(std::string_view field, int64_t view): false ends it. */
+    /** visit(std::string_view field, int64_t view) returns false to end the visit. */
     template <typename F>
     tw_status each_field(std::string_view subject, F &&visit,
                          int64_t unix_ms = TW_NOW) const noexcept {
@@ -428,7 +428,7 @@ class family {
         return held ? tw_once_cancel(held, tallywheel::key(key)) : TW_ERR_CLOSED;
     }
 
-    /* ---- locks, reservations, holds: only == TW_OK gives them */
+    /* ---- locks, reservations, holds: you have them only after == TW_OK */
     [[nodiscard]] tw_status lock(std::string_view key, uint32_t ttl_ms, token &token,
                                  uint64_t *fence = nullptr) noexcept {
         return held ? tw_lock(held, tallywheel::key(key), ttl_ms, token.text, fence)
@@ -442,7 +442,7 @@ class family {
     tw_status lock_release(std::string_view key, const token &token) noexcept {
         return held ? tw_lock_release(held, tallywheel::key(key), token.text) : TW_ERR_CLOSED;
     }
-    /** It is confirmed and cancelled by the engine. */
+    /** Confirm or cancel it with the engine. */
     [[nodiscard]] tw_status reserve(std::string_view key, int64_t n, int64_t limit, uint32_t ttl_ms,
                                     std::string_view buyer, token &token,
                                     tw_verdict *verdict = nullptr) noexcept {
@@ -470,8 +470,8 @@ class family {
     detail::life *life = nullptr;
 };
 
-/** tw_pin_open(): the way to one counter. It is used by one thread at a time, and closed before its
- *  family. */
+/** tw_pin_open(): remembers where one counter is. One thread at a time may use a pin. Close it
+ *  before its family. */
 class pin {
   public:
     pin() noexcept = default;
@@ -490,7 +490,7 @@ class pin {
         close();
     }
 
-    /** TW_ERR_MODE: this handle holds a pin already. */
+    /** TW_ERR_MODE means that this handle already has a pin. */
     [[nodiscard]] tw_status open(family &family, std::string_view key) noexcept {
         if (held != nullptr) return TW_ERR_MODE;
         if (!family) return TW_ERR_CLOSED;
@@ -516,7 +516,7 @@ class pin {
     tw_pin *held = nullptr;
 };
 
-/** A family of a limits file, found by limits::family(). It is good until the limits are closed. */
+/** A family of a limits file, found by limits::family(). It is valid until the limits close. */
 class limited {
   public:
     [[nodiscard]] tw_status acquire(std::string_view key, int64_t n = 1,
@@ -539,8 +539,8 @@ class limited {
     tw_limited *held = nullptr;
 };
 
-/** A limits file. Its destructor is tw_limits_close(): destroy it before its engine is closed, and
- *  never in one of its hooks. */
+/** A limits file. Its destructor calls tw_limits_close(). Destroy it before its engine is closed,
+ *  and never in a hook of the engine. */
 class limits {
   public:
     limits() noexcept = default;
@@ -561,7 +561,7 @@ class limits {
         (void)close();
     }
 
-    /** TW_ERR_MODE: this handle holds limits already. */
+    /** TW_ERR_MODE means that this handle already has limits. */
     [[nodiscard]] tw_status open(engine &engine, const char *path, char *error = nullptr,
                                  size_t error_size = 0) noexcept {
         if (held != nullptr) return TW_ERR_MODE;
@@ -573,12 +573,12 @@ class limits {
             held = nullptr;
         return status;
     }
-    /** After the engine was closed there is nothing left to close. */
+    /** After the engine was closed, this does nothing. */
     tw_status close() noexcept {
         if (held == nullptr) return TW_ERR_CLOSED;
         tw_status status = TW_OK;
         if (life->open.load(std::memory_order_acquire)) status = tw_limits_close(held);
-        if (status == TW_ERR_MODE) return status; /* from inside of a hook: nothing was done */
+        if (status == TW_ERR_MODE) return status; /* inside a hook; nothing was done */
         held = nullptr;
         detail::life::let_go(std::exchange(life, nullptr));
         return status;
@@ -612,8 +612,8 @@ class limits {
     detail::life *life = nullptr;
 };
 
-/** tw_queue_open(): answers for one event loop. Its destructor closes it: no call may be under way
- *  with it, and the engine is closed after it. */
+/** tw_queue_open(): results for one event loop. Its destructor closes it. No call may then be under
+ *  way with it. Close the engine after it. */
 class queue {
   public:
     queue() noexcept = default;
@@ -632,7 +632,7 @@ class queue {
         (void)close();
     }
 
-    /** TW_ERR_MODE: this handle holds a queue already. */
+    /** TW_ERR_MODE means that this handle already has a queue. */
     [[nodiscard]] tw_status open(engine &engine) noexcept {
         if (held != nullptr) return TW_ERR_MODE;
         if (!engine) return TW_ERR_CLOSED;
@@ -664,11 +664,11 @@ class queue {
     tw_queue *held = nullptr;
 };
 
-/** A call that answers later, and what is done then: done(const tw_request &answer). Both lie on
- *  the heap, so a request may be moved while its call is under way. Its calls are those of chapter
- *  16: what they answer at once is the answer, and `done` is not called then; answer() shows it.
- *  The destructor cancels, and waits where `done` runs in another thread just now. Not inside its
- *  own `done`, of which an exception must not get out: that ends the program. */
+/** A call that answers later, with the function done(const tw_request &answer). Both are on the
+ *  heap, so a request may be moved while its call is under way. Its calls are those of chapter 16.
+ *  If a call returns its result at once, `done` is not called; answer() shows the result.
+ *  The destructor cancels the call, and waits if `done` is running in another thread. Never destroy
+ *  a request inside its own `done`. An exception that leaves `done` ends the program. */
 class request {
   public:
     request() noexcept = default;
@@ -687,8 +687,8 @@ class request {
         drop();
     }
 
-    /** Before its first call, and only while none is under way. `queue` empty: see chapter 16.
-     *  TW_ERR_MEMORY. */
+    /** Call this before the first call, and only while none is under way. For an empty `queue` see
+     *  chapter 16. May return TW_ERR_MEMORY. */
     template <typename F>
     [[nodiscard]] tw_status prepare(F &&done, const queue &queue = tallywheel::queue(),
                                     uint32_t timeout_ms = 0) noexcept {
@@ -705,7 +705,7 @@ class request {
     tw_status cancel() noexcept {
         return held ? tw_request_cancel(&held->call) : TW_OK;
     }
-    /** What it was answered last. Not while a call is under way. */
+    /** The last result. Not while a call is under way. */
     const tw_request *answer() const noexcept {
         return held ? &held->call : nullptr;
     }
@@ -787,13 +787,13 @@ class request {
                    ? tw_hold_release_async(&held->call, family.get(), tallywheel::key(key))
                    : TW_ERR_CLOSED;
     }
-    /** totals lie where they are until the answer. */
+    /** totals must stay valid until the result. */
     tw_status fetch(const family &family, const tw_key *keys, size_t count,
                     int64_t *totals) noexcept {
         return is_ready(family) ? tw_fetch_async(&held->call, family.get(), keys, count, totals)
                                 : TW_ERR_CLOSED;
     }
-    /** visit(std::string_view field, int64_t total) lies where it is until the answer. */
+    /** visit(std::string_view field, int64_t total) must stay valid until the result. */
     template <typename F>
     tw_status fetch_fields(const family &family, std::string_view subject, F &visit,
                            int64_t unix_ms = TW_NOW) noexcept {
@@ -851,13 +851,13 @@ class request {
     cell *held = nullptr;
 };
 
-/** All claims, or none. */
+/** Takes all claims or none. */
 [[nodiscard]] inline tw_status acquire_all(const tw_claim *claims, size_t count,
                                            tw_verdict *verdict = nullptr) noexcept {
     return tw_acquire_all(claims, count, verdict);
 }
 
-/** tw_audit() of a Redis without an engine; found(const tw_finding &) is called for each
+/** tw_audit() of a Redis without an engine. found(const tw_finding &) is called for each
  *  difference. */
 template <typename F>
 tw_status audit(const tw_audit_options &options, F &&found,

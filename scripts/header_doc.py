@@ -70,7 +70,7 @@ def stop(why: str) -> None:
 DEFINITION = re.compile(r"^(?: {2})?(\S(?:.*?\S)?)( {2,}\S.*)$")
 OPTION = re.compile(r"^ {2}(--[a-z-]+ [A-Z+][^a-z ]*)( \S.*)$")  # one so long that a single blank parts it from the text
 LIKE = re.compile(r"^ {2}(\S[^:]*)(: as \S.*)$")
-LABEL = re.compile(r"^(Answers|Cost|Memory|Threads|Families|Exit status):")
+LABEL = re.compile(r"^(Returns\b|(Cost|Memory|Threads|Families|Exit status):)")
 
 
 def definition_of(line: str) -> re.Match | None:

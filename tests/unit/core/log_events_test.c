@@ -100,7 +100,8 @@ static void a_line_ends_with_its_event_and_what_to_do(void **state) {
     text[sizeof text - 1] = '\0'; /* the text is cut off, and never the event */
     fake_clock_advance_ms(&rig.clock, 1500);
     log_a_line(&rig, TW_LOG_ERROR, TW_EVENT_TLS, text);
-    snprintf(want, sizeof want, "x [TW-E025: %s]", "mend the certificate, the name or the option that the line names");
+    snprintf(want, sizeof want, "x [TW-E025: %s]",
+             "correct the certificate, the name or the option that the line names");
     assert_string_equal(lines.last + strlen(lines.last) - strlen(want), want);
     assert_in_range(strlen(lines.last), 512, 700);
     rig_close(&rig);
