@@ -2,7 +2,7 @@
 """doc_names.py [DOC...] -- does what docs/*.md names exist?
 
 Of what stands in backticks: `name()` is a function or a macro; `file.c`, `folder/file.c`, `file.*` is a file, and so is
-a test named as `stress/history`; any other word with a _ in it stands somewhere in the code. Names right behind a file
+a test named as `stress/history`, or a listing of that page (```c NAME.c); any other word with a _ in it stands somewhere in the code. Names right behind a file
 of tests (`wire.c` `one_test`, `another_one`) are tests of that file. build/tests/SUITE_NAME is a program of that suite,
 in backticks or not, and build/tests/FOLDER/NAME one that the meson.build there makes. In the table of labels (docs/CONCURRENCY.md, column "where") each name is a function of the file
 named before it, and each label stands in one of the row's files.
@@ -143,6 +143,7 @@ def check(tree: Tree, doc: str) -> list[str]:
     wrong = []
     with open(doc, encoding="utf-8") as file:
         text_all = file.read()
+    listings = set(re.findall(r"^```\w+ (\w+\.\w+)$", text_all, re.M))
     words = re.sub(r"^```.*?^```", lambda block: "\n" * block.group(0).count("\n"), text_all, flags=re.M | re.S)
     for number, (line, whole) in enumerate(zip(words.split("\n"), text_all.split("\n")), 1):
         found = check_labels(tree, line) if LABELS.match(line) else []
@@ -153,7 +154,7 @@ def check(tree: Tree, doc: str) -> list[str]:
         for match in TICKED.finditer(line):
             text, between = match.group(1), line[end : match.start()]
             tests = tests if between in (" ", ", ") else []
-            found.append(check_ticked(tree, text, tests))
+            found.append("" if text in listings else check_ticked(tree, text, tests))
             end = match.end()
             if FILE.match(text):
                 tests = [path for path in tree.named(text, "tests/redis/") if path.startswith("tests/")]
