@@ -43,7 +43,7 @@ static const struct answer {
     {"share", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, KNOWN, KNOWN},
     {"share of two", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, KNOWN, UNBOUNDED},
     {"share?", {OK, NO, NO, OK, NO}, TW_BY_OUTAGE, TW_BY_OUTAGE, UNBOUNDED, UNBOUNDED},
-    {"in hand", {OK, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
+    {"granted", {OK, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
     {"shut", {NO, NO, NO, NO, NO}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
     {"pending", {WAIT, WAIT, WAIT, WAIT, WAIT}, TW_BY_LEASE, TW_BY_LEASE, KNOWN, KNOWN},
 };
@@ -82,7 +82,7 @@ static const struct row {
      {"exact", "shares of two", "shares of two", "share of two", "here", "here"}},
     {TW_LIMIT_SOFT, IN(TW_SHAPE_GCRA), IN(TW_OUTAGE_LOCAL), {"exact"}},
     {TW_LIMIT_SOFT, IN(TW_SHAPE_GCRA), ANY & ~IN(TW_OUTAGE_LOCAL), {NULL}},
-    {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_LOCAL), {"exact", "lease", "lease", "in hand", "pending", "shut"}},
+    {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_LOCAL), {"exact", "lease", "lease", "granted", "pending", "shut"}},
     {TW_LIMIT_HARD,
      IN(TW_SHAPE_FIXED),
      IN(TW_OUTAGE_FAIL_CLOSED),
