@@ -20,10 +20,8 @@ from functools import lru_cache
 sys.dont_write_bytecode = True
 OUT = os.path.abspath(sys.argv[1]) if len(sys.argv) == 2 and not sys.argv[1].startswith("-") else ""
 os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-sys.path.append(os.path.abspath("sync/script"))
 import embed
 import rooms
-import sha1
 
 GUARDED = re.compile(r"^#ifndef (TWI_\w+_H)$", re.MULTILINE)
 INCLUDE = re.compile(r'^ *# *include +(?:"([^"]+)"|<([^>]+)>).*\n', re.MULTILINE)
@@ -295,7 +293,7 @@ def script_text(header: str) -> str:
     name = header.split(".")[0]
     source = f"sync/script/{name}.lua"
     if header.endswith(".sha1.h"):
-        return sha1.sha1(f"twi_script_{name}_sha1", source)
+        return embed.sha1(f"twi_script_{name}_sha1", source)
     return embed.embedded(f"twi_script_{name}", source)
 
 

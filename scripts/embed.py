@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""embed.py NAME INPUT OUTPUT -- writes a text file as a C string: static const char NAME[] = "...";
+"""embed.py [--sha1] NAME INPUT OUTPUT -- writes a script as a C string: static const char NAME[] = "...";
 
-Used by the build for sync/script/*.lua. The bytes are the file's own, so that their SHA-1 is the script's. The standard
-promises 4,095 bytes of a literal; every compiler that knows this pragma takes all of them."""
+Used by the build for sync/script/*.lua. A script that has the line "-- In front: OTHER.lua" begins with the text of that
+file, which lies beside it. --sha1: writes the SHA-1 of the whole text in its place. EVALSHA names a script by it, so the
+library needs no SHA-1 of its own. The standard promises 4,095 bytes of a literal; every compiler that knows this pragma
+takes all of them."""
+import hashlib
+import os
+import re
 import sys
 
 PRAGMAS = ('#pragma GCC diagnostic push\n#pragma GCC diagnostic ignored "-Woverlength-strings"\n',
            "#pragma GCC diagnostic pop\n")
+IN_FRONT = re.compile(rb"^-- In front: (\w+\.lua)$", re.MULTILINE)
 
 
 def c_line(line: bytes) -> str:
@@ -24,18 +30,30 @@ def c_line(line: bytes) -> str:
     return '    "%s"' % "".join(out)
 
 
-def embedded(name: str, source: str) -> str:
+def whole(source: str) -> bytes:
+    """The text of a script with what comes in front of it."""
     with open(source, "rb") as file:
-        lines = file.read().splitlines(keepends=True)
+        text = file.read()
+    front = IN_FRONT.search(text)
+    return whole(os.path.join(os.path.dirname(source), front.group(1).decode())) + text if front else text
+
+
+def embedded(name: str, source: str) -> str:
+    lines = whole(source).splitlines(keepends=True)
     head = "/* Made from %s by embed.py: change that, not this. */\n" % source.replace("\\", "/").rsplit("/", 1)[-1]
     text = "static const char %s[] =\n%s;\n" % (name, "\n".join(c_line(line) for line in lines) or '    ""')
     return head + PRAGMAS[0] + text + PRAGMAS[1]
 
 
+def sha1(name: str, source: str) -> str:
+    return 'static const char %s[] = "%s";\n' % (name, hashlib.sha1(whole(source)).hexdigest())
+
+
 def main() -> int:
-    name, source, target = sys.argv[1:4]
+    make = sha1 if sys.argv[1] == "--sha1" else embedded
+    name, source, target = sys.argv[-3:]
     with open(target, "w", encoding="ascii") as file:
-        file.write(embedded(name, source))
+        file.write(make(name, source))
     return 0
 
 

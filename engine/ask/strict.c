@@ -127,7 +127,8 @@ static void write_question(const struct request *request, struct twi_redis_call 
     twi_redis_call_number(redis_call, request->some);
     twi_redis_call_number(redis_call, expiry_ms);
     twi_redis_call_number(redis_call, family->kind.from_first ? family->rule.window_ms : 0);
-    twi_redis_call_number(redis_call, slides ? family->rule.window_ms : 0);
+    if (!slides) return; /* each argument costs Redis time */
+    twi_redis_call_number(redis_call, family->rule.window_ms);
     twi_redis_call_number(redis_call, start_ms);
 }
 

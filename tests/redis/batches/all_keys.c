@@ -33,7 +33,7 @@ static const struct row {
     {"`tw:gauge:` + that name", "tw:gauge:online:", "hash", 15000},
     {"the name of a distinct count (`TW_KIND_DISTINCT`)", "visitors:", "string", TW_HOUR + DAY_AND_MORE},
     {"`tw:merge:` + that name", "tw:merge:", "string", 10000}, /* gone when its script ends: nobody sees it */
-    {"`tw:calls:` + a counter's name", "tw:calls:", "hash", 600000},
+    {"`tw:calls:` + a counter's name", "tw:calls:", "hash", 660000},
     {"`tw:log:` + a counter's name with a stamp of 0", "tw:log:slides:", "zset", TW_HOUR},
     {"`tw:bucket:` + a counter's name with a stamp of 0", "tw:bucket:paced:", "string", TW_HOUR},
     {"`tw:once:` + a counter's name", "tw:once:once:", "string", TW_HOUR + DAY_AND_MORE},

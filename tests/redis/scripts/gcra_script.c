@@ -146,7 +146,7 @@ static struct answer ask(const struct bucket *bucket, int which, const char *ver
     const struct line *line = &bucket->lines[which];
     struct answer answer = {.status = ""};
     char who[8];
-    long long serial, numbers[4];
+    long long serial, numbers[4] = {0}; /* those at the end may be missing */
     snprintf(who, sizeof who, "me:%d", which);
     const char *reply = redis_server_ask(&server, "EVAL", script, "2", "calls", "bucket", who, text_of(line->serial),
                                          verb, text_of(line->n), text_of(line->limit), line->some ? "1" : "0",
@@ -154,8 +154,7 @@ static struct answer ask(const struct bucket *bucket, int which, const char *ver
                                          text_of(bucket->now_us / 1000000), text_of(bucket->now_us % 1000000), NULL);
     int read = sscanf(reply, "%lld\n%7s\n%lld\n%lld\n%lld\n%lld", &serial, answer.status, &numbers[0], &numbers[1],
                       &numbers[2], &numbers[3]);
-    if (read != 6) print_error("%s\n", reply);
-    assert_i64_equal(read, 6);
+    if (read < 2) fail_msg("%s", reply);
     assert_i64_equal(serial, line->serial);
     answer.taken = numbers[0], answer.left = numbers[1], answer.reset_ms = numbers[2], answer.retry_ms = numbers[3];
     return answer;
@@ -295,9 +294,9 @@ static void play(uint64_t seed, bool steps) {
     if (!steps) check_stretches(&bucket, named.limit, named.burst);
 }
 
-static void play_seeds(const char *name, bool steps) {
+static void play_seeds(const char *name, bool steps, uint64_t plays) {
     uint64_t seeds[1024];
-    size_t count = test_seeds(name, test_scale(60), seeds, 1024);
+    size_t count = test_seeds(name, test_scale(plays), seeds, 1024);
     for (size_t i = 0; i < count; i++) {
         test_seed_begins(name, seeds[i]);
         play(seeds[i], steps);
@@ -308,13 +307,13 @@ static void play_seeds(const char *name, bool steps) {
 /* Goal: replies are exact, and never more than the burst and the rate is admitted, with lost messages of all kinds. */
 static void a_bucket_is_exact(void **state) {
     (void)state;
-    play_seeds("gcra_script", false);
+    play_seeds("gcra_script", false, 60);
 }
 
 /* Goal: the same while limits change, the clock is set back, and engines report what they admitted by themselves. */
 static void a_bucket_under_changing_limits_is_exact(void **state) {
     (void)state;
-    play_seeds("gcra_script_steps", true);
+    play_seeds("gcra_script_steps", true, 50);
 }
 
 /* Goal: a value that is no moment is left alone, and reported as an error. */
@@ -356,7 +355,15 @@ static void replace(const char *what, const char *by) {
 static void write_script(void) {
     snprintf(script, sizeof script, "%s", twi_script_gcra);
     replace("redis.call('TIME')", "{ARGV[10], ARGV[11]}");
-    replace("NOTE_MS, EXACT = 600000", "NOTE_MS, EXACT = 300000000000000");
+    replace("now_s - at > 600", "now_s - at > 300000000000");
+}
+
+/* Goal: Redis before 6.2, which refuses PXAT, keeps the same moments with the same expiry. */
+static void a_redis_without_pxat_keeps_the_same_moments(void **state) {
+    (void)state;
+    replace("'PXAT'", "'PXNO'"); /* a syntax error, as PXAT is there */
+    play_seeds("gcra_script_old", false, 10);
+    write_script();
 }
 
 static int begin(void **state) {
@@ -378,6 +385,7 @@ int main(void) {
         cmocka_unit_test(a_bucket_is_exact),
         cmocka_unit_test(a_bucket_under_changing_limits_is_exact),
         cmocka_unit_test(a_value_that_is_no_moment_is_left_alone),
+        cmocka_unit_test(a_redis_without_pxat_keeps_the_same_moments),
     };
     return cmocka_run_group_tests_name("gcra_script", tests, begin, end);
 }

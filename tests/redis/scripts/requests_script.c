@@ -331,11 +331,79 @@ static void calls_of_processes_that_are_gone_are_forgotten(void **state) {
     }
 }
 
+/* Goal: the calls of a counter live at least ten minutes after the last of them, though a lane renews that life once a
+ * minute only. */
+static void the_calls_live_ten_minutes_after_the_last(void **state) {
+    (void)state;
+    struct asked kind = kinds[0];
+    kind.arguments = "1 1000000 0 0 0 0 0";
+    const int64_t minute = 1800000000;
+    for (int second = 0, serial = 1; second < 240; second += 7, serial++) {
+        if (serial == 1) prepare("");
+        bool begins = serial == 1 || second / 60 != (second - 7) / 60;
+        char line[256];
+        snprintf(line, sizeof line, "%s me %d 1 %s", kind.keys, serial, kind.arguments);
+        redis_server_ask(&server, "PEXPIRE", "tw:calls:x", "5000", NULL);
+        ask_words("EVAL", at_time(kind.script, minute + second, 0), line);
+        int64_t left_ms = atoll(redis_server_ask(&server, "PTTL", "tw:calls:x", NULL));
+        if (begins != (left_ms > 650000)) fail_msg("second %d: %lld ms", second, (long long)left_ms);
+        if (begins) assert_in_range(left_ms, 650000, 660000);
+    }
+}
+
+/* ---- what a call costs ------------------------------------------------------------------------------------------- */
+
+/* Commands that Redis has run since the counts began, but those that count and run scripts. */
+static int64_t commands_run(void) {
+    int64_t sum = 0;
+    const char *info = redis_server_ask(&server, "INFO", "commandstats", NULL);
+    for (const char *at = info; (at = strstr(at, "cmdstat_")) != NULL; at++) {
+        const char *calls = strstr(at, ":calls=");
+        bool is_ours = strncmp(at, "cmdstat_eval", 12) == 0 || strncmp(at, "cmdstat_config", 14) == 0;
+        if (calls != NULL && !is_ours) sum += atoll(calls + 7);
+    }
+    return sum;
+}
+
+/* Goal: the usual call makes Redis run few commands: each costs it as much as the rest of a simple script. A call is
+ * usual if its lane has called before and the counter is there. */
+static void a_usual_call_runs_few_commands(void **state) {
+    (void)state;
+    static const struct {
+        struct asked kind;
+        int64_t commands;
+    } rows[] = {
+        {{"a strict limit", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 0", "GET x"}, 5},
+        {{"a strict limit, denied", twi_script_strict, "2 tw:calls:x x", "1 0 0 0 0", "GET x"}, 4},
+        {{"a strict limit from the first on", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 60000", "GET x"}, 6},
+        {{"a rate with a burst", twi_script_gcra, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL}, 6},
+        {{"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"}, 5},
+        {{"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"}, 6},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        prepare("");
+        say(&rows[i].kind, "me", 1, '1');
+        redis_server_ask(&server, "CONFIG", "RESETSTAT", NULL);
+        say(&rows[i].kind, "me", 2, '1');
+        int64_t run = commands_run();
+        if (run > rows[i].commands + 1) fail_msg("%s: %lld commands", rows[i].kind.what, (long long)run);
+        if (run > rows[i].commands) print_message("# %s: a minute began\n", rows[i].kind.what); /* one more a minute */
+        for (int more = 3; run > rows[i].commands && more < 6; more++) {
+            redis_server_ask(&server, "CONFIG", "RESETSTAT", NULL);
+            say(&rows[i].kind, "me", more, '1');
+            run = commands_run();
+        }
+        assert_i64_equal(run, rows[i].commands);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replica_answers_nothing),
         cmocka_unit_test(cancelled_calls_are_never_charged),
         cmocka_unit_test(calls_of_processes_that_are_gone_are_forgotten),
+        cmocka_unit_test(the_calls_live_ten_minutes_after_the_last),
+        cmocka_unit_test(a_usual_call_runs_few_commands),
     };
     redis_server_require();
     redis_server_start(&server, NULL);

@@ -123,10 +123,9 @@ static int64_t draw_delta(struct both *both, bool shaped) {
     }
 }
 
-static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count,
+static void put_group(struct both *both, bool shaped, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count,
                       size_t *arg_count) {
     static const char kinds[] = "rewWRfF", shapes[] = "hz";
-    bool shaped = test_prng_chance(&both->prng, 1, 2);
     char kind = kinds[test_prng_below(&both->prng, shaped ? 4 : 7)], name[16];
     char shape = shaped ? shapes[test_prng_below(&both->prng, 2)] : '\0', letters[] = {shape, kind};
     int64_t count = test_prng_between(&both->prng, 0, 4);
@@ -163,13 +162,16 @@ static void encode_as(struct both *both, const char *ledger, const char *former,
                       uint64_t before, uint64_t nonce, struct twi_bytes *out) {
     struct twi_bytes keys = {0}, args = {0};
     size_t key_count = 2, arg_count = 8;
+    bool shaped = false; /* groups of strings come first */
     char text[20];
     if (former) {
         twi_wire_put_text(&keys, former);
         key_count++;
     }
-    for (uint64_t groups = number ? test_prng_below(&both->prng, 5) : 0; groups > 0; groups--)
-        put_group(both, &keys, &args, &key_count, &arg_count);
+    for (uint64_t groups = number ? test_prng_below(&both->prng, 5) : 0; groups > 0; groups--) {
+        shaped = shaped || test_prng_chance(&both->prng, 1, 3);
+        put_group(both, shaped, &keys, &args, &key_count, &arg_count);
+    }
     snprintf(text, sizeof text, "%016" PRIx64, nonce);
     out->size = 0;
     twi_wire_begin(out, 3 + key_count + arg_count);

@@ -534,8 +534,8 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all",
                      "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan", "+hdel",
-                     "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard", "+set",
-                     NULL);
+                     "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard", "+hget",
+                     "+set", NULL);
     snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
     quick_options(&options, url);
     options.redis_prefix = "acl:";
