@@ -93,6 +93,7 @@ void command_tls(Bench &bench);
 void command_cluster(Bench &bench);
 void command_engines(Bench &bench);
 void command_strict(Bench &bench);
+void command_scripts(Bench &bench);
 void command_neighbour(Bench &bench);
 void command_distinct(Bench &bench);
 void command_rates(Bench &bench);

@@ -37,6 +37,7 @@ static const struct Command {
     {"cluster", "what Redis Cluster costs a batch: one Redis, and a cluster of one node", command_cluster},
     {"engines", "what 10 to 10,000 engines cost a Redis while nothing happens, and a draw of theirs", command_engines},
     {"strict", "calls that wait for Redis, by threads and in flight, beside raw hiredis", command_strict},
+    {"scripts", "what each script costs Redis by its own account", command_scripts},
     {"neighbour", "how long another client of the same Redis waits while 175,000 keys a second are merged",
      command_neighbour},
 };

@@ -213,8 +213,6 @@ class Raw {
                                "1099511627776",
                                "0",
                                "0",
-                               "0",
-                               "0",
                                "0"};
         if (redisAppendCommandArgv(context_, sizeof words / sizeof *words, words, nullptr) != REDIS_OK)
             child_.fail("hiredis: no memory");
