@@ -263,7 +263,7 @@ bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number) {
     twi_lock(&lanes->lock);
     struct twi_lane *lane = index < lanes->made ? &lanes->slabs[index / TWI_LANES_SLAB][index % TWI_LANES_SLAB] : NULL;
     twi_unlock(&lanes->lock);
-    return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* Y1, pairs with Y2 */
+    return lane != NULL && twi_cas_acqrel(&lane->heard, &number, 0); /* AN7, pairs with AN8 */
 }
 
 void twi_lanes_stop(struct twi_lanes *lanes) {
@@ -358,5 +358,5 @@ struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes) {
 
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane) {
     untime(lanes, lane);
-    return twi_swap_acqrel(&lane->heard, 0) != 0; /* Y2, pairs with Y1: one of them has the number */
+    return twi_swap_acqrel(&lane->heard, 0) != 0; /* AN8, pairs with AN7: one of them has the number */
 }

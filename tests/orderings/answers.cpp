@@ -30,21 +30,21 @@ struct hearing : rl::test_suite<hearing, 2> {
     }
 
     bool forget(unsigned wanted) {
-        if (is_weak(Y1, STEP)) { // Y1 step: the number is looked at, then taken
+        if (is_weak(AN7, STEP)) { // AN7 step: the number is looked at, then taken
             if (twi_load_acquire(&heard, NONE) != wanted) return false;
             twi_store_release(&heard, 0u, NONE);
             return true;
         }
-        return twi_cas_acqrel(&heard, &wanted, 0u, Y1);
+        return twi_cas_acqrel(&heard, &wanted, 0u, AN7);
     }
 
     bool claim() {
-        if (is_weak(Y2, STEP)) { // Y2 step: the same
+        if (is_weak(AN8, STEP)) { // AN8 step: the same
             unsigned seen = twi_load_acquire(&heard, NONE);
             twi_store_release(&heard, 0u, NONE);
             return seen != 0;
         }
-        return twi_swap_acqrel(&heard, 0u, Y2) != 0;
+        return twi_swap_acqrel(&heard, 0u, AN8) != 0;
     }
 
     void thread(unsigned index) {
@@ -168,8 +168,8 @@ static const char other_half[] = "the other half of a read-modify-write: who giv
 static const char one_word[] = "one of the two has the number; what it leads to was written under the lock of the lanes";
 
 int main() {
-    const model_mutant of_hearing[] = {{Y1, STEP, NULL},        {Y1, ACQUIRE, one_word}, {Y1, RELEASE, one_word},
-                                       {Y2, STEP, NULL},        {Y2, ACQUIRE, one_word}, {Y2, RELEASE, one_word}};
+    const model_mutant of_hearing[] = {{AN7, STEP, NULL},        {AN7, ACQUIRE, one_word}, {AN7, RELEASE, one_word},
+                                       {AN8, STEP, NULL},        {AN8, ACQUIRE, one_word}, {AN8, RELEASE, one_word}};
     const model_mutant of_giving[] = {{AN1, RELEASE, NULL}, {AN1, ACQUIRE, other_half}, {AN2, ACQUIRE, NULL}};
     const model_mutant of_waiting[] = {{AN3, RELEASE, NULL}, {AN4, ACQUIRE, NULL}};
     const model_mutant of_second[] = {{AN5, ACQUIRE, NULL}, {AN6, RELEASE, NULL}};

@@ -28,7 +28,7 @@ enum model_label {
 // clang-format off
 #define MODEL_LABELS(X) \
     X(A1) X(A2) X(A3) X(A4) X(A5) X(A6) X(A7) X(A8) X(A9) \
-    X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) \
+    X(AN1) X(AN2) X(AN3) X(AN4) X(AN5) X(AN6) X(AN7) X(AN8) \
     X(B1) X(B2) X(B3) X(B4) X(B5) X(B6) X(B7) \
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
@@ -47,7 +47,7 @@ enum model_label {
     X(T5) X(T6) X(T7) X(T8) X(T9) X(T10) X(T11) X(T12) X(T13) \
     X(V1) X(V2) X(V3) X(V4) X(V5) X(V6) X(V7) \
     X(W1) X(W2) X(W3) X(W4) X(W5) X(W6) X(W7) \
-    X(Y1) X(Y2)
+   
 // clang-format on
 #define MODEL_ENUM(name) name,
     MODEL_LABELS(MODEL_ENUM)
