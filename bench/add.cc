@@ -278,8 +278,9 @@ void command_acquire(Bench &bench) {
         bench.measure("acquire", natural, round, bench_ours_acquire(), [&](Child &child) {
             Loaded table(child, bench_ours(), setup_for(one->all, one->keys, bench.threads_most()), one->all, cores());
             for (unsigned threads : bench.options.threads)
-                for (const bench_peer *form : {bench_ours(), bench_ours_acquire(), bench_ours_acquire_silent(),
-                                               bench_ours_denied(), bench_ours_denied_silent()})
+                for (const bench_peer *form :
+                     {bench_ours(), bench_ours_acquire(), bench_ours_acquire_async(), bench_ours_acquire_silent(),
+                      bench_ours_denied(), bench_ours_denied_silent()})
                     table.run(form, one->workload, "plain", plan_for(bench, one->stream, one->ops, threads));
             table.check();
         });

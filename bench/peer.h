@@ -81,6 +81,7 @@ const struct bench_peer *bench_ours_pinned_blind(void);    /* the same, no view 
 const struct bench_peer *bench_ours_acquire(void);         /* tw_acquire below the limit */
 const struct bench_peer *bench_ours_acquire_synced(void);  /* soft, with the Redis that `address` names */
 const struct bench_peer *bench_ours_acquire_hard(void);    /* from a lease that does not run out: one key only */
+const struct bench_peer *bench_ours_acquire_async(void);   /* tw_acquire_async of a local family */
 const struct bench_peer *bench_ours_acquire_exactly(void); /* tw_acquire, but never from slices */
 const struct bench_peer *bench_ours_denied(void);          /* the limit is reached: every call is denied */
 const struct bench_peer *bench_ours_acquire_silent(void);  /* both again without a verdict */
