@@ -6,6 +6,7 @@
  * Always true: the visitor is called when all is there, or not at all. Nothing is changed, so no call is numbered. */
 #include "engine/ask/redis_call.h"
 #include "engine/ask/totals.h"
+#include "engine/base/check.h"
 #include "engine/count/call.h"
 #include "engine/count/each_field.h"
 
@@ -60,6 +61,8 @@ static bool ask(struct twi_operation *operation) {
     const struct fetch *fetch = (const struct fetch *)operation;
     const struct wish *wish = &fetch->wish;
     struct twi_redis_call call;
+    twi_check(wish->family != NULL && wish->what <= WHAT_RANK);
+    twi_check(wish->what != WHAT_TOP || fetch->totals.count < wish->n);
     twi_redis_call_begin(&call, operation->engine, TWI_SCRIPT_TOTALS, 1);
     /* each key of the window leads to its sorted set */
     tw_key key = wish->what == WHAT_FIELDS ? wish->key : tw_str("x");
@@ -75,6 +78,7 @@ static bool ask(struct twi_operation *operation) {
 
 /* Of a word that a server sent: what can be printed. */
 static void copy_printable(const struct twi_script_value *value, char *text) {
+    twi_check(value->size < sizeof value->text);
     size_t size = 0;
     for (; size < value->size && size + 1 < sizeof value->text; size++) {
         char byte = value->text[size];
@@ -85,6 +89,7 @@ static void copy_printable(const struct twi_script_value *value, char *text) {
 
 /* True: it was answered by so many values. */
 static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, size_t values) {
+    twi_check(values <= TWI_SCRIPT_VALUES_MAX && fetch->trouble == NO_TROUBLE);
     const struct twi_result *result = &fetch->operation.result;
     if (result->outcome != TWI_REQUEST_DONE) {
         fetch->trouble = TROUBLE_OUTCOME;
@@ -99,6 +104,7 @@ static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, si
 
 /* Gathers the page that is the reply's last value. */
 static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t most) {
+    twi_check(fetch->trouble == NO_TROUBLE && most > 0);
     char *page = answer->long_text;
     if (page == NULL) fetch->trouble = TROUBLE_REPLY;
     if (page == NULL) return false;
@@ -115,6 +121,7 @@ static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t mos
 /* A cursor belongs to the hash as one server has it: where another server replies (a failover, a slot that moved), the
  * fields are read from the beginning. True: there is another page. */
 static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
+    twi_check(fetch->wish.what == WHAT_FIELDS);
     if (!is_answered(fetch, answer, 4) || !add_page(fetch, answer, INT64_MAX)) return false;
     const struct twi_script_value *now = &answer->values[1], *next = &answer->values[2];
     if (now->size >= HISTORY_MAX || next->size >= CURSOR_MAX) fetch->trouble = TROUBLE_REPLY;
@@ -130,6 +137,7 @@ static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
 /* One reply has the whole ranking, unless names are long, or values of others are left out. Then those that are missing
  * are asked for, and a member that has moved meanwhile counts as it was last seen. True: there is another page. */
 static bool take_top(struct fetch *fetch, struct twi_answer *answer) {
+    twi_check(fetch->wish.what == WHAT_TOP && fetch->totals.count < fetch->wish.n);
     size_t before = fetch->totals.count, missing = fetch->wish.n - before;
     if (!is_answered(fetch, answer, 3) || !add_page(fetch, answer, TW_DELTA_MAX)) return false;
     int64_t next = twi_result_number(&fetch->operation.result, 1);
@@ -141,6 +149,7 @@ static bool take_top(struct fetch *fetch, struct twi_answer *answer) {
 }
 
 static void take_rank(struct fetch *fetch, const struct twi_answer *answer) {
+    twi_check(fetch->wish.what == WHAT_RANK);
     const struct twi_result *result = &fetch->operation.result;
     if (!is_answered(fetch, answer, 3)) return;
     if ((result->are_numbers & 2u) == 0 || result->numbers[1] < -1)
@@ -199,12 +208,14 @@ static tw_status conclude(struct fetch *fetch) {
     else
         twi_totals_rank(&fetch->totals);
     size_t most = wish->what == WHAT_TOP ? wish->n : SIZE_MAX;
+    twi_check(wish->visit != NULL && fetch->trouble == NO_TROUBLE);
     for (size_t i = 0; i < fetch->totals.count && i < most; i++)
         if (!wish->visit(wish->visit_ctx, fetch->totals.each[i].name, fetch->totals.each[i].total)) break;
     return TW_OK;
 }
 
 static tw_status conclude_rank(struct fetch *fetch, int64_t *rank, int64_t *total) {
+    twi_check(fetch->wish.what == WHAT_RANK && rank != NULL && total != NULL);
     const struct twi_result *result = &fetch->operation.result;
     tw_status status = conclude(fetch);
     if (status != TW_OK) return status;

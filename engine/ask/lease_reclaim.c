@@ -4,6 +4,7 @@
  * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
 #include "engine/ask/lease_reclaim_cluster.h"
 #include "engine/ask/redis_call.h"
+#include "engine/base/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct reclaim {
 };
 
 static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, const char *what) {
+    twi_check(reclaim->engine != NULL && reclaim->epoch[0] != '\0');
     twi_redis_call_begin(redis_call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
     redis_call->keys[redis_call->request.key_count++] = tw_str(reclaim->epoch);
     twi_redis_call_text(redis_call, what);
@@ -43,6 +45,7 @@ static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call,
 
 /* Whose leases these are, for an error. */
 static tw_status ask_who(struct reclaim *reclaim, const tw_key *leases, size_t count) {
+    twi_check(count != 0 && count <= LEASES_MAX);
     struct twi_redis_call redis_call;
     tw_key names[1 + LEASES_MAX];
     begin(reclaim, &redis_call, "who");
@@ -61,6 +64,7 @@ static tw_status ask_who(struct reclaim *reclaim, const tw_key *leases, size_t c
 
 /* Frees some leases of a page by one request that names each. */
 static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
+    twi_check(*at < size);
     struct twi_redis_call redis_call;
     tw_key names[1 + LEASES_MAX];
     begin(reclaim, &redis_call, reclaim->only_looks ? "look" : "free");
@@ -75,6 +79,7 @@ static tw_status free_some(struct reclaim *reclaim, const char *page, size_t siz
     reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
     reclaim->fields += twi_redis_call_number_at(&redis_call, 2);
     reclaim->leases += redis_call.request.key_count - 1;
+    twi_check(redis_call.request.key_count >= 2 && redis_call.request.key_count <= 1 + LEASES_MAX);
     if (reclaim->fields != 0 || reclaim->known[0] != '\0') return TW_OK;
     return ask_who(reclaim, names + 1, redis_call.request.key_count - 1);
 }

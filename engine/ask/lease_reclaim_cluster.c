@@ -13,6 +13,7 @@
 
 #include "engine/ask/login.h"
 #include "engine/ask/redis_call.h"
+#include "engine/base/check.h"
 #include "engine/base/glob.h"
 #include "engine/base/key_slot.h"
 
@@ -42,6 +43,7 @@ struct reclaim {
 };
 
 static void note(struct reclaim *reclaim, tw_status status) {
+    twi_check(status != TW_OK);
     reclaim->is_over = reclaim->is_over || status == TW_DENIED || status == TW_ERR_CLOSED;
     if (reclaim->status != TW_OK && !reclaim->is_over) return;
     reclaim->status = status;
@@ -107,6 +109,7 @@ static bool has_units(void *ctx, tw_key name, const char *value) {
 
 /* The epoch of the lease's slot. `out` has room for TWI_REDIS_CALL_NAME_MAX bytes. */
 static tw_key epoch_of(const struct reclaim *reclaim, tw_key lease, char *out) {
+    twi_check(reclaim->engine->remote.shorts != NULL && lease.size != 0);
     uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(lease.data, lease.size)];
     int size =
         snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
@@ -114,6 +117,7 @@ static tw_key epoch_of(const struct reclaim *reclaim, tw_key lease, char *out) {
 }
 
 static bool found_lease(void *ctx, tw_key name) {
+    twi_check(name.size != 0);
     struct reclaim *reclaim = ctx;
     if (reclaim->unsaid != 0) return false;
     char epoch[TWI_REDIS_CALL_NAME_MAX];
@@ -127,6 +131,7 @@ static bool found_lease(void *ctx, tw_key name) {
 /* Where a template has no tag, a lease's name begins with that of its slot, unless the key has a tag
  * (twi_key_template_own()). */
 static tw_status search(tw_family *family, struct reclaim *reclaim) {
+    twi_check(family->engine->remote.driver->search != NULL && reclaim->template == &family->template);
     char epochs[2 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48], field[48];
     char patterns[2][TWI_KEY_TEMPLATE_GLOB_MAX];
     struct twi_search searches[3] = {
@@ -151,6 +156,7 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
 
 /* One sentence about what was not seen (the search's own), not said, or not freed. */
 static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
+    twi_check(searched != TW_OK || reclaim->status != TW_OK);
     char seen[300] = "Redis: incomplete";
     if (searched != TW_OK) (void)snprintf(seen, sizeof seen, "%s", tw_error_text());
     tw_status status = searched != TW_OK ? searched : reclaim->status;
@@ -166,6 +172,7 @@ static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
 /* Nobody has heard of the instance. Whose are the leases? */
 static tw_status refuse_unknown(struct reclaim *reclaim, const char *family) {
     char known[200] = "", epoch[TWI_REDIS_CALL_NAME_MAX];
+    twi_check(reclaim->other_count <= OTHERS_MAX);
     if (reclaim->other_count == 0)
         return twi_refuse_with(TW_ERR_UNKNOWN_TOKEN, "family: Redis has no lease of family \"%s\"", family);
     for (uint32_t i = 0; i < reclaim->other_count && known[0] == '\0'; i++) {

@@ -4,6 +4,7 @@
  * as this engine knows it, whichever server decides. A lock has no window: its name is the counter's name with a time
  * stamp of 0. */
 #include "engine/ask/redis_call.h"
+#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/ask/token.h"
 #include "engine/core/peers.h"
@@ -27,6 +28,7 @@ static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
 static bool ask(struct twi_operation *operation) {
     const struct asking *asking = (const struct asking *)operation;
     tw_family *family = operation->family;
+    twi_check(asking->token.id[0] != '\0' && !asking->token.local && asking->ttl_ms != 0);
     struct twi_redis_call redis_call;
     twi_redis_call_begin(&redis_call, family->engine, TWI_SCRIPT_LOCK, 0);
     redis_call.request.numbered = true;
@@ -42,6 +44,7 @@ static bool ask(struct twi_operation *operation) {
 
 /* The next fencing token has to be above this one, though a server may lead by then that does not know it. */
 static void note_fence(tw_engine *engine, const struct twi_result *result) {
+    twi_check(result->outcome == TWI_REQUEST_DONE);
     int64_t fence = twi_result_number(result, 1);
     if (fence > 0) twi_peers_note_redis_ms(engine, fence / 1000 + 1);
 }
@@ -57,6 +60,7 @@ static tw_status conclude(const struct asking *asking) {
 }
 
 static tw_status finish_lock(struct twi_operation *operation, tw_request *call) {
+    twi_check(((const struct asking *)operation)->what[0] == 'L');
     const struct asking *asking = (const struct asking *)operation;
     tw_status status = conclude(asking);
     if (status != TW_OK) return status;
@@ -122,6 +126,7 @@ struct wish {
 
 /* NULL: *status says why not. */
 static struct asking *make_for(tw_family *family, const struct wish *wish, tw_request *call, tw_status *status) {
+    twi_check(wish->token.id[0] != '\0' && wish->ttl_ms != 0);
     struct asking *asking = make(family, wish->what[0] == 'L' ? &lock_kind : &token_kind, call, status);
     if (asking == NULL) return NULL;
     asking->key = wish->key;
@@ -150,6 +155,7 @@ tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_
 }
 
 static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms) {
+    twi_check(what[0] == 'E' || what[0] == 'U');
     struct wish wish = {.key = key, .what = what, .ttl_ms = ttl_ms};
     twi_check(family != NULL);
     tw_status status = check(family, key, ttl_ms);
@@ -186,6 +192,7 @@ static tw_status start(tw_request *call, tw_family *family, const struct wish *w
 }
 
 static tw_status start_with_token(tw_request *call, tw_family *family, struct wish wish, const char *token) {
+    twi_check(wish.what[0] == 'E' || wish.what[0] == 'U');
     twi_check(family != NULL);
     tw_status status = check(family, wish.key, wish.ttl_ms);
     if (status == TW_OK) status = twi_redis_call_may_start(family->engine);

@@ -3,6 +3,7 @@
  * Always true: a counter of 1 or more says that some call was first, no matter who counted it. So all ways leave the
  * same state. */
 #include "engine/ask/redis_call.h"
+#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 #include "engine/limit/acquire.h"
@@ -31,6 +32,7 @@ static tw_status once_here(tw_family *family, tw_key key, bool *first) {
 /* A compare-and-swap sets a positive count to 0, so only one of several concurrent cancels does it. A striped counter
  * has no single word: there each cancel would subtract. That needs adds by many threads to a key of this kind. */
 static enum twi_added clear_cell(const struct twi_call *call, const struct twi_place *place) {
+    twi_check(call->family != NULL && place->cell != NULL);
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
     int64_t base = call->family->kind.synced ? twi_load_relaxed(&place->cell->base) : 0, local;
     do {
@@ -81,6 +83,7 @@ static bool ask(struct twi_operation *operation) {
     char token[TWI_TOKEN_ID_DIGITS + 1];
     struct twi_redis_call redis_call;
     int64_t start_ms = asking->span.start_ms;
+    twi_check(asking->span.start_ms < asking->span.end_ms);
     bool endless = family->options.window == TW_WINDOW_FOREVER;
     int64_t expiry_ms = endless || family->kind.from_first
                             ? 0
@@ -118,6 +121,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
 
 /* What came of it. By the thread that is answered. */
 static tw_status conclude_once(const struct asking *asking, bool *first) {
+    twi_check(!asking->cancels && first != NULL);
     tw_family *family = asking->operation.family;
     const struct twi_result *result = &asking->operation.result;
     *first = twi_result_is(result, "FIRST");
@@ -133,6 +137,7 @@ static tw_status conclude_once(const struct asking *asking, bool *first) {
 }
 
 static tw_status conclude_cancel(const struct asking *asking) {
+    twi_check(asking->cancels);
     const struct twi_result *result = &asking->operation.result;
     return twi_result_is(result, "OK") ? TW_OK : twi_redis_call_refuse(asking->operation.engine, result->outcome);
 }
@@ -172,6 +177,7 @@ static void undo_once(struct twi_operation *operation) {
     struct asking *cancel = make(operation->family, &cancel_kind, asking->key, NULL, &status);
     if (cancel == NULL) return;
     cancel->span = asking->span;
+    twi_check(cancel->cancels && !asking->cancels);
     if (twi_operation_keep(&cancel->operation, asking->key, &cancel->key))
         (void)twi_call_send_off(&cancel->operation);
     else
@@ -206,6 +212,7 @@ static tw_status start(tw_request *call, tw_family *family, const struct twi_ope
 /* ---- the calls ---- */
 
 static bool is_by_redis(const tw_family *family) {
+    twi_check(family->options.kind == TW_KIND_COUNTER);
     return family->kind.is_strict && family->kind.synced;
 }
 

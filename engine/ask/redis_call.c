@@ -1,6 +1,7 @@
 /* redis_call.c -- see redis_call.h. */
 #include "engine/ask/redis_call.h"
 
+#include "engine/base/check.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/report.h"
 #include "engine/core/store_map.h"
@@ -21,6 +22,7 @@ tw_status twi_redis_call_may(tw_engine *engine) {
 }
 
 int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms) {
+    twi_check(engine != NULL);
     if (timeout_ms == 0) timeout_ms = twi_port_timeout_ms(engine);
     return twi_clock_mono_ms(&engine->clock) + timeout_ms;
 }
@@ -33,6 +35,7 @@ static void forget_answer(struct twi_redis_call *redis_call) {
 
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms) {
+    twi_check(script < TWI_SCRIPTS);
     redis_call->used = 0;
     forget_answer(redis_call);
     redis_call->request = (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args};
@@ -47,13 +50,16 @@ static char *room(struct twi_redis_call *redis_call, size_t size) {
 void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,
                         int64_t start_ms) {
     char name[TWI_REDIS_KEY_MAX], *out = room(redis_call, TWI_REDIS_CALL_NAME_MAX);
+    twi_check(redis_call->request.key_count < sizeof redis_call->keys / sizeof *redis_call->keys);
     size_t size = twi_key_template_render(&family->template, key, start_ms, what != NULL ? name : out);
     if (what != NULL) size = twi_key_template_own(&family->template, what, name, size, out);
+    twi_check(size != 0 && size <= TWI_REDIS_CALL_NAME_MAX);
     redis_call->keys[redis_call->request.key_count++] = tw_bytes(out, size);
     redis_call->used += size;
 }
 
 void twi_redis_call_text(struct twi_redis_call *redis_call, const char *text) {
+    twi_check(redis_call->request.arg_count < sizeof redis_call->args / sizeof *redis_call->args);
     size_t size = strlen(text) + 1;
     char *out = room(redis_call, size);
     memcpy(out, text, size);
@@ -71,6 +77,8 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
     const struct twi_remote *remote = &operation->engine->remote;
+    twi_check(remote->sync != NULL && remote->driver->ask != NULL);
+    twi_check(redis_call->request.key_count != 0 && operation->deadline_ms != 0);
     struct twi_request *request = &redis_call->request;
     request->answered = twi_call_answered;
     request->ctx = operation;
@@ -90,6 +98,7 @@ struct plain {
 };
 
 static bool ask_plain(struct twi_operation *operation) {
+    twi_check(((struct plain *)operation)->redis_call != NULL);
     return twi_redis_call_send(((struct plain *)operation)->redis_call, operation);
 }
 
@@ -103,6 +112,7 @@ static bool read_plain(struct twi_operation *operation, struct twi_answer *answe
 static const struct twi_operation_kind plain_kind = {.send = ask_plain, .reply = read_plain};
 
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
+    twi_check(redis_call->request.key_count != 0);
     tw_status status;
     forget_answer(redis_call);
     struct plain *plain = (struct plain *)twi_operation_make(engine, &plain_kind, NULL, NULL, &status);
@@ -169,10 +179,12 @@ tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outc
 }
 
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word) {
+    twi_check(redis_call->answer.value_count <= TWI_SCRIPT_VALUES_MAX);
     return redis_call->answer.value_count != 0 && strcmp(redis_call->answer.values[0].text, word) == 0;
 }
 
 int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index) {
+    twi_check(index < TWI_SCRIPT_VALUES_MAX);
     return index < redis_call->answer.value_count && redis_call->answer.values[index].is_number
                ? redis_call->answer.values[index].number
                : 0;
@@ -185,5 +197,6 @@ bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key 
     if (*at >= size || page[*at] != ':' || length > size - *at - 1) return false;
     *text = tw_bytes(page + *at + 1, length);
     *at += 1 + length;
+    twi_check(*at <= size);
     return true;
 }

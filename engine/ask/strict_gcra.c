@@ -15,29 +15,15 @@
  * verdict is filled, whatever the answer. */
 #include "engine/ask/strict_gcra.h"
 
-#include "engine/ask/redis_call.h"
+#include "engine/ask/strict_call.h"
+#include "engine/base/check.h"
 #include "engine/limit/gcra.h"
-#include "engine/limit/shadow.h"
 #include "engine/limit/shape.h"
-
-struct request {
-    tw_family *family;
-    tw_key key;
-    int64_t n, limit, burst;
-    bool some; /* take as many as are left */
-    int64_t now_ms;
-};
-
-struct asking {
-    struct twi_operation operation;
-    struct request request;
-};
-static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* ---- verdicts ---- */
 
 /* Fills the verdict for a bucket of unknown content: empty, or full. */
-static void fill_undecided(const struct request *request, tw_verdict *verdict) {
+static void fill_undecided(const struct twi_strict_request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
     *verdict = (tw_verdict){.limit = request->limit,
                             .remaining = request->burst > 0 ? request->burst : 0,
@@ -46,8 +32,10 @@ static void fill_undecided(const struct request *request, tw_verdict *verdict) {
                             .decided_by = TW_BY_OUTAGE};
 }
 
-static tw_status fill_answered(const struct request *request, const struct twi_result *result, tw_verdict *verdict) {
+static tw_status fill_answered(const struct twi_strict_request *request, const struct twi_result *result,
+                               tw_verdict *verdict) {
     bool admitted = twi_result_is(result, "OK");
+    twi_check(result->outcome == TWI_REQUEST_DONE);
     verdict->remaining = twi_result_number(result, 2);
     verdict->used = request->burst - verdict->remaining;
     verdict->reset_after_ms = twi_result_number(result, 3);
@@ -60,19 +48,21 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
 
 /* ---- when Redis does not decide ---- */
 
-static int64_t full_ms(const struct request *request) {
+static int64_t full_ms(const struct twi_strict_request *request) {
+    twi_check(request->burst <= request->limit);
     if (request->limit == 0) return 0;
     return twi_share_up(request->burst, request->family->rule.window_ms, request->limit);
 }
 
 /* From now on requests carry the state of the local buckets, until their present content has run out. */
-static void note_bridged(const struct request *request) {
+static void note_bridged(const struct twi_strict_request *request) {
     _Atomic int64_t *until_ms = &request->family->outage.bridged_until_ms;
     int64_t wanted_ms = request->now_ms + request->family->rule.window_ms, known_ms = twi_load_relaxed(until_ms);
     while (known_ms < wanted_ms && !twi_cas_relaxed(until_ms, &known_ms, wanted_ms)) {}
 }
 
-static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status admit_open(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
+    twi_check(*taken == 0);
     struct twi_why before = twi_why_now();
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
@@ -86,7 +76,8 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
 
 /* With `some`: tries n units, then the units that the verdict says are left, then one unit, so that the verdict says
  * when one unit may come. */
-static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
+    twi_check(*taken == 0);
     for (int64_t n = request->n;;) {
         tw_status status = twi_limit_gcra.acquire(request->family, request->key, n, request->limit, verdict);
         *taken = status == TW_OK ? n : 0;
@@ -96,14 +87,15 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
 }
 
 /* Nothing is known, except when the bucket is surely empty. */
-static tw_status deny(const struct request *request, tw_verdict *verdict) {
+static tw_status deny(const struct twi_strict_request *request, tw_verdict *verdict) {
+    twi_check(request->family->options.limit_shape == TW_SHAPE_GCRA);
     int64_t least = request->some && request->n > 1 ? 1 : request->n;
     verdict->reset_after_ms = full_ms(request);
     verdict->retry_after_ms = least > request->burst ? -1 : verdict->reset_after_ms;
     return TW_DENIED;
 }
 
-static tw_status fall_back(const struct request *request, enum twi_request_outcome outcome, int64_t *taken,
+static tw_status fall_back(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,
                            tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
     uint32_t policy = twi_redis_call_policy(request->family, request->key, outcome);
@@ -123,19 +115,19 @@ static bool is_used_here(tw_family *family) {
 
 /* ---- the request ---- */
 
-static bool is_bridged(const struct request *request) {
+static bool is_bridged(const struct twi_strict_request *request) {
     return request->now_ms < twi_load_relaxed(&request->family->outage.bridged_until_ms);
 }
 
 /* How full the local bucket is, if Redis may not know that. */
-static int64_t ahead_ms(const struct request *request) {
+static int64_t ahead_ms(const struct twi_strict_request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, 0, request->limit, &here);
     return status == TW_OK ? here.reset_after_ms : 0;
 }
 
-static void write_question(const struct request *request, struct twi_redis_call *redis_call) {
+static void write_question(const struct twi_strict_request *request, struct twi_redis_call *redis_call) {
     tw_family *family = request->family;
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
     redis_call->request.numbered = true;
@@ -149,111 +141,45 @@ static void write_question(const struct request *request, struct twi_redis_call 
     twi_redis_call_number(redis_call, ahead_ms(request));
 }
 
-static bool ask(struct twi_operation *operation) {
-    struct twi_redis_call redis_call;
-    write_question(&((struct asking *)operation)->request, &redis_call);
-    return twi_redis_call_send(&redis_call, operation);
-}
-
-static bool refuses_when_busy(const struct request *request, enum twi_request_outcome outcome) {
-    return outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&request->family->policy.busy_is_outage);
-}
-
-/* What came of it. By the thread that is answered. */
-static tw_status conclude(const struct asking *asking, int64_t *taken, tw_verdict *verdict) {
-    const struct request *request = &asking->request;
-    const struct twi_result *result = &asking->operation.result;
-    tw_engine *engine = request->family->engine;
-    fill_undecided(request, verdict);
-    *taken = 0;
-    if (twi_result_is(result, "OK") || twi_result_is(result, "DENIED")) {
-        *taken = twi_result_number(result, 1);
-        tw_status status = fill_answered(request, result, verdict);
-        twi_redis_call_answered(request->family);
-        if (is_used_here(request->family) && !is_bridged(request))
-            twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
-        return status;
-    }
-    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome))
-        return twi_redis_call_refuse(engine, result->outcome);
-    return fall_back(request, result->outcome, taken, verdict);
-}
-
-static tw_status finish(struct twi_operation *operation, tw_request *call) {
-    const struct asking *asking = (const struct asking *)operation;
-    const struct request *request = &asking->request;
-    struct twi_why before = twi_why_now();
-    tw_status status = conclude(asking, &call->taken, &call->verdict);
-    if (request->some && !twi_load_relaxed(&request->family->policy.shadow))
-        return twi_shadow_some_answered(request->family, status, &call->verdict);
-    status = twi_shadow_answered(request->family, request->n, status, before, &call->verdict);
-    if (status == TW_OK && !call->verdict.allowed) call->taken = request->n; /* as tw_acquire_some() in shadow mode */
+static tw_status conclude(const struct twi_strict_request *request, const struct twi_result *result,
+                          tw_verdict *verdict) {
+    tw_status status = fill_answered(request, result, verdict);
+    if (is_used_here(request->family) && !is_bridged(request))
+        twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
     return status;
 }
 
-static const struct twi_operation_kind kind = {.send = ask, .finish = finish};
+static void complete(struct twi_strict_request *request) {
+    int64_t burst = twi_load_relaxed(&request->family->policy.burst);
+    request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
+}
+
+static const struct twi_strict_kind kind = {
+    .operation = {.send = twi_strict_send, .finish = twi_strict_finish},
+    .complete = complete,
+    .write = write_question,
+    .fill_undecided = fill_undecided,
+    .conclude = conclude,
+    .fall_back = fall_back,
+};
 
 /* ---- the calls ---- */
 
-/* TW_OK: it may be asked. The verdict is filled either way. */
-static tw_status begin(struct request *request, tw_verdict *verdict) {
-    tw_family *family = request->family;
-    int64_t burst = twi_load_relaxed(&family->policy.burst);
-    request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
-    request->now_ms = twi_clock_now_ms(&family->engine->clock);
-    fill_undecided(request, verdict);
-    if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
-    return twi_call_check_key(family, request->key);
-}
-
-/* NULL: *status says why not. */
-static struct asking *make(const struct request *request, tw_request *call, uint32_t timeout_ms, tw_status *status) {
-    tw_engine *engine = request->family->engine;
-    struct asking *asking = (struct asking *)twi_operation_make(engine, &kind, request->family, call, status);
-    if (asking == NULL) return NULL;
-    asking->request = *request;
-    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
-    return asking;
-}
-
-/* A thread waits for the answer. */
-static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
-    tw_status status = begin(request, verdict);
-    if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
-    struct asking *asking = status == TW_OK ? make(request, NULL, 0, &status) : NULL;
-    if (asking == NULL) return status;
-    twi_call_run(&asking->operation);
-    status = conclude(asking, taken, verdict);
-    twi_operation_give(&asking->operation);
-    return status;
-}
-
-/* ---- the kind ---- */
-
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct request request = {.family = family, .key = key, .n = n, .limit = limit};
-    tw_verdict unasked;
+    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit};
     int64_t taken = 0;
-    return decide(&request, &taken, verdict != NULL ? verdict : &unasked);
+    return twi_strict_decide(&kind, &request, &taken, verdict);
 }
 
 static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                       tw_verdict *verdict) {
-    struct request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
-    return decide(&request, taken, verdict);
+    struct twi_strict_request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
+    return twi_strict_decide(&kind, &request, taken, verdict);
 }
 
-/* The answer comes later. */
 static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t n, int64_t limit, bool is_some) {
-    struct request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
-    call->taken = 0;
-    tw_status status = begin(&request, &call->verdict);
-    if (status == TW_OK) status = twi_redis_call_may_start(family->engine);
-    struct asking *asking = status == TW_OK ? make(&request, call, call->timeout_ms, &status) : NULL;
-    if (asking == NULL) return twi_call_answer(call, status);
-    if (!twi_operation_keep(&asking->operation, key, &asking->request.key))
-        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
-    return twi_call_start(&asking->operation, call);
+    struct twi_strict_request request = {.family = family, .key = key, .n = n, .limit = limit, .some = is_some};
+    return twi_strict_start(&kind, &request, call);
 }
 
 /* How far a unit moved the moment follows from the limit alone, and tw_refund() does not name the limit. */

@@ -1,6 +1,7 @@
 /* token.c -- see token.h. */
 #include "engine/ask/token.h"
 
+#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 
 #include <inttypes.h>
@@ -29,6 +30,8 @@ void twi_token_id(const unsigned char random[16], char out[TWI_TOKEN_ID_DIGITS +
 }
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]) {
+    twi_check(token->local || token->id[0] != '\0');
+    twi_check(token->local || !token->has_slot || token->slot < TWI_KEY_SLOTS);
     int size = token->local ? snprintf(out, TW_TOKEN_SIZE, "twl-%016" PRIx64 "%016" PRIx64 "%012" PRIx64, token->tag,
                                        token->serial, (uint64_t)token->due_ms & ((UINT64_C(1) << 48) - 1))
                : token->has_slot ? snprintf(out, TW_TOKEN_SIZE, "twr-%s%04" PRIx32, token->id, token->slot)
@@ -38,6 +41,7 @@ void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]) {
 
 /* Reads exactly `count` digits. */
 static bool read_digits(const char *text, size_t count, uint64_t *value) {
+    twi_check(count <= 16); /* 64 bits */
     *value = 0;
     for (size_t i = 0; i < count; i++) {
         const char *digits = "0123456789abcdef", *at = text[i] != '\0' ? strchr(digits, text[i]) : NULL;
@@ -48,6 +52,7 @@ static bool read_digits(const char *text, size_t count, uint64_t *value) {
 }
 
 static bool check_is_right(const char *text, size_t digits) {
+    twi_check(PREFIX_SIZE + digits + 1 + CHECK_DIGITS < TW_TOKEN_SIZE);
     size_t size = PREFIX_SIZE + digits;
     uint64_t check;
     return text[size] == '-' && read_digits(text + size + 1, CHECK_DIGITS, &check) && check == check_of(text, size);
@@ -65,6 +70,7 @@ static bool read_local(const char *text, struct twi_token *token) {
 }
 
 static bool read_of_redis(const char *text, size_t digits, struct twi_token *token) {
+    twi_check(digits == TWI_TOKEN_ID_DIGITS || digits == TWI_TOKEN_ID_DIGITS + SLOT_DIGITS);
     uint64_t half, slot = 0;
     const char *at = text + PREFIX_SIZE;
     if (!read_digits(at, 16, &half) || !read_digits(at + 16, 16, &half)) return false;

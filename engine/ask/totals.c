@@ -2,6 +2,7 @@
 #include "engine/ask/totals.h"
 
 #include "engine/ask/redis_call.h"
+#include "engine/base/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ static bool grow(void **array, size_t *room, size_t count, size_t size) {
 
 /* False: it is no whole number within +-most. */
 static bool read_total(tw_key text, int64_t most, int64_t *total) {
+    twi_check(most >= 0 && total != NULL);
     char digits[NUMBER_DIGITS_MAX + 1], *end;
     if (text.size == 0 || text.size > NUMBER_DIGITS_MAX) return false;
     memcpy(digits, text.data, text.size);
@@ -41,6 +43,7 @@ static enum twi_totals_added read_page(struct twi_totals *totals, const char *pa
         if (!read_total(number, most, &found.total)) continue;
         if (totals->count == TWI_TOTALS_MAX) return TWI_TOTALS_TOO_MANY;
         void *each = totals->each;
+        twi_check(totals->count <= totals->room);
         bool has_room = grow(&each, &totals->room, totals->count, sizeof *totals->each);
         totals->each = each;
         if (!has_room) return TWI_TOTALS_NO_MEMORY;
@@ -50,6 +53,7 @@ static enum twi_totals_added read_page(struct twi_totals *totals, const char *pa
 }
 
 enum twi_totals_added twi_totals_add(struct twi_totals *totals, char *page, size_t size, int64_t most) {
+    twi_check(page != NULL && totals->page_count <= totals->page_room);
     void *pages = totals->pages;
     bool has_room = grow(&pages, &totals->page_room, totals->page_count, sizeof *totals->pages);
     totals->pages = pages;
@@ -82,6 +86,7 @@ static int by_rank(const void *left, const void *right) {
 }
 
 static void sort(struct twi_totals *totals, int (*compare)(const void *left, const void *right)) {
+    twi_check(totals->count <= totals->room);
     if (totals->count != 0) qsort(totals->each, totals->count, sizeof *totals->each, compare);
 }
 
@@ -93,6 +98,7 @@ void twi_totals_unite(struct twi_totals *totals) {
         if (is_last) totals->each[kept++] = totals->each[i];
     }
     totals->count = kept;
+    twi_check(kept <= totals->room);
 }
 
 void twi_totals_rank(struct twi_totals *totals) {
@@ -100,6 +106,7 @@ void twi_totals_rank(struct twi_totals *totals) {
 }
 
 void twi_totals_clear(struct twi_totals *totals) {
+    twi_check(totals->page_count == 0 || totals->pages != NULL);
     for (size_t i = 0; i < totals->page_count; i++) free(totals->pages[i]);
     free(totals->pages);
     free(totals->each);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "gcra.lua.h"
 #include "gcra.lua.sha1.h"
 #include "hold.lua.h"
@@ -35,10 +36,12 @@ static const struct twi_script_source scripts[TWI_SCRIPTS] = {
 };
 
 static void set_serial(struct twi_call_text *text, uint64_t number, uint32_t nonce) {
+    twi_check(number != 0);
     (void)snprintf(text->serial, sizeof text->serial, "%" PRIu64 ":%08" PRIx32, number, nonce);
 }
 
 static void put_head(struct twi_call_text *text, const char *who) {
+    twi_check(who[0] != '\0' && text->serial[0] != '\0');
     twi_wire_put_text(&text->body, who);
     twi_wire_put_text(&text->body, text->serial);
     twi_wire_put_u64(&text->body, TWI_CALL_ASK);
@@ -47,6 +50,7 @@ static void put_head(struct twi_call_text *text, const char *who) {
 void twi_call_write(struct twi_call_text *text, const struct twi_request *request, const char *who, uint64_t number,
                     uint32_t nonce) {
     struct twi_bytes *body = &text->body;
+    twi_check(request->script < TWI_SCRIPTS && strlen(who) < TWI_CALL_WHO_SIZE);
     body->size = 0;
     body->failed = false;
     text->script = request->script;
@@ -63,6 +67,7 @@ void twi_call_write(struct twi_call_text *text, const struct twi_request *reques
 
 void twi_call_rename(struct twi_call_text *text, const char *who, uint64_t number, uint32_t nonce) {
     struct twi_bytes before = text->body;
+    twi_check(text->who_at < text->own_at && text->own_at <= before.size);
     text->body = (struct twi_bytes){0};
     set_serial(text, number, nonce);
     twi_bytes_add(&text->body, before.data, text->who_at);
@@ -74,6 +79,7 @@ void twi_call_rename(struct twi_call_text *text, const char *who, uint64_t numbe
 }
 
 void twi_call_put(struct twi_bytes *out, struct twi_call_text *text, enum twi_call_verb verb, bool whole, bool asking) {
+    twi_check(verb <= TWI_CALL_RETRY && text->own_at >= 3 && text->own_at <= text->body.size);
     text->body.data[text->own_at - 3] = (char)('0' + verb); /* "$1", and the digit */
     if (asking) {
         twi_wire_begin(out, 1);
@@ -124,10 +130,12 @@ bool twi_call_read(const struct twi_node *nodes, size_t count, const struct twi_
         if (!read_script_value(&nodes[i], &answer->values[i - 2]) && !is_long) return false;
     }
     answer->value_count = count - 2;
+    twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     return true;
 }
 
 bool twi_call_says(const struct twi_answer *answer, const char *word) {
+    twi_check(strlen(word) < sizeof answer->values[0].text);
     return answer->value_count != 0 && strcmp(answer->values[0].text, word) == 0;
 }
 
@@ -142,7 +150,8 @@ size_t twi_call_keys(const struct twi_call_text *text, tw_key *keys, size_t most
     size_t count = 0, words = 0;
     for (const char *at = text->body.data, *end = at + text->who_at; at < end; words++) {
         char *data = NULL;
-        size_t size = (size_t)strtoull(at + 1, &data, 10); /* "$12\r\n", the bytes, "\r\n" */
+        size_t size = (size_t)strtoull(at + 1, &data, 10);                        /* "$12\r\n", the bytes, "\r\n" */
+        twi_check(*at == '$' && data[0] == '\r' && size <= (size_t)(end - data)); /* we wrote it */
         data += 2;
         if (words != 0 && count < most) keys[count++] = tw_bytes(data, size);
         at = data + size + 2;

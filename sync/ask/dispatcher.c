@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 #include "sync/ask/dispatcher.h"
@@ -49,6 +48,7 @@ static void set_rules(struct twi_link_rules *rules, const struct twi_dispatcher_
 }
 
 struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules) {
+    twi_check(rules->engine != NULL && rules->url != NULL && rules->options != NULL && rules->transport != NULL);
     struct twi_dispatcher *dispatcher = calloc(1, sizeof *dispatcher);
     if (dispatcher == NULL) return NULL;
     set_rules(&dispatcher->rules, rules);
@@ -66,12 +66,14 @@ struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *
 }
 
 static void free_dispatcher(struct twi_dispatcher *dispatcher) {
+    twi_check(dispatcher->hearing == NULL || twi_load_relaxed(&dispatcher->is_stepping));
     if (!dispatcher->host_drives) twi_socket_set_unmake(&dispatcher->set);
     twi_url_wipe(&dispatcher->rules.url);
     free(dispatcher);
 }
 
 static void free_links(struct twi_dispatcher *dispatcher) {
+    twi_check(dispatcher->link_count <= TWI_LINKS_MAX);
     for (uint32_t i = 0; i < dispatcher->link_count; i++) free(dispatcher->links[i]);
 }
 
@@ -118,6 +120,7 @@ static bool is_away(struct twi_dispatcher *dispatcher) {
 
 uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_request *request,
                             enum twi_request_outcome *why) {
+    twi_check(request->key_count != 0 && request->script < TWI_SCRIPTS && why != NULL);
     TWI_ASK_COUNT(dispatcher, ask_calls, 1);
     if (is_away(dispatcher)) {
         TWI_ASK_COUNT(dispatcher, ask_away, 1);
@@ -132,6 +135,7 @@ uint64_t twi_dispatcher_ask(struct twi_dispatcher *dispatcher, const struct twi_
     TWI_ASK_COUNT(dispatcher, ask_active, 1);
     if (dispatcher->directory != NULL) lane->slot = twi_key_slot_of(request->keys[0].data, request->keys[0].size);
     uint64_t number = lane->caller.number; /* from its submission on the lane is the driver's */
+    twi_check(number != 0);
     if (twi_lanes_submit(&dispatcher->lanes, lane)) {
         twi_store_relaxed(&dispatcher->late.begun_ms, mono_ms(dispatcher));
         wake(dispatcher);
@@ -159,6 +163,7 @@ void twi_dispatcher_leave(struct twi_dispatcher *dispatcher) {
 }
 
 uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher) {
+    twi_check(twi_load_relaxed(&dispatcher->lanes.taken) <= dispatcher->lanes.most);
     return twi_load_relaxed(&dispatcher->lanes.taken);
 }
 
@@ -184,6 +189,7 @@ static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     late->before_ms = late->all_ms;
     late->step_ms = now_ms;
     if (now_ms - due_ms < LATE_MS) return;
+    twi_check(now_ms > due_ms);
     late->all_ms += now_ms - due_ms;
     for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
 }
@@ -196,6 +202,7 @@ static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     bool is_any = arrived.first != NULL;
     for (struct twi_lane *lane; (lane = arrived.first) != NULL;) {
         twi_lane_list_remove(&arrived, lane);
+        twi_check(lane->state == TWI_LANE_QUEUED && lane->tries.is_new && lane->link == NULL);
         lane->caller.deadline_ms -= dispatcher->late.before_ms;
         twi_lanes_time(&dispatcher->lanes, lane);
         if (!twi_way_find(dispatcher, lane, now_ms)) twi_verdict_away(dispatcher, lane);
@@ -211,6 +218,7 @@ static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
         struct twi_link *link = dispatcher->links[i];
         if (link->phase == TWI_LINK_DOWN) continue;
         twi_link_end(link, TWI_LINK_DISMISSED, NULL);
+        twi_check(link->phase == TWI_LINK_DOWN);
         twi_loss_of(dispatcher, link, now_ms);
     }
 }
@@ -223,12 +231,14 @@ static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t no
     for (uint32_t i = 0; i < dispatcher->link_count; i++) {
         struct twi_link *link = dispatcher->links[i];
         dispatcher->hearing = link;
+        twi_check(link->ended == TWI_LINK_LIVES);
         link->has_heard = was_rung;
         twi_link_connect(link, now_ms);
         while (twi_link_hear(link, &room, &nodes, &count, now_ms))
             twi_verdict_heard(dispatcher, link, nodes, count, now_ms);
         if (room != 0) twi_link_look(link, now_ms);
         dispatcher->hearing = NULL;
+        twi_check(link->ended == TWI_LINK_LIVES || link->phase == TWI_LINK_DOWN);
         if (link->ended != TWI_LINK_LIVES) twi_loss_of(dispatcher, link, now_ms);
     }
     dispatcher->has_more = room == 0;
@@ -241,6 +251,7 @@ static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     if (dispatcher->has_more && !is_stopped) return;
     for (struct twi_lane *lane; (lane = twi_lanes_first(&dispatcher->lanes)) != NULL;) {
         bool is_over = lane->caller.deadline_ms <= own_ms;
+        twi_check(lane->caller.at == 0);
         if (!is_over && !is_stopped) return;
         TWI_ASK_COUNT(dispatcher, ask_timeouts, is_over);
         twi_verdict_expired(dispatcher, lane, now_ms);
@@ -265,6 +276,8 @@ static void forget_all(struct twi_dispatcher *dispatcher) {
 }
 
 static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_CANCELLING);
+    twi_check(lane->text.script < TWI_SCRIPTS && lane->link == link);
     bool is_cancel = lane->state == TWI_LANE_CANCELLING, *loading = &link->loading[lane->text.script];
     enum twi_call_verb verb = is_cancel ? TWI_CALL_CANCEL : lane->tries.perhaps ? TWI_CALL_RETRY : TWI_CALL_ASK;
     size_t before = link->out.size;
@@ -280,6 +293,7 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
 /* What is not handed over is certainly unsent: so no more than the link takes soon. */
 static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
     if (link->phase != TWI_LINK_UP) return;
+    twi_check(link->ended == TWI_LINK_LIVES && link->out_at <= link->out.size);
     if (link->out_at >= TWI_LINK_OUT_MAX) {
         twi_bytes_drop_front(&link->out, link->out_at);
         link->out_at = 0;
@@ -318,6 +332,7 @@ static void publish(struct twi_dispatcher *dispatcher, int64_t now_ms) {
 
 void twi_dispatcher_step(struct twi_dispatcher *dispatcher) {
     int64_t now_ms = mono_ms(dispatcher);
+    twi_check(!twi_load_relaxed(&dispatcher->is_stepping)); /* one driver */
     twi_store_relaxed(&dispatcher->is_stepping, true);
     note_late(dispatcher, now_ms);
     bool was_rung = take_arrived(dispatcher, now_ms);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "engine/base/check.h"
 #include "engine/base/event_count.h"
 #include "engine/base/lock.h"
@@ -17,6 +16,7 @@
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane) {
+    twi_check((list->first == NULL) == (list->last == NULL) && (list->count == 0) == (list->first == NULL));
     lane->next = NULL;
     lane->before = list->last;
     if (list->last != NULL)
@@ -28,6 +28,9 @@ void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane) {
 }
 
 void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane) {
+    twi_check(list->count != 0);
+    twi_check((lane->before != NULL ? lane->before->next : list->first) == lane);
+    twi_check((lane->next != NULL ? lane->next->before : list->last) == lane);
     if (lane->before != NULL)
         lane->before->next = lane->next;
     else
@@ -41,6 +44,7 @@ void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane) {
 }
 
 void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *front) {
+    twi_check(list != front && (front->count == 0) == (front->last == NULL));
     if (front->last == NULL) return;
     front->last->next = list->first;
     if (list->first != NULL)
@@ -55,17 +59,20 @@ void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void draw_name(struct twi_lanes *lanes) {
+    twi_check(lanes->engine != NULL);
     uint64_t random;
     twi_port_random(lanes->engine, &random, sizeof random);
     (void)snprintf(lanes->name, sizeof lanes->name, "%016" PRIx64, random);
 }
 
 void twi_lanes_begin(struct twi_lanes *lanes, tw_engine *engine, uint32_t most) {
+    twi_check(engine != NULL && most != 0 && most <= TWI_LANES_MAX);
     *lanes = (struct twi_lanes){.engine = engine, .most = most};
     pthread_mutex_init(&lanes->lock, NULL);
 }
 
 void twi_lanes_end(struct twi_lanes *lanes) {
+    twi_check(lanes->first_waiter == NULL && lanes->made <= lanes->most);
     for (uint32_t i = 0; i < lanes->made; i++)
         twi_bytes_free(&lanes->slabs[i / TWI_LANES_SLAB][i % TWI_LANES_SLAB].text.body);
     for (uint32_t i = 0; i < lanes->made; i += TWI_LANES_SLAB) free(lanes->slabs[i / TWI_LANES_SLAB]);
@@ -75,6 +82,7 @@ void twi_lanes_end(struct twi_lanes *lanes) {
 }
 
 static uint32_t slabs_of(const struct twi_lanes *lanes) {
+    twi_check(lanes->most != 0);
     return (lanes->most + TWI_LANES_SLAB - 1) / TWI_LANES_SLAB;
 }
 
@@ -90,12 +98,14 @@ static bool make_tables(struct twi_lanes *lanes) {
     }
     lanes->slabs = slabs;
     lanes->heap = heap;
+    twi_check(lanes->made == 0 && lanes->heap_count == 0);
     draw_name(lanes);
     return true;
 }
 
 /* Under the lock: makes some more lanes, if there may be more. */
 static void make_slab(struct twi_lanes *lanes) {
+    twi_check(lanes->free_lanes == NULL && lanes->made <= lanes->most);
     uint32_t count = lanes->most - lanes->made < TWI_LANES_SLAB ? lanes->most - lanes->made : TWI_LANES_SLAB;
     if (count == 0 || !make_tables(lanes)) return;
     struct twi_lane *slab = calloc(count, sizeof *slab);
@@ -107,6 +117,7 @@ static void make_slab(struct twi_lanes *lanes) {
         lanes->free_lanes = &slab[i];
     }
     lanes->made += count;
+    twi_check(lanes->made <= lanes->most);
 }
 
 /* ---- taking and giving back -------------------------------------------------------------------------------------- */
@@ -124,11 +135,14 @@ static struct twi_lane *take_free(struct twi_lanes *lanes) {
     struct twi_lane *lane = lanes->free_lanes;
     if (lane == NULL) return NULL;
     lanes->free_lanes = lane->next;
+    lane->next = NULL;
+    twi_check(lane->state == TWI_LANE_FREE && lane->index < lanes->made);
     (void)twi_add_relaxed(&lanes->taken, 1); /* a figure */
     return lane;
 }
 
 static void leave_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waiter) {
+    twi_check(waiter->is_in && lanes->first_waiter != NULL);
     struct twi_lane_waiter *before = NULL;
     for (struct twi_lane_waiter *at = lanes->first_waiter; at != waiter; at = at->next) before = at;
     if (before != NULL)
@@ -140,6 +154,7 @@ static void leave_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waite
 }
 
 static void join_waiters(struct twi_lanes *lanes, struct twi_lane_waiter *waiter) {
+    twi_check(!waiter->is_in && waiter->next == NULL);
     if (lanes->last_waiter != NULL)
         lanes->last_waiter->next = waiter;
     else
@@ -163,10 +178,12 @@ static struct twi_lane *wait_for_lane(struct twi_lanes *lanes, int64_t deadline_
         twi_lock(&lanes->lock);
     }
     if (waiter.is_in) leave_waiters(lanes, &waiter);
+    twi_check(!waiter.is_in);
     return waiter.lane;
 }
 
 static void give(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_FREE && twi_load_relaxed(&lanes->taken) != 0);
     struct twi_lane_waiter *waiter = lanes->first_waiter;
     if (waiter == NULL || lanes->is_stopped) {
         lane->next = lanes->free_lanes;
@@ -203,6 +220,7 @@ struct identity {
 };
 
 static void identify(struct twi_lanes *lanes, const struct twi_lane *lane, struct identity *identity) {
+    twi_check(lane->index < TWI_LANES_MAX);
     (void)snprintf(identity->who, sizeof identity->who, "%s:%" PRIu32, lanes->name, lane->index);
     identity->number = ++lanes->numbers;
     identity->nonce = draw_nonce(lanes);
@@ -210,6 +228,8 @@ static void identify(struct twi_lanes *lanes, const struct twi_lane *lane, struc
 
 static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct twi_request *request,
                     const struct identity *identity) {
+    twi_check(lane->state == TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
+    twi_check(request->answered != NULL && identity->number != 0);
     twi_call_write(&lane->text, request, identity->who, identity->number, identity->nonce);
     lane->state = TWI_LANE_QUEUED;
     lane->tries = (struct twi_lane_tries){.numbered = request->numbered, .is_new = true};
@@ -229,6 +249,7 @@ static void prepare(struct twi_lanes *lanes, struct twi_lane *lane, const struct
 
 struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_request *request,
                                 enum twi_request_outcome *why) {
+    twi_check(request->key_count != 0 && request->script < TWI_SCRIPTS);
     struct identity identity;
     *why = TWI_REQUEST_UNSENT;
     twi_lock(&lanes->lock);
@@ -250,6 +271,7 @@ struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_reques
 }
 
 bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_QUEUED && lane->link == NULL && !lane->text.body.failed);
     twi_lock(&lanes->lock);
     bool was_empty = lanes->arrived.first == NULL;
     twi_lane_list_add(&lanes->arrived, lane);
@@ -277,6 +299,7 @@ void twi_lanes_stop(struct twi_lanes *lanes) {
 /* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list) {
+    twi_check(lanes->engine != NULL);
     twi_lock(&lanes->lock);
     *list = lanes->arrived;
     lanes->arrived = (struct twi_lane_list){0};
@@ -287,6 +310,8 @@ void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list) {
 
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane) {
     twi_check(lane->caller.at == TWI_LANES_MAX);
+    twi_check(lane->state != TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
+    twi_check(lane->next == NULL && lane->before == NULL); /* it is in no list */
     lane->state = TWI_LANE_FREE;
     lane->link = NULL;
     if (lane->text.body.room > BODY_KEPT) twi_bytes_free(&lane->text.body);
@@ -296,6 +321,7 @@ void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane) {
 }
 
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_SENT && lane->text.who_at < lane->text.own_at);
     struct identity identity;
     twi_lock(&lanes->lock);
     size_t size = strlen(lanes->name);
@@ -311,6 +337,7 @@ bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane) {
 /* ---- callers' deadlines: a heap, the earliest first -------------------------------------------------------------- */
 
 static void put_at(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    twi_check(at < lanes->heap_count);
     lanes->heap[at] = lane;
     lane->caller.at = at;
 }
@@ -320,12 +347,14 @@ static bool is_earlier(const struct twi_lane *one, const struct twi_lane *other)
 }
 
 static void rise(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    twi_check(at < lanes->heap_count);
     for (; at != 0 && is_earlier(lane, lanes->heap[(at - 1) / 2]); at = (at - 1) / 2)
         put_at(lanes, at, lanes->heap[(at - 1) / 2]);
     put_at(lanes, at, lane);
 }
 
 static void sink(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
+    twi_check(at < lanes->heap_count);
     for (;;) {
         uint32_t child = 2 * at + 1;
         if (child >= lanes->heap_count) break;
@@ -339,12 +368,14 @@ static void sink(struct twi_lanes *lanes, uint32_t at, struct twi_lane *lane) {
 
 void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane) {
     twi_check(lanes->heap_count < lanes->most);
+    twi_check(lane->caller.at == TWI_LANES_MAX);
     rise(lanes, lanes->heap_count++, lane);
 }
 
 static void untime(struct twi_lanes *lanes, struct twi_lane *lane) {
     uint32_t at = lane->caller.at;
     if (at == TWI_LANES_MAX) return;
+    twi_check(at < lanes->heap_count && lanes->heap[at] == lane);
     lane->caller.at = TWI_LANES_MAX;
     struct twi_lane *last = lanes->heap[--lanes->heap_count];
     if (last == lane) return;
@@ -353,10 +384,12 @@ static void untime(struct twi_lanes *lanes, struct twi_lane *lane) {
 }
 
 struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes) {
+    twi_check(lanes->heap_count == 0 || lanes->heap[0]->caller.at == 0);
     return lanes->heap_count != 0 ? lanes->heap[0] : NULL;
 }
 
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane) {
     untime(lanes, lane);
+    twi_check(lane->caller.at == TWI_LANES_MAX);
     return twi_swap_acqrel(&lane->heard, 0) != 0; /* AN8, pairs with AN7: one of them has the number */
 }

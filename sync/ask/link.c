@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 
 /* A reply of the scripts has at most some hundred bytes; with a page of names (reclaim.lua) some thousand, with one of
@@ -34,6 +35,7 @@ static int64_t made_within_ms(const struct twi_link *link) {
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 void twi_link_make(struct twi_link *link, const struct twi_link_rules *rules, const struct twi_endpoint *endpoint) {
+    twi_check(rules->engine != NULL && rules->transport != NULL && rules->is_cluster == (endpoint != NULL));
     *link = (struct twi_link){.rules = rules, .pause_ms = PAUSE_MS};
     link->breaker.retry_max_ms = rules->retry_max_ms;
     if (endpoint != NULL) link->endpoint = *endpoint;
@@ -48,9 +50,11 @@ static void close_connection(struct twi_link *link) {
     link->out_at = 0;
     memset(link->loading, 0, sizeof link->loading);
     link->phase = TWI_LINK_DOWN;
+    twi_check(link->reader == NULL && link->out.size == 0);
 }
 
 void twi_link_unmake(struct twi_link *link) {
+    twi_check(link->rules != NULL);
     close_connection(link);
     if (link->transport != NULL) link->rules->transport->destroy(link->transport);
     twi_resolver_destroy(link->resolver);
@@ -73,12 +77,14 @@ void twi_link_abandon(struct twi_link *link, bool is_used) {
 }
 
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why) {
+    twi_check(ended != TWI_LINK_LIVES);
     if (why != NULL) twi_port_last_error(link->rules->engine, why);
     if (link->ended == TWI_LINK_LIVES) link->ended = ended;
     close_connection(link);
 }
 
 static const char *transport_why(const struct twi_link *link) {
+    twi_check(link->transport != NULL);
     return link->rules->transport->why(link->transport);
 }
 
@@ -87,11 +93,13 @@ static void distrust(struct twi_link *link) {
 }
 
 static void end_unmade(struct twi_link *link, const char *why) {
+    twi_check(link->phase != TWI_LINK_UP);
     distrust(link);
     twi_link_end(link, TWI_LINK_UNMADE, why);
 }
 
 static void end_up(struct twi_link *link, const char *why) {
+    twi_check(link->phase == TWI_LINK_GREETING || link->phase == TWI_LINK_UP);
     if (link->phase == TWI_LINK_UP)
         twi_link_end(link, TWI_LINK_CUT, why);
     else
@@ -105,6 +113,7 @@ static bool may_move(const struct twi_link *link) {
 }
 
 static bool put_auth(struct twi_link *link) {
+    twi_check(link->phase == TWI_LINK_GREETING);
     enum twi_login_put done = twi_login_put(&link->rules->login, &link->out);
     link->greeting.left += done == TWI_LOGIN_PUT;
     return done != TWI_LOGIN_FAILED;
@@ -112,6 +121,8 @@ static bool put_auth(struct twi_link *link) {
 
 /* Puts AUTH, SELECT, INFO and, where Redis may move, ROLE. */
 static void greet(struct twi_link *link, int64_t now_ms) {
+    twi_check(link->phase == TWI_LINK_DIALLING && link->reader == NULL);
+    twi_check(link->sent.first == NULL); /* a new connection owes no reply */
     struct twi_bytes *out = &link->out;
     link->phase = TWI_LINK_GREETING;
     link->deadline_ms = now_ms + made_within_ms(link);
@@ -140,6 +151,7 @@ static void greet(struct twi_link *link, int64_t now_ms) {
 /* If the user may not call INFO, the scripts alone detect a replica; where Redis may move, the server itself has to say
  * that it is the master. */
 static void judge(struct twi_link *link) {
+    twi_check(link->phase == TWI_LINK_GREETING && link->greeting.left == 0);
     enum twi_role by_info = link->greeting.by_info, by_role = link->greeting.by_role;
     bool is_replica = by_info == TWI_ROLE_REPLICA || by_role == TWI_ROLE_REPLICA;
     bool is_master = by_info == TWI_ROLE_MASTER || by_role == TWI_ROLE_MASTER;
@@ -154,6 +166,7 @@ static void judge(struct twi_link *link) {
 }
 
 static void hear_greeting(struct twi_link *link, const struct twi_node *nodes, size_t count) {
+    twi_check(link->greeting.left != 0 && link->greeting.roles <= link->greeting.left && count != 0);
     size_t left = link->greeting.left--, roles = link->greeting.roles;
     if (left > 1 + roles && nodes->type == TWI_NODE_ERROR) {
         distrust(link);
@@ -168,6 +181,7 @@ static void hear_greeting(struct twi_link *link, const struct twi_node *nodes, s
 /* ---- from nothing to a connection -------------------------------------------------------------------------------- */
 
 static bool make_resolver(struct twi_link *link) {
+    twi_check(link->resolver == NULL && !link->rules->is_cluster);
     const struct twi_link_rules *rules = link->rules;
     struct twi_resolver_rules asking = {.url = &rules->url,
                                         .transport = rules->transport,
@@ -193,11 +207,13 @@ static bool is_wanted(const struct twi_link *link) {
 }
 
 static void dial_from(struct twi_link *link, int64_t now_ms) {
+    twi_check(link->phase == TWI_LINK_LOCATING && link->transport != NULL);
     link->phase = TWI_LINK_DIALLING;
     link->deadline_ms = now_ms + made_within_ms(link);
 }
 
 static void locate(struct twi_link *link, int64_t now_ms) {
+    twi_check(link->resolver != NULL);
     int64_t again_ms = 0;
     enum twi_where where = twi_resolver_ask(link->resolver, now_ms, &link->endpoint, &again_ms);
     link->again_ms = now_ms + again_ms;
@@ -207,6 +223,7 @@ static void locate(struct twi_link *link, int64_t now_ms) {
 }
 
 static void begin(struct twi_link *link, int64_t now_ms) {
+    twi_check(link->phase == TWI_LINK_DOWN && link->reader == NULL);
     bool is_time = link->breaker.state == TWI_BREAKER_OPEN ? twi_breaker_may_try(&link->breaker, now_ms)
                                                            : now_ms >= link->again_ms;
     if (!is_wanted(link) || !is_time) return;
@@ -223,6 +240,7 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
     if (link->phase == TWI_LINK_DOWN) begin(link, now_ms);
     if (link->phase == TWI_LINK_LOCATING) locate(link, now_ms);
     if (link->phase != TWI_LINK_DIALLING) return;
+    twi_check(link->transport != NULL && link->sent.first == NULL);
     int done = link->rules->transport->connect(link->transport, &link->endpoint, now_ms, link->deadline_ms);
     if (done > 0) greet(link, now_ms);
     if (done < 0) end_unmade(link, transport_why(link));
@@ -232,10 +250,12 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
 
 /* False: nothing has come, or the link has ended. */
 static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
+    twi_check(link->reader != NULL && *room != 0);
     char chunk[CHUNK];
     ssize_t got = link->rules->transport->recv(link->transport, chunk, *room < CHUNK ? *room : CHUNK);
     if (got < 0) end_up(link, transport_why(link));
     if (got <= 0) return false;
+    twi_check((size_t)got <= *room);
     *room -= (size_t)got;
     link->has_heard = true;
     link->heard_ms = now_ms;
@@ -267,6 +287,8 @@ bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **
 }
 
 void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, int64_t now_ms) {
+    twi_check(link->phase == TWI_LINK_UP && lane->link == link);
+    twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_CANCELLING);
     if (link->sent.first == NULL) link->heard_ms = now_ms;
     link->put_total += bytes;
     lane->tries.end_at = link->put_total;
@@ -277,6 +299,7 @@ void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, in
 void twi_link_send(struct twi_link *link, int64_t now_ms) {
     (void)now_ms;
     if (link->phase != TWI_LINK_GREETING && link->phase != TWI_LINK_UP) return;
+    twi_check(link->transport != NULL && link->out_at <= link->out.size);
     if (link->out.failed) {
         end_up(link, "no memory");
         return;
@@ -289,6 +312,7 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
             return;
         }
         if (sent == 0) return;
+        twi_check((size_t)sent <= link->out.size - link->out_at);
         link->out_at += (size_t)sent;
         if (link->phase == TWI_LINK_UP) link->sent_total += (uint64_t)sent;
     }
@@ -307,6 +331,7 @@ void twi_link_look(struct twi_link *link, int64_t now_ms) {
 }
 
 void twi_link_excuse(struct twi_link *link, int64_t late_ms) {
+    twi_check(late_ms >= 0);
     link->heard_ms += late_ms;
     link->deadline_ms += late_ms;
 }
@@ -318,6 +343,7 @@ static uint64_t random_of(const struct twi_link *link) {
 }
 
 void twi_link_failed(struct twi_link *link, int64_t now_ms) {
+    twi_check(link->ended != TWI_LINK_LIVES && link->phase == TWI_LINK_DOWN && link->sent.first == NULL);
     enum twi_link_end ended = link->ended;
     link->ended = TWI_LINK_LIVES;
     if (ended == TWI_LINK_DISMISSED) return;
@@ -331,10 +357,12 @@ void twi_link_failed(struct twi_link *link, int64_t now_ms) {
     } else {
         link->again_ms = now_ms + link->pause_ms;
         link->pause_ms = earlier(2 * link->pause_ms, PAUSE_MAX_MS);
+        twi_check(link->pause_ms >= PAUSE_MS);
     }
 }
 
 void twi_link_answered(struct twi_link *link) {
+    twi_check(link->phase == TWI_LINK_UP);
     if (link->breaker.state != TWI_BREAKER_CLOSED) twi_breaker_succeed(&link->breaker);
     link->breaker.failures = 0;
     link->failing_since_ms = 0;

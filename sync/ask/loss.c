@@ -1,6 +1,7 @@
 /* loss.c -- see loss.h. */
 #include "sync/ask/loss.h"
 
+#include "engine/base/check.h"
 #include "sync/ask/verdict.h"
 #include "sync/ask/way.h"
 #include "sync/wire/cluster_directory.h"
@@ -19,13 +20,16 @@ static void take_back(struct twi_dispatcher *dispatcher, struct twi_link *link) 
         if (twi_verdict_lost(dispatcher, lane, lane->tries.end_at <= link->sent_total)) twi_lane_list_add(&again, lane);
     }
     twi_lane_list_put_before(&link->waiting, &again);
+    twi_check(link->sent.first == NULL && again.first == NULL);
 }
 
 void twi_loss_of(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
     enum twi_link_end ended = link->ended;
+    twi_check(ended != TWI_LINK_LIVES && link->phase == TWI_LINK_DOWN);
     count_end(dispatcher, ended, link->sent.count != 0 ? link->sent.count : link->waiting.first != NULL);
     take_back(dispatcher, link);
     twi_link_failed(link, now_ms);
+    twi_check(link->ended == TWI_LINK_LIVES);
     if (ended == TWI_LINK_DENIED) twi_verdict_refuse_all(dispatcher, &link->waiting);
     if (dispatcher->directory == NULL || ended == TWI_LINK_DISMISSED) return;
     twi_directory_want(dispatcher->directory);

@@ -24,6 +24,7 @@ void twi_spoilt_end(struct twi_spoilt *spoilt) {
 /* Appends what finds room; what is not printable becomes "?". */
 static void put(char line[TWI_SPOILT_BYTES], const char *text, size_t size) {
     size_t used = strlen(line);
+    twi_check(used < TWI_SPOILT_BYTES);
     for (size_t i = 0; i < size && used + 1 < TWI_SPOILT_BYTES; i++)
         line[used++] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
     line[used] = '\0';
@@ -52,6 +53,7 @@ void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *reques
     uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
     twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting); /* only changed under the lock */
+    twi_check(waiting <= TWI_SPOILT_LINES);
     if (waiting < TWI_SPOILT_LINES && !is_known(spoilt, hash)) {
         spoilt->known[spoilt->known_next++ % TWI_SPOILT_KNOWN] = hash;
         memcpy(spoilt->lines[waiting], line, sizeof line);

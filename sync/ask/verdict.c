@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "engine/base/check.h"
 #include "sync/ask/way.h"
 
 #define PAUSE_MS 5 /* before a call goes again whose reply left all open; it doubles */
@@ -16,6 +17,7 @@
 static struct twi_lane_caller claim(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     struct twi_lane_caller caller = lane->caller;
     if (!twi_lanes_claim(&dispatcher->lanes, lane)) caller.answered = NULL;
+    twi_check(twi_load_relaxed(&lane->heard) == 0);
     return caller;
 }
 
@@ -23,6 +25,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
                  enum twi_request_outcome outcome) {
     struct twi_answer *answer = &dispatcher->answer;
     if (outcome != TWI_REQUEST_DONE) answer->value_count = 0;
+    twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     answer->outcome = outcome;
     if (caller->answered != NULL) {
         TWI_ASK_COUNT(dispatcher, ask_active, -1);
@@ -35,6 +38,7 @@ static void tell(struct twi_dispatcher *dispatcher, const struct twi_lane_caller
 
 /* The lane is in no list. */
 static void finish(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enum twi_request_outcome outcome) {
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_SENT);
     struct twi_lane_caller caller = claim(dispatcher, lane);
     twi_lanes_release(&dispatcher->lanes, lane);
     tell(dispatcher, &caller, outcome);
@@ -43,15 +47,19 @@ static void finish(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enu
 /* ---- what is left in Redis --------------------------------------------------------------------------------------- */
 
 static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *lane, enum twi_lane_state state) {
+    twi_check(state == TWI_LANE_UNSETTLED || state == TWI_LANE_CANCELLING);
+    twi_check(lane->state != TWI_LANE_FREE);
     bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
     lane->state = state;
     if (was) return;
     dispatcher->unsettled++;
+    twi_check(dispatcher->unsettled <= dispatcher->lanes.most);
     TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
 }
 
 /* Nothing of it is left in Redis, or nothing can be done about it. */
 static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state != TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
     bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
     if (was) dispatcher->unsettled--;
     if (was) TWI_ASK_COUNT(dispatcher, ask_unsettled, -1);
@@ -61,6 +69,7 @@ static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
 
 /* Nobody waits any more, and no reply is due. The lane is in no list. */
 static void take_back(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(twi_load_relaxed(&lane->heard) == 0);
     if (!lane->tries.numbered) {
         settle(dispatcher, lane);
         return;
@@ -81,6 +90,7 @@ static void leave_open(struct twi_dispatcher *dispatcher, struct twi_lane *lane,
 /* ---- without a reply --------------------------------------------------------------------------------------------- */
 
 void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps); /* nothing of it went out */
     TWI_ASK_COUNT(dispatcher, ask_away, 1);
     finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
@@ -90,10 +100,12 @@ bool twi_verdict_is_needless(const struct twi_lane *lane) {
 }
 
 void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps);
     finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
 
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(lane->state == TWI_LANE_SENT || lane->state == TWI_LANE_QUEUED);
     if (lane->state == TWI_LANE_SENT) { /* its reply is still due at the link */
         struct twi_lane_caller caller = claim(dispatcher, lane);
         lane->tries.unknown = caller.answered != NULL;
@@ -110,6 +122,7 @@ void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lan
 }
 
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out) {
+    twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED);
     struct twi_lane_tries *tries = &lane->tries;
     tries->perhaps = tries->perhaps || is_out;
     tries->whole = tries->asking = tries->asked = false;
@@ -145,6 +158,7 @@ void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_l
 
 /* Nothing was done for this copy, and the call can go again. */
 static bool goes_again(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED);
     if (lane->state == TWI_LANE_SENT) {
         lane->state = TWI_LANE_QUEUED;
         return true;
@@ -177,6 +191,7 @@ static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *l
 }
 
 static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED && lane->link == NULL);
     struct twi_answer *answer = &dispatcher->answer;
     /* The script says that a value is no number. (Totals say so to their caller.) */
     if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
@@ -209,6 +224,7 @@ static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error)
 
 /* Redis has certainly done nothing, and would not do it the next time. */
 static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
+    twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED && lane->link == NULL);
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
     if (lane->state == TWI_LANE_CANCELLING)
         twi_way_pause(dispatcher, lane, now_ms + CANCEL_AGAIN_MS);
@@ -296,6 +312,7 @@ static void hear_node(struct twi_dispatcher *dispatcher, struct twi_link *link, 
 void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
     struct twi_lane *lane = link->sent.first;
+    twi_check(lane != NULL && lane->link == link && lane->state != TWI_LANE_QUEUED);
     if (lane->tries.asking && !lane->tries.asked) { /* ASKING is valid for one command, and has a reply of its own */
         lane->tries.asked = true;
         return;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "engine/base/check.h"
 #include "sync/wire/cluster_directory.h"
 
 #define IDLE_MS 60000  /* in a cluster a link without calls is closed after this time */
@@ -16,6 +17,8 @@ static bool is_empty(const struct twi_link *link) {
 }
 
 static void drop_link(struct twi_dispatcher *dispatcher, uint32_t i) {
+    twi_check(i < dispatcher->link_count && is_empty(dispatcher->links[i]));
+    twi_check(dispatcher->links[i] != dispatcher->hearing);
     twi_link_unmake(dispatcher->links[i]);
     free(dispatcher->links[i]);
     dispatcher->links[i] = dispatcher->links[--dispatcher->link_count];
@@ -40,6 +43,7 @@ static struct twi_link *link_to(struct twi_dispatcher *dispatcher, const struct 
         if (endpoint == NULL || twi_endpoint_equals(&dispatcher->links[i]->endpoint, endpoint))
             return dispatcher->links[i];
     if (dispatcher->link_count == TWI_LINKS_MAX && !drop_idle_link(dispatcher)) return NULL;
+    twi_check(dispatcher->link_count < TWI_LINKS_MAX);
     struct twi_link *link = malloc(sizeof *link);
     if (link == NULL) return NULL;
     twi_link_make(link, &dispatcher->rules, endpoint);
@@ -50,6 +54,8 @@ static struct twi_link *link_to(struct twi_dispatcher *dispatcher, const struct 
 /* ---- routes ------------------------------------------------------------------------------------------------------ */
 
 void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms) {
+    twi_check(lane->next == NULL && lane->before == NULL && again_ms != INT64_MAX);
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_CANCELLING);
     lane->link = NULL;
     lane->tries.again_ms = again_ms;
     lane->tries.is_new = false;
@@ -58,6 +64,8 @@ void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int
 }
 
 bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms) {
+    twi_check(lane->next == NULL && lane->before == NULL);
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_CANCELLING);
     lane->tries.asked = false;
     if (link == NULL) {
         twi_way_pause(dispatcher, lane, now_ms + FULL_MS);
@@ -84,6 +92,7 @@ bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int6
 }
 
 void twi_way_again(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
+    twi_check(dispatcher->directory != NULL);
     struct twi_lane_list all = link->waiting;
     link->waiting = (struct twi_lane_list){0};
     for (struct twi_lane *lane; (lane = all.first) != NULL;) {
@@ -93,6 +102,7 @@ void twi_way_again(struct twi_dispatcher *dispatcher, struct twi_link *link, int
 }
 
 void twi_way_leave(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
+    twi_check(lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_CANCELLING);
     if (lane->link == NULL)
         twi_lane_list_remove(&dispatcher->paused, lane);
     else
@@ -109,6 +119,7 @@ static void count_redirect(struct twi_dispatcher *dispatcher, enum twi_redirect_
 void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_redirect *redirect,
                       int64_t now_ms) {
     struct twi_directory *directory = dispatcher->directory;
+    twi_check(directory != NULL && redirect->kind != TWI_REDIRECT_NONE);
     bool is_unserved = redirect->kind == TWI_REDIRECT_UNSERVED || redirect->kind == TWI_REDIRECT_DOWN;
     count_redirect(dispatcher, redirect->kind);
     if (redirect->kind == TWI_REDIRECT_MOVED && redirect->has_endpoint)
@@ -158,6 +169,7 @@ static void end_pauses(struct twi_dispatcher *dispatcher, int64_t now_ms) {
 }
 
 void twi_way_step(struct twi_dispatcher *dispatcher, int64_t now_ms) {
+    twi_check(dispatcher->paused.first == NULL || dispatcher->paused_until_ms != INT64_MAX);
     if (now_ms >= dispatcher->paused_until_ms) end_pauses(dispatcher, now_ms);
     reroute(dispatcher, now_ms);
 }

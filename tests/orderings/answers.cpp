@@ -4,7 +4,7 @@
 // second thread's end, which begins when nobody starts or wakes any more.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   sync/ask/lanes.c:twi_lanes_forget de86dc7b05bd
-//   sync/ask/lanes.c:twi_lanes_claim 7fdbbf88d652
+//   sync/ask/lanes.c:twi_lanes_claim c595f7dc9924
 //   engine/core/operation.c:twi_operation_give a3c7243ca2e6
 //   engine/turn/rollover.c:free_family 70ff2a3c2f3b
 //   engine/core/queue.c:twi_queue_push 7232ff2078e8

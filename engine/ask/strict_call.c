@@ -1,0 +1,111 @@
+/* strict_call.c -- see strict_call.h. */
+#include "engine/ask/strict_call.h"
+#include "engine/base/check.h"
+#include "engine/limit/shadow.h"
+#include "engine/limit/shape.h"
+
+struct asking {
+    struct twi_operation operation;
+    struct twi_strict_request request;
+};
+static_assert(sizeof(struct asking) <= TWI_OPERATION_BYTES, "operation.h");
+
+static const struct twi_strict_kind *kind_of(const struct twi_operation *operation) {
+    twi_check(operation->kind->send == twi_strict_send);
+    return (const struct twi_strict_kind *)operation->kind; /* its first field */
+}
+
+const struct twi_strict_request *twi_strict_request_of(const struct twi_operation *operation) {
+    twi_check(operation->kind->send == twi_strict_send);
+    return &((const struct asking *)operation)->request;
+}
+
+bool twi_strict_send(struct twi_operation *operation) {
+    struct twi_redis_call redis_call;
+    kind_of(operation)->write(twi_strict_request_of(operation), &redis_call);
+    return twi_redis_call_send(&redis_call, operation);
+}
+
+static bool is_decided(const struct twi_result *result) {
+    return twi_result_is(result, "OK") || twi_result_is(result, "DENIED");
+}
+
+static bool refuses_when_busy(const struct twi_strict_request *request, enum twi_request_outcome outcome) {
+    return outcome == TWI_REQUEST_BUSY && !twi_load_relaxed(&request->family->policy.busy_is_outage);
+}
+
+/* Fills the answer. By the thread that is answered. */
+static tw_status conclude(const struct twi_operation *operation, int64_t *taken, tw_verdict *verdict) {
+    const struct twi_strict_kind *kind = kind_of(operation);
+    const struct twi_strict_request *request = twi_strict_request_of(operation);
+    const struct twi_result *result = &operation->result;
+    tw_engine *engine = request->family->engine;
+    kind->fill_undecided(request, verdict);
+    *taken = 0;
+    if (is_decided(result)) {
+        *taken = twi_result_number(result, 1);
+        twi_redis_call_answered(request->family);
+        return kind->conclude(request, result, verdict);
+    }
+    if (twi_load_acquire(&engine->life.stopped) || refuses_when_busy(request, result->outcome))
+        return twi_redis_call_refuse(engine, result->outcome);
+    return kind->fall_back(request, result->outcome, taken, verdict);
+}
+
+tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call) {
+    const struct twi_strict_request *request = twi_strict_request_of(operation);
+    struct twi_why before = twi_why_now();
+    tw_status status = conclude(operation, &call->taken, &call->verdict);
+    if (request->some && !twi_load_relaxed(&request->family->policy.shadow))
+        return twi_shadow_some_answered(request->family, status, &call->verdict);
+    status = twi_shadow_answered(request->family, request->n, status, before, &call->verdict);
+    if (status == TW_OK && !call->verdict.allowed)
+        call->taken = request->n; /* shadow mode admits all units and counts none */
+    return status;
+}
+
+/* Returns TW_OK if the call may be asked. The verdict is filled either way. */
+static tw_status begin(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_verdict *verdict) {
+    request->now_ms = twi_clock_now_ms(&request->family->engine->clock);
+    kind->complete(request);
+    kind->fill_undecided(request, verdict);
+    if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
+    return twi_call_check_key(request->family, request->key);
+}
+
+/* Returns NULL if there can be none: *status says why. */
+static struct asking *make(const struct twi_strict_kind *kind, const struct twi_strict_request *request,
+                           tw_request *call, uint32_t timeout_ms, tw_status *status) {
+    tw_engine *engine = request->family->engine;
+    struct asking *asking =
+        (struct asking *)twi_operation_make(engine, &kind->operation, request->family, call, status);
+    if (asking == NULL) return NULL;
+    asking->request = *request;
+    asking->operation.deadline_ms = twi_redis_call_deadline_ms(engine, timeout_ms);
+    return asking;
+}
+
+tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_strict_request *request, int64_t *taken,
+                            tw_verdict *verdict) {
+    tw_verdict unasked;
+    if (verdict == NULL) verdict = &unasked;
+    tw_status status = begin(kind, request, verdict);
+    if (status == TW_OK) status = twi_redis_call_may(request->family->engine);
+    struct asking *asking = status == TW_OK ? make(kind, request, NULL, 0, &status) : NULL;
+    if (asking == NULL) return status;
+    twi_call_run(&asking->operation);
+    status = conclude(&asking->operation, taken, verdict);
+    twi_operation_give(&asking->operation);
+    return status;
+}
+
+tw_status twi_strict_start(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_request *call) {
+    call->taken = 0;
+    tw_status status = begin(kind, request, &call->verdict);
+    if (status == TW_OK) status = twi_redis_call_may_start(request->family->engine);
+    struct asking *asking = status == TW_OK ? make(kind, request, call, call->timeout_ms, &status) : NULL;
+    if (asking == NULL) return twi_call_answer(call, status);
+    if (!twi_operation_keep(&asking->operation, request->key, &asking->request.key))
+        return twi_call_end_now(&asking->operation, call, twi_refuse(TW_ERR_MEMORY, NULL));
+    return twi_call_start(&asking->operation, call);
+}

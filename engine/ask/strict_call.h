@@ -1,0 +1,49 @@
+/* strict_call.h -- what the two kinds of strict limits have in common (strict.c, strict_gcra.c): one request per call,
+ * for a thread that waits or for a tw_request. If Redis does not decide it, the kind's own policy does.
+ * Always true: the verdict is filled, whatever the answer. */
+#ifndef TWI_ASK_STRICT_CALL_H
+#define TWI_ASK_STRICT_CALL_H
+
+#include "engine/ask/redis_call.h"
+#include "engine/limit/decision.h"
+
+struct twi_strict_request {
+    tw_family *family;
+    tw_key key;
+    int64_t n, limit;
+    bool some; /* take as many as are left */
+    int64_t now_ms;
+    union {
+        struct twi_span span; /* the window */
+        int64_t burst;        /* of a bucket */
+    };
+};
+
+/* A kind of strict limits. `operation` has twi_strict_send and twi_strict_finish. */
+struct twi_strict_kind {
+    struct twi_operation_kind operation;
+    /* Completes a request that has a family, a key, units, a limit and the time. */
+    void (*complete)(struct twi_strict_request *request);
+    void (*write)(const struct twi_strict_request *request, struct twi_redis_call *redis_call);
+    /* Fills the verdict while nothing is known. */
+    void (*fill_undecided)(const struct twi_strict_request *request, tw_verdict *verdict);
+    /* Redis has decided: fills the verdict, and learns from it. Returns TW_OK or TW_DENIED. */
+    tw_status (*conclude)(const struct twi_strict_request *request, const struct twi_result *result,
+                          tw_verdict *verdict);
+    /* Redis has not decided. */
+    tw_status (*fall_back)(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,
+                           tw_verdict *verdict);
+};
+
+/* Of an operation of such a kind. */
+const struct twi_strict_request *twi_strict_request_of(const struct twi_operation *operation);
+bool twi_strict_send(struct twi_operation *operation);
+tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call);
+
+/* A thread waits for the answer. `verdict` may be NULL. */
+tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_strict_request *request, int64_t *taken,
+                            tw_verdict *verdict);
+/* The answer comes later. */
+tw_status twi_strict_start(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_request *call);
+
+#endif
