@@ -3,6 +3,7 @@
  * looks again when it is let go. */
 #include "engine/watch.h"
 
+#include "engine/base/grow.h"
 #include "engine/core/agenda.h"
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"
@@ -79,17 +80,12 @@ static void hold(tw_engine *engine, struct tw_family *family) {
 
 struct list {
     struct twi_watch_family *all;
-    size_t count, room;
+    size_t count;
+    uint32_t room;
 };
 
 static bool make_room(struct list *list) {
-    if (list->room - list->count >= PIECE_FAMILIES) return true;
-    size_t room = list->room + list->room / 2 + PIECE_FAMILIES;
-    struct twi_watch_family *all = realloc(list->all, room * sizeof *all);
-    if (all == NULL) return false;
-    list->all = all;
-    list->room = room;
-    return true;
+    return twi_grow(&list->all, sizeof *list->all, &list->room, list->count + PIECE_FAMILIES, PIECE_FAMILIES);
 }
 
 /* Appends the families behind the one that is held, which stays in the roster's list; the last of them is held then.

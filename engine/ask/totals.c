@@ -3,22 +3,13 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
+#include "engine/base/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#define ROOM_FIRST 64u
 #define NUMBER_DIGITS_MAX 20u /* with the sign */
-
-/* Makes room for one more. False: no memory. */
-static bool grow(void **array, size_t *room, size_t count, size_t size) {
-    if (count < *room) return true;
-    size_t more = *room != 0 ? 2 * *room : 64;
-    void *moved = realloc(*array, more * size);
-    if (moved == NULL) return false;
-    *array = moved;
-    *room = more;
-    return true;
-}
 
 /* False: it is no whole number within +-most. */
 static bool read_total(tw_key text, int64_t most, int64_t *total) {
@@ -42,11 +33,9 @@ static enum twi_totals_added read_page(struct twi_totals *totals, const char *pa
             return TWI_TOTALS_MALFORMED;
         if (!read_total(number, most, &found.total)) continue;
         if (totals->count == TWI_TOTALS_MAX) return TWI_TOTALS_TOO_MANY;
-        void *each = totals->each;
         twi_check(totals->count <= totals->room);
-        bool has_room = grow(&each, &totals->room, totals->count, sizeof *totals->each);
-        totals->each = each;
-        if (!has_room) return TWI_TOTALS_NO_MEMORY;
+        if (!twi_grow(&totals->each, sizeof *totals->each, &totals->room, totals->count + 1, ROOM_FIRST))
+            return TWI_TOTALS_NO_MEMORY;
         totals->each[totals->count++] = found;
     }
     return TWI_TOTALS_ADDED;
@@ -54,10 +43,7 @@ static enum twi_totals_added read_page(struct twi_totals *totals, const char *pa
 
 enum twi_totals_added twi_totals_add(struct twi_totals *totals, char *page, size_t size, int64_t most) {
     twi_check(page != NULL && totals->page_count <= totals->page_room);
-    void *pages = totals->pages;
-    bool has_room = grow(&pages, &totals->page_room, totals->page_count, sizeof *totals->pages);
-    totals->pages = pages;
-    if (!has_room) {
+    if (!twi_grow(&totals->pages, sizeof(char *), &totals->page_room, totals->page_count + 1, ROOM_FIRST)) {
         free(page);
         return TWI_TOTALS_NO_MEMORY;
     }

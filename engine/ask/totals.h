@@ -18,9 +18,10 @@ struct twi_total {
 /* All zero: empty. */
 struct twi_totals {
     struct twi_total *each;
-    size_t count, room;
+    size_t count;
     char **pages;
-    size_t page_count, page_room, bytes;
+    size_t page_count, bytes;
+    uint32_t room, page_room; /* of each; of pages */
 };
 
 enum twi_totals_added {

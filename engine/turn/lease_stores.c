@@ -1,22 +1,20 @@
 /* lease_stores.c -- see lease_stores.h. */
 #include "engine/turn/lease_stores.h"
 
+#include "engine/base/grow.h"
 #include "engine/core/store_map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define ROOM_FIRST 8u
+
 /* ---- records ---- */
 
 static bool has_room(struct twi_leases *leases, uint32_t index) {
-    if (index <= leases->room) return true;
-    uint32_t room = leases->room == 0 ? 8 : leases->room;
-    while (room < index) room *= 2;
-    struct twi_lease_store **more = realloc(leases->more, room * sizeof(struct twi_lease_store *));
-    if (more == NULL) return false;
-    memset(more + leases->room, 0, (room - leases->room) * sizeof(struct twi_lease_store *));
-    leases->more = more;
-    leases->room = room;
+    uint32_t room = leases->room;
+    if (!twi_grow(&leases->more, sizeof(struct twi_lease_store *), &leases->room, index, ROOM_FIRST)) return false;
+    memset(leases->more + room, 0, (leases->room - room) * sizeof(struct twi_lease_store *));
     return true;
 }
 

@@ -5,6 +5,7 @@
  * it once at most. So an away store costs a place in a list for each of its counters, however often they are counted
  * on.
  * Always true: a counter is parked in one list, once, and its generation's `outstanding` counts it there. */
+#include "engine/base/grow.h"
 #include "engine/turn/collect.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/restore_notes.h"
@@ -13,17 +14,9 @@
 
 #define ROOM_FIRST 64u
 
-static bool grow(struct twi_parking *parking) {
-    uint32_t room = parking->room == 0 ? ROOM_FIRST : parking->room * 2;
-    struct twi_parked *items = room > parking->room ? realloc(parking->items, room * sizeof *items) : NULL;
-    if (items == NULL) return false;
-    parking->items = items;
-    parking->room = room;
-    return true;
-}
-
 bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
-    if (parking->count == parking->room && !grow(parking)) return false;
+    if (!twi_grow(&parking->items, sizeof *parking->items, &parking->room, (size_t)parking->count + 1, ROOM_FIRST))
+        return false;
     struct twi_cell *cell = item->cell;
     uint64_t meta = twi_or_relaxed(&cell->meta, TWI_META_PARKED); /* only the turn reads it */
     struct twi_cold *cold = twi_generation_cold(item->generation, cell, meta);

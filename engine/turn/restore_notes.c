@@ -1,7 +1,12 @@
 /* restore_notes.c -- see restore_notes.h. */
 #include "engine/turn/restore_notes.h"
 
+#include "engine/base/grow.h"
+
 #include <stdlib.h>
+
+#define NOTES_FIRST 64u /* room at first */
+#define DROPPED_FIRST 16u
 
 int64_t twi_restore_redis_now_ms(tw_engine *engine) {
     return engine->turn.now_ms + engine->peers.clock_offset_ms;
@@ -33,14 +38,8 @@ void twi_notes_sort(struct twi_notes *notes) {
 static bool has_room(struct twi_notes *notes) {
     if (notes->count < notes->room) return true;
     twi_notes_sort(notes);
-    if (notes->count < notes->room) return true;
-    uint32_t room = notes->room == 0 ? 64 : notes->room * 2;
-    if (room > TWI_NOTED_MAX) return false;
-    struct twi_noted *more = realloc(notes->items, room * sizeof *more);
-    if (more == NULL) return false;
-    notes->items = more;
-    notes->room = room;
-    return true;
+    return notes->count < TWI_NOTED_MAX &&
+           twi_grow(&notes->items, sizeof *notes->items, &notes->room, notes->count + 1, NOTES_FIRST);
 }
 
 bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
@@ -147,12 +146,8 @@ static bool make_room(struct twi_restore *restore) {
         memmove(restore->dropped, restore->dropped + 1, --restore->dropped_count * sizeof *restore->dropped);
         return true;
     }
-    uint32_t room = restore->dropped_room == 0 ? 16 : restore->dropped_room * 2;
-    struct twi_dropped_window *more = realloc(restore->dropped, room * sizeof *more);
-    if (more == NULL) return false;
-    restore->dropped = more;
-    restore->dropped_room = room;
-    return true;
+    return twi_grow(&restore->dropped, sizeof *restore->dropped, &restore->dropped_room, restore->dropped_count + 1,
+                    DROPPED_FIRST);
 }
 
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation) {

@@ -1,11 +1,15 @@
 /* restore_stores.c -- see restore_stores.h. */
 #include "engine/turn/restore_stores.h"
 
+#include "engine/base/grow.h"
 #include "engine/base/key_slot.h"
 #include "engine/core/state.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define STORES_FIRST 8u /* room of an array of stores at first */
+#define ROWS_FIRST 16u
 
 /* ---- stores ---- */
 
@@ -21,13 +25,9 @@ uint32_t twi_port_store(tw_engine *engine, uint32_t slot) {
     if (stores->map == NULL && !make_map(engine)) return TWI_STORE_NONE;
     uint32_t store = twi_store_map_at(stores->map, slot);
     if (store != TWI_STORE_NONE) return store;
-    if (stores->map->count > stores->room) { /* the first one has its place */
-        uint32_t room = stores->room == 0 ? 8 : stores->room * 2;
-        struct twi_restore_store *more = realloc(stores->more, room * sizeof *more);
-        if (more == NULL) return TWI_STORE_NONE;
-        stores->more = more;
-        stores->room = room;
-    }
+    /* the first one has its place */
+    if (!twi_grow(&stores->more, sizeof *stores->more, &stores->room, stores->map->count, STORES_FIRST))
+        return TWI_STORE_NONE;
     store = twi_store_map_enter(engine, stores->map, slot);
     if (store != 0) stores->more[store - 1] = (struct twi_restore_store){0};
     return store;
@@ -63,25 +63,15 @@ static uint32_t new_row(struct twi_restore_stores *stores) {
         stores->rows_free = stores->rows[row - 1].next_free;
         return row;
     }
-    if (stores->row_count == stores->row_room) {
-        uint32_t room = stores->row_room == 0 ? 16 : stores->row_room * 2;
-        struct twi_restore_row *rows = realloc(stores->rows, room * sizeof *rows);
-        if (rows == NULL) return 0;
-        stores->rows = rows;
-        stores->row_room = room;
-    }
-    return ++stores->row_count;
+    bool has_room = twi_grow(&stores->rows, sizeof *stores->rows, &stores->row_room, stores->row_count + 1, ROWS_FIRST);
+    return has_room ? ++stores->row_count : 0;
 }
 
 /* Makes room for all stores that were met. False: no memory. */
 static bool widen(struct twi_restore_row *row, uint32_t count) {
-    uint32_t room = row->room == 0 ? 8 : row->room;
-    while (room < count) room *= 2;
-    uint64_t *units = realloc(row->units, room * sizeof *units);
-    if (units == NULL) return false;
-    memset(units + row->room, 0, (room - row->room) * sizeof *units);
-    row->units = units;
-    row->room = room;
+    uint32_t room = row->room;
+    if (!twi_grow(&row->units, sizeof *row->units, &row->room, count, STORES_FIRST)) return false;
+    memset(row->units + room, 0, (row->room - room) * sizeof *row->units);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/grow.h"
 #include "engine/port/services.h"
 #include "sync/wire/cluster_map.h"
 #include "sync/wire/redirect.h"
@@ -43,12 +44,8 @@ void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_
 
 /* `endpoint` NULL: the one Redis. NULL: no memory. */
 static struct twi_audit_server *add(struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
-    if (servers->count == servers->room) {
-        uint16_t room = servers->room ? (uint16_t)(servers->room * 2) : 4;
-        struct twi_audit_server **all = realloc(servers->all, room * sizeof(struct twi_audit_server *));
-        if (all) servers->all = all, servers->room = room;
-    }
-    struct twi_audit_server *server = servers->count < servers->room ? calloc(1, sizeof *server) : NULL;
+    bool has_room = twi_grow(&servers->all, sizeof(struct twi_audit_server *), &servers->room, servers->count + 1u, 4);
+    struct twi_audit_server *server = has_room ? calloc(1, sizeof *server) : NULL;
     if (!server) {
         twi_audit_servers_fail(servers, TW_ERR_MEMORY, "audit", "no memory");
         return NULL;

@@ -28,7 +28,8 @@ struct twi_audit_servers {
     struct twi_audit_target target;
     bool is_cluster;
     struct twi_audit_server **all;
-    uint16_t count, room;
+    uint16_t count;
+    uint32_t room;
     struct twi_audit_slots slots; /* when the audit began */
     struct twi_slot_set strays;   /* a key of the slot was met where nobody looks for it */
     uint64_t lost;                /* names about which nobody could be asked */

@@ -1,11 +1,13 @@
 /* waiting.c -- see waiting.h. */
 #include "sync/message/waiting.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/grow.h"
 #include "sync/message/message.h"
 #include "sync/message/state.h"
+
+#define ROOM_FIRST 128u
 
 bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count) {
     size_t before = twi_waiting_count(waiting);
@@ -14,13 +16,7 @@ bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items,
         waiting->at = 0;
         waiting->end = (uint32_t)before;
     }
-    if (before + count > waiting->room) {
-        size_t room = (before + count) * 2;
-        struct twi_item *more = realloc(waiting->items, room * sizeof *more);
-        if (!more) return false;
-        waiting->items = more;
-        waiting->room = (uint32_t)room;
-    }
+    if (!twi_grow(&waiting->items, sizeof *waiting->items, &waiting->room, before + count, ROOM_FIRST)) return false;
     memcpy(waiting->items + waiting->end, items, count * sizeof *items);
     waiting->end += (uint32_t)count;
     waiting->taken += count;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/grow.h"
 #include "engine/base/key_slot.h"
 #include "engine/port/services.h"
 #include "sync/message/awake.h"
@@ -72,16 +73,9 @@ static struct twi_store *make(const struct twi_sync *sync) {
 
 static bool has_room(struct twi_sync *sync) {
     struct twi_by_slot *by_slot = sync->by_slot;
-    if (sync->store_count < by_slot->room) return true;
-    uint32_t room = by_slot->room ? by_slot->room * 2 : ROOM_FIRST;
-    struct twi_store **stores = realloc(sync->stores, room * sizeof(struct twi_store *));
-    if (!stores) return false;
-    sync->stores = stores;
-    stores = realloc(sync->awake.stores, room * sizeof(struct twi_store *));
-    if (!stores) return false;
-    sync->awake.stores = stores;
-    by_slot->room = room;
-    return true;
+    uint32_t room = by_slot->room, wanted = sync->store_count + 1;
+    return twi_grow(&sync->stores, sizeof(struct twi_store *), &room, wanted, ROOM_FIRST) &&
+           twi_grow(&sync->awake.stores, sizeof(struct twi_store *), &by_slot->room, wanted, ROOM_FIRST);
 }
 
 /* The tags of the default template have their places, however many there are. */

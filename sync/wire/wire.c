@@ -15,7 +15,10 @@
 #include <hiredis/hiredis.h>
 
 #include "engine/base/decimal.h"
+#include "engine/base/grow.h"
 
+#define NODES_FIRST 64u
+#define TEXT_FIRST 1024u
 #define LINE_BYTES_MAX 65536u /* of a header, a status or an error, as Redis bounds them */
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
@@ -109,9 +112,10 @@ struct twi_reader {
     redisReader *parser;
     struct twi_wire_limits limits;
     struct twi_node *nodes;
-    size_t node_count, node_room;
+    size_t node_count;
     char *text;
-    size_t text_size, text_room;
+    size_t text_size;
+    uint32_t node_room, text_room;
     bool bad;
 };
 
@@ -126,13 +130,8 @@ static struct twi_node *node_add(const redisReadTask *task, enum twi_node_type t
     struct twi_reader *reader = task->privdata;
     uint32_t depth = depth_of(task);
     if (depth > reader->limits.depth_max || reader->node_count >= reader->limits.nodes_max) return NULL;
-    if (reader->node_count == reader->node_room) {
-        size_t room = reader->node_room ? reader->node_room * 2 : 64;
-        struct twi_node *nodes = realloc(reader->nodes, room * sizeof *nodes);
-        if (!nodes) return NULL;
-        reader->nodes = nodes;
-        reader->node_room = room;
-    }
+    if (!twi_grow(&reader->nodes, sizeof *reader->nodes, &reader->node_room, reader->node_count + 1, NODES_FIRST))
+        return NULL;
     struct twi_node *node = &reader->nodes[reader->node_count++];
     *node = (struct twi_node){.type = type, .depth = depth};
     return node;
@@ -148,14 +147,7 @@ static void *on_string(const redisReadTask *task, char *data, size_t size) {
     struct twi_reader *reader = task->privdata;
     if (task->type != REDIS_REPLY_STRING && task->type != REDIS_REPLY_STATUS && task->type != REDIS_REPLY_ERROR)
         return NULL; /* types of a later protocol, which is never requested */
-    if (reader->text_room - reader->text_size < size + 1) {
-        size_t room = reader->text_room ? reader->text_room * 2 : 1024;
-        while (room - reader->text_size < size + 1) room *= 2;
-        char *text = realloc(reader->text, room);
-        if (!text) return NULL;
-        reader->text = text;
-        reader->text_room = room;
-    }
+    if (!twi_grow(&reader->text, 1, &reader->text_room, reader->text_size + size + 1, TEXT_FIRST)) return NULL;
     struct twi_node *node = node_add(task, text_type(task->type));
     if (!node) return NULL;
     node->integer = (int64_t)reader->text_size; /* an offset until the reply is whole: `text` may still move */
