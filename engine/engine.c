@@ -1,7 +1,7 @@
 /* engine.c -- the life of an engine: opening, closing, forking, statistics.
  * Always true: tw_open() waits for nothing; after tw_stop() no call counts. */
 #include "engine/core/agenda.h"
-#include "engine/turn/delayed.h"
+#include "engine/port/rejected.h"
 #include "engine/base/hash_aes.h"
 #include "engine/core/report.h"
 #include "engine/turn/restore_notes.h"
@@ -146,7 +146,7 @@ static void renew(tw_engine *engine) {
     twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
     engine->collector.pending = engine->collector.pending_new = engine->unlinked.generations = engine->unlinked.maps =
         0;
-    twi_delayed_clear(engine->collector.delayed);
+    twi_rejected_clear(engine->collector.rejected);
     engine->collector.requested = engine->collector.running = engine->collector.hurried = false;
     twi_restore_forget(engine->restore);
     engine->collector.forgot_mono_ms = 0;
@@ -213,7 +213,7 @@ static void free_engine(tw_engine *engine) {
 #define FREE(field) free((void *)(uintptr_t)engine->options.field);
     TEXTS(FREE)
 #undef FREE
-    twi_delayed_free(engine->collector.delayed);
+    twi_rejected_free(engine->collector.rejected);
     twi_restore_free(engine->restore);
     twi_leases_free(&engine->leases);
     twi_reserve_local_unmake(engine);
@@ -234,7 +234,7 @@ struct whole {
     struct twi_reserve_local reservations;
     struct twi_hold_book holds;
     struct twi_calls calls;
-    struct twi_delayed delayed;
+    struct twi_rejected rejected;
     struct twi_restore_stores stores;
     struct twi_restore restore;
 };
@@ -246,7 +246,7 @@ static tw_engine *make_engine(void) {
     whole->engine.reservations = &whole->reservations;
     whole->engine.holds = &whole->holds;
     whole->engine.background.calls = &whole->calls;
-    whole->engine.collector.delayed = &whole->delayed;
+    whole->engine.collector.rejected = &whole->rejected;
     whole->engine.collector.stores = &whole->stores;
     whole->engine.restore = &whole->restore;
     whole->restore.stores = &whole->stores;
@@ -419,7 +419,8 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
     if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     twi_rollover_begin_end(engine);
-    twi_delayed_all_due(engine->collector.delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
+    twi_rejected_end_waits(engine->collector.rejected,
+                           INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
         try_redis_now(engine, twi_clock_mono_ms(&engine->clock), &again_ms);
         twi_turn_run(engine);

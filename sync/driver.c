@@ -57,7 +57,7 @@ static void free_store(struct twi_store *store) {
     twi_ledger_free(&store->ledger);
     twi_batch_free(store->opening);
     twi_merge_plain_free(store->merge_plain);
-    twi_poison_free(&store->poison);
+    twi_rejected_free(&store->rejected);
     twi_port_parking_free(&store->parking);
     free(store);
 }

@@ -18,7 +18,7 @@
 
 struct tw_family;
 struct twi_calls;
-struct twi_delayed;
+struct twi_rejected;
 struct twi_restore_stores;
 struct twi_store_map;
 struct twi_thread;
@@ -141,7 +141,7 @@ struct twi_collector {
     uint64_t stamp;
     int64_t items_out;                 /* collected counters with an unsettled delta */
     int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
-    struct twi_delayed *delayed;       /* delayed.h */
+    struct twi_rejected *rejected;     /* port/rejected.h: those that wait */
     struct twi_restore_stores *stores; /* restore_stores.h */
     _Atomic uint64_t given_up;         /* counters that Redis lacks for good, so far ... */
     _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has spoken of; any thread */

@@ -8,7 +8,7 @@
 #include "engine/turn/collect.h"
 
 #include "engine/turn/closing_windows.h"
-#include "engine/turn/delayed.h"
+#include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/gauge.h"
 #include "engine/limit/overshoot.h"
@@ -90,7 +90,8 @@ static bool needs_name(struct twi_generation *generation, struct twi_cell *cell,
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
     /* Redis refused this counter a while ago. Its DIRTY stays set, so that nobody marks it again before its time. */
-    if (twi_unlikely(engine->collector.delayed->count != 0) && twi_delayed_holds(engine->collector.delayed, cell))
+    if (twi_unlikely(engine->collector.rejected->count != 0) &&
+        twi_rejected_waits(engine->collector.rejected, generation, cell))
         return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((meta & TWI_META_PARKED) != 0)) return false; /* as above */
@@ -215,11 +216,12 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
     return count;
 }
 
-static void bring_back_delayed(tw_engine *engine) {
-    struct twi_item item;
-    for (uint32_t at = 0; twi_delayed_take(engine->collector.delayed, engine->turn.mono_ms, &at, &item);) {
-        twi_dirty_owe(engine, item.generation, item.cell, twi_load_relaxed(&item.cell->meta));
-        twi_item_let_go(&item);
+static void bring_back_rejected(tw_engine *engine) {
+    struct twi_rejected_key key;
+    for (uint32_t at = 0; twi_rejected_take(engine->collector.rejected, engine->turn.mono_ms, &at, &key);) {
+        twi_dirty_owe(engine, key.generation, key.cell, twi_load_relaxed(&key.cell->meta));
+        twi_item_let_go(
+            &(struct twi_item){.family = key.generation->family, .generation = key.generation, .delta = key.has_delta});
     }
 }
 
@@ -240,7 +242,7 @@ static void begin_full_collection(tw_engine *engine) {
 }
 
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
-    bring_back_delayed(engine);
+    bring_back_rejected(engine);
     if (engine->collector.requested && engine->collector.stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
@@ -287,15 +289,15 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collector.requested = true;
     engine->collector.stamp = twi_epoch_stamp();
     /* Counters that Redis refused a while ago are sent once more, because a caller waits. */
-    twi_delayed_all_due(engine->collector.delayed, engine->turn.mono_ms);
+    twi_rejected_end_waits(engine->collector.rejected, engine->turn.mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
     return twi_load_acquire(&engine->collector.done);
 }
 bool twi_port_is_dirty(tw_engine *engine) {
     return twi_load_relaxed(&engine->collector.marked) != 0 || engine->collector.pending != 0 ||
-           (engine->collector.delayed->count != 0 &&
-            engine->collector.delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
+           (engine->collector.rejected->count != 0 &&
+            engine->collector.rejected->due_ms <= twi_clock_mono_ms(&engine->clock));
 }
 bool twi_port_cannot_wait(tw_engine *engine) {
     if (engine->turn.closing) return true;

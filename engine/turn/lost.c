@@ -1,7 +1,7 @@
 /* lost.c -- see lost.h. */
 #include "engine/turn/lost.h"
 
-#include "engine/turn/delayed.h"
+#include "engine/port/rejected.h"
 #include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
@@ -31,10 +31,10 @@ struct report {
 };
 
 /* Registers are no units: `handed` is a sum of registers, as in collect.c. Those that came back from Redis are in the
- * sketch's sum, too, but neither marked nor delayed. */
-static bool has_unsent_registers(tw_engine *engine, struct twi_cell *cell, uint64_t meta, bool is_delayed) {
+ * sketch's sum, too, but neither marked nor rejected. */
+static bool has_unsent_registers(tw_engine *engine, struct twi_cell *cell, uint64_t meta, bool is_rejected) {
     if ((meta & TWI_META_OVERFLOW) != 0) return false;
-    if (!is_delayed && (twi_load_relaxed(&cell->local) & TWI_DIRTY) == 0) return false;
+    if (!is_rejected && (twi_load_relaxed(&cell->local) & TWI_DIRTY) == 0) return false;
     return twi_sketch_sum(&engine->arena, cell) != twi_load_relaxed(&twi_cell_cold(cell, meta)->handed);
 }
 
@@ -43,7 +43,8 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_generation *generation = report->generation;
     tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
     int64_t start_ms = twi_generation_start_ms(generation);
-    int reason = twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
+    int reason =
+        twi_rejected_waits(report->engine->collector.rejected, generation, cell) ? TW_LOST_POISON : TW_LOST_CLOSED;
     if (generation->turn.distinct) {
         if (has_unsent_registers(report->engine, cell, meta, reason == TW_LOST_POISON))
             twi_lost_report_distinct(report->engine, generation->family, key, start_ms, reason);

@@ -6,7 +6,7 @@
 
 #include "engine/core/agenda.h"
 #include "engine/turn/closing.h"
-#include "engine/turn/delayed.h"
+#include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/history.h"
 #include "engine/turn/lost.h"
@@ -94,7 +94,7 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
          family = twi_load_acquire(&family->entry.next))
         if (family->kind.synced) twi_window_visit(family, begin_generation, &begin);
     /* Counters that Redis refused no longer have a reason to wait. */
-    twi_delayed_all_due(engine->collector.delayed, engine->turn.mono_ms);
+    twi_rejected_end_waits(engine->collector.rejected, engine->turn.mono_ms);
     return begin.lost;
 }
 

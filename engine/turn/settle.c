@@ -5,7 +5,7 @@
  * it. `handed` falls by the delta if it returns to its counter. */
 #include "engine/turn/idle_eviction.h"
 #include "engine/turn/collect.h"
-#include "engine/turn/delayed.h"
+#include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/lost.h"
 #include "engine/turn/restore_notes.h"
@@ -75,10 +75,10 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&item->cell->asked, 1);
     if ((item->flags & TWI_ITEM_GAUGE) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
-    enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
-    if (after_ms != 0) delayed = twi_delayed_put(engine->collector.delayed, item, engine->turn.mono_ms + after_ms);
-    if (delayed == TWI_DELAYED_NEW) return;
-    if (delayed == TWI_DELAYED_NO_ROOM)
+    enum twi_waiting_since waits = TWI_WAITS_NOT;
+    if (after_ms != 0) waits = twi_rejected_wait(engine->collector.rejected, item, engine->turn.mono_ms + after_ms);
+    if (waits == TWI_WAITS_FROM_NOW) return;
+    if (waits == TWI_WAITS_NOT)
         twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
     twi_item_let_go(item);
 }

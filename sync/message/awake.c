@@ -136,7 +136,7 @@ static bool has_to_send(const struct twi_store *store) {
 static bool has_work(const struct twi_store *store) {
     return has_to_send(store) || store->belief.doubt_since_ms != 0 || store->belief.is_restoring ||
            store->awaited != 0 || store->rewind || twi_ledger_safe(&store->ledger) != store->ledger.last ||
-           store->poison.count != 0 || store->flush.is_short;
+           store->rejected.count != 0 || store->flush.is_short;
 }
 
 static bool is_cut_off(const struct twi_store *store) {

@@ -164,8 +164,8 @@ static void settle(struct twi_sync *sync, struct twi_store *store, const struct 
         settle_refused(sync, store, item, node, now_ms);
     else if (!twi_port_distinct_merged(item, &merged))
         settle_refused(sync, store, item, &no_sketch, now_ms);
-    else if (store->poison.count)
-        twi_poison_remove(&store->poison, item, UINT64_MAX);
+    else if (store->rejected.count)
+        twi_rejected_settled(&store->rejected, item, UINT64_MAX);
 }
 
 static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {

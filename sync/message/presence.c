@@ -198,8 +198,8 @@ static void report_gauge(struct twi_sync *sync, const struct twi_item *item, con
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_count(node, &answer.total);
     if (node->type == TWI_NODE_ERROR)
         (void)twi_refusal_key(sync, store, item, node, now_ms + life_ms(sync));
-    else if (store->poison.count)
-        twi_poison_remove(&store->poison, item, UINT64_MAX);
+    else if (store->rejected.count)
+        twi_rejected_settled(&store->rejected, item, UINT64_MAX);
     twi_port_acknowledge(item, &answer);
 }
 

@@ -67,7 +67,7 @@ uint32_t twi_refusal_key(struct twi_sync *sync, struct twi_store *store, const s
                          const struct twi_node *error, int64_t now_ms) {
     char text[120];
     bool first = false;
-    uint32_t wait_ms = twi_poison_add(&store->poison, item, store->ledger.last, now_ms, &first);
+    uint32_t wait_ms = twi_rejected_again(&store->rejected, item, store->ledger.last, now_ms, &first);
     if (first) {
         twi_port_title(item, text, sizeof text);
         twi_port_count(sync->engine, poison_keys, 1);

@@ -11,7 +11,7 @@
 #define TWI_SYNC_MESSAGE_STORE_H
 
 #include "sync/batch/ledger.h"
-#include "sync/batch/poison.h"
+#include "engine/port/rejected.h"
 #include "sync/batch/ticket.h"
 #include "sync/wire/redirect.h"
 
@@ -126,7 +126,7 @@ struct twi_store {
     struct twi_known_stores known;
     struct twi_store_belief belief;
     struct twi_store_place place;
-    struct twi_poison poison;
+    struct twi_rejected rejected;        /* its keys that Redis rejects */
     struct twi_parking parking;          /* counters that wait until it takes batches */
     struct twi_merge_plain *merge_plain; /* NULL: batches are sent to the script */
 };

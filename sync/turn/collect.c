@@ -192,7 +192,7 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
         if (is_new) twi_awake_join(sync);
         /* Refused counters wait, unsent. */
         for (uint32_t i = 0; i < sync->awake.count; i++)
-            if (twi_poison_count(&sync->awake.stores[i]->poison, now_ms)) twi_ticket_refused(&sync->tickets);
+            if (twi_rejected_count(&sync->awake.stores[i]->rejected, now_ms)) twi_ticket_refused(&sync->tickets);
         twi_port_collect_begin(sync->engine);
         return true;
     }

@@ -366,7 +366,7 @@ void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struc
 static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     memcpy(store->formers.names[store->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
     twi_ledger_adopt(&store->ledger, &store->candidate, twi_sync_fill_random, sync->engine);
-    twi_poison_renumber(&store->poison, store->ledger.last);
+    twi_rejected_renumber(&store->rejected, store->ledger.last);
     store->sent_number = 0;
     store->belief.is_restoring = store->belief.is_joined = false;
     store->belief.life = sync->lives;

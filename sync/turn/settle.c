@@ -25,7 +25,7 @@ static void acknowledge(struct twi_store *store, const struct twi_item *item, ui
                         const struct twi_item_answer *result, bool take_total) {
     struct twi_reply answer = {.total = result->total, .has_total = take_total && result->kind == TWI_ITEM_TOTAL};
     if (result->end_ms) answer.end_ms = result->end_ms - said_by(store)->clock.offset_ms;
-    if (store->poison.count && item->delta) twi_poison_remove(&store->poison, item, number);
+    if (store->rejected.count && item->delta) twi_rejected_settled(&store->rejected, item, number);
     twi_port_acknowledge(item, &answer);
 }
 
@@ -41,7 +41,7 @@ void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item,
 /* The window is dead by Redis's clock. The reason says why: Redis could not be reached in time, or the clocks
  * differ. */
 static void settle_late(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number) {
-    bool was_poison = store->poison.count && twi_poison_remove(&store->poison, item, number);
+    bool was_rejected = store->rejected.count && twi_rejected_settled(&store->rejected, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
     /* What an earlier store has, and what was only sent again to this one, is not lost with it. */
     struct twi_item fresh = *item;
@@ -51,7 +51,7 @@ static void settle_late(struct twi_sync *sync, struct twi_store *store, const st
         twi_port_acknowledge(&fresh, &none);
         return;
     }
-    twi_settle_give_up_item(sync, &fresh, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
+    twi_settle_give_up_item(sync, &fresh, was_rejected ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
 static void settle_failed(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
