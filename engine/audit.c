@@ -164,9 +164,16 @@ static tw_status compare(tw_engine *engine, const tw_audit_options *in, tw_audit
                          struct twi_audit *audit) {
     if (options->pattern) audit->patterns = &options->pattern, audit->pattern_count = 1;
     if (engine != NULL) return audit_engine(engine, audit, options);
-    audit->sentinel_user = options->sentinel_user;
-    audit->sentinel_password = options->sentinel_password;
-    audit->sentinel_password_ctx = options->sentinel_password_ctx;
+    const tw_options server = {.redis_url = options->redis_url,
+                               .sentinel_user = options->sentinel_user,
+                               .sentinel_password = options->sentinel_password,
+                               .sentinel_password_ctx = options->sentinel_password_ctx,
+                               .redis_tls_ca_file = options->redis_tls_ca_file,
+                               .redis_tls_cert_file = options->redis_tls_cert_file,
+                               .redis_tls_key_file = options->redis_tls_key_file,
+                               .redis_tls_server_name = options->redis_tls_server_name,
+                               .redis_tls_insecure = options->redis_tls_insecure};
+    audit->server = &server;
     const struct twi_driver *driver = twi_driver_find();
     if (driver != NULL) return driver->audit(audit);
     (void)refuse(in, "redis_url: this library was built without Redis");

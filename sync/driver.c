@@ -28,8 +28,7 @@
 #include "sync/message/state.h"
 #include "sync/turn/turn.h"
 #include "sync/wire/cluster_directory.h"
-#include "sync/wire/tls.h"
-#include "sync/wire/tls_url.h"
+#include "sync/wire/where.h"
 
 static tw_status refuse(const tw_options *options, const char *text) {
     if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
@@ -42,14 +41,6 @@ static const char *why_no_cluster(const tw_options *options) {
     if (options->merge != TW_MERGE_SCRIPT) return "merge: in a cluster counts are merged by script";
     if (strchr(prefix, '{')) return "redis_prefix: in a cluster it has no brace";
     return NULL;
-}
-
-static struct twi_tls_options tls_options(const tw_options *options) {
-    return (struct twi_tls_options){.ca_file = options->redis_tls_ca_file,
-                                    .cert_file = options->redis_tls_cert_file,
-                                    .key_file = options->redis_tls_key_file,
-                                    .server_name = options->redis_tls_server_name,
-                                    .insecure = options->redis_tls_insecure != 0};
 }
 
 static void free_store(struct twi_store *store) {
@@ -84,17 +75,12 @@ static void sync_free(struct twi_sync *sync) {
     twi_lease_free(&sync->senders.leases);
     twi_closing_sender_free(&sync->senders.closing);
     free(sync->collecting.items);
-    twi_tls_destroy(sync->tls);
+    twi_where_free(&sync->where);
     free(sync);
 }
 
 static void set_up_connection(struct twi_connection *connection, tw_engine *engine, const tw_options *options) {
     connection->engine = engine;
-    struct twi_url *url = &connection->target.url;
-    connection->target.login = (struct twi_login){.user = url->user,
-                                                  .password = url->password,
-                                                  .ask = options->redis_password,
-                                                  .ask_ctx = options->redis_password_ctx};
     connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TWI_TIMEOUT_LEAST_MS;
     connection->breaker.retry_max_ms = options->retry_max_ms;
     connection->estimate.by_latest = options->threads != TW_OWN_THREAD;
@@ -155,18 +141,13 @@ static bool make_store(struct twi_sync *sync, const tw_options *options) {
 }
 
 /* False: no memory. */
-static bool make_resolver(struct twi_sync *sync, const tw_options *options) {
+static bool make_resolver(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
-    struct twi_resolver_rules rules = {.url = &target->url,
-                                       .transport = target->transport,
-                                       .transport_ctx = target->transport_ctx,
+    struct twi_resolver_rules rules = {.where = &sync->where,
                                        .set = twi_port_socket_set(sync->engine),
                                        .timeout_ms = sync->connections[0]->timeout_ms,
-                                       .sentinel_login = {.user = options->sentinel_user,
-                                                          .ask = options->sentinel_password,
-                                                          .ask_ctx = options->sentinel_password_ctx},
                                        .random = 0};
-    if (target->url.kind == TWI_URL_SENTINEL) rules.random = twi_sync_random(sync->engine);
+    if (sync->where.url.kind == TWI_URL_SENTINEL) rules.random = twi_sync_random(sync->engine);
     target->resolver = twi_resolver_create(&rules);
     return target->resolver != NULL;
 }
@@ -177,12 +158,12 @@ static void name_target(struct twi_target *target) {
     if (fixed)
         twi_endpoint_name(fixed, target->name, sizeof target->name);
     else
-        snprintf(target->name, sizeof target->name, "the master %s", target->url.master);
+        snprintf(target->name, sizeof target->name, "the master %s", target->where->url.master);
 }
 
 /* False: no memory. */
 static bool make_cluster(struct twi_sync *sync) {
-    const struct twi_url *url = &sync->connections[0]->target.url;
+    const struct twi_url *url = &sync->where.url;
     struct twi_endpoint seeds[TWI_URL_SEEDS_MAX];
     for (uint32_t i = 0; i < url->seed_count; i++) seeds[i] = twi_url_seed(url, i);
     sync->cluster = calloc(1, sizeof *sync->cluster);
@@ -196,24 +177,21 @@ static bool make_cluster(struct twi_sync *sync) {
 static bool make_transport(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     sync->connections[0]->is_node = sync->cluster != NULL;
-    target->transport_ctx = target->transport->create(target->transport_shared, twi_port_socket_set(sync->engine));
+    target->transport_ctx = sync->where.transport->create(sync->where.shared, twi_port_socket_set(sync->engine));
     target->owns_transport = target->transport_ctx != NULL;
     return target->owns_transport;
 }
 
 /* Of calls that wait. False: no memory, or no descriptor. */
 static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
-    const struct twi_target *target = &sync->connections[0]->target;
-    if (!target->transport->create) return true; /* a simulator's, which has one connection */
+    if (!sync->where.transport->create) return true; /* a simulator's, which has one connection */
     if (sync->cluster) {
         sync->cluster->directory = twi_directory_create();
         if (!sync->cluster->directory) return false;
     }
     struct twi_dispatcher_rules rules = {.engine = sync->engine,
-                                         .url = &target->url,
+                                         .where = &sync->where,
                                          .options = options,
-                                         .transport = target->transport,
-                                         .shared = target->transport_shared,
                                          .directory = sync->cluster ? sync->cluster->directory : NULL,
                                          .host_drives = !sync->own_thread};
     sync->dispatcher = twi_dispatcher_create(&rules);
@@ -224,12 +202,12 @@ static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
 static bool allocate(struct twi_sync *sync, const tw_options *options, const struct twi_transport *transport,
                      void *transport_ctx) {
     struct twi_target *target = &sync->connections[0]->target;
-    target->transport = transport ? transport : twi_transport_of(sync->tls);
-    target->transport_ctx = target->transport_shared = transport ? transport_ctx : sync->tls;
-    if (target->url.kind == TWI_URL_CLUSTER && !make_cluster(sync)) return false;
+    target->where = &sync->where;
+    if (transport) sync->where.transport = transport, sync->where.shared = target->transport_ctx = transport_ctx;
+    if (sync->where.url.kind == TWI_URL_CLUSTER && !make_cluster(sync)) return false;
     if (!make_staging(sync, options)) return false;
     if (!make_store(sync, options)) return false;
-    if (!make_resolver(sync, options)) return false;
+    if (!make_resolver(sync)) return false;
     name_target(target);
     if ((sync->cluster || !transport) && !make_transport(sync)) return false;
     return make_dispatcher(sync, options);
@@ -256,12 +234,11 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     struct twi_sync *sync = make_sync();
     if (!sync) return twi_refuse(TW_ERR_MEMORY, NULL);
     char why[TWI_TLS_ERROR_MAX];
-    struct twi_tls_options tls = tls_options(options);
-    if (!twi_tls_url_read(options->redis_url, &tls, &sync->connections[0]->target.url, &sync->tls, why, sizeof why)) {
+    if (!twi_where_read(&sync->where, options, why, sizeof why)) {
         sync_free(sync);
         return refuse(options, why);
     }
-    const char *unfit = sync->connections[0]->target.url.kind == TWI_URL_CLUSTER ? why_no_cluster(options) : NULL;
+    const char *unfit = sync->where.url.kind == TWI_URL_CLUSTER ? why_no_cluster(options) : NULL;
     if (unfit) {
         sync_free(sync);
         return refuse(options, unfit);
@@ -307,7 +284,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
     stats->stores_away = twi_load_relaxed(&sync->published.stores_away);
     stats->stores_split = twi_load_relaxed(&sync->published.stores_split);
     stats->stores_waiting = twi_load_relaxed(&sync->published.stores_waiting);
-    if (sync->tls) stats->tls_refused = twi_tls_counts(sync->tls).refused;
+    if (sync->where.tls) stats->tls_refused = twi_tls_counts(sync->where.tls).refused;
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 
@@ -349,7 +326,7 @@ static void driver_destroy(struct twi_sync *sync) {
             twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         struct twi_target *target = &sync->connections[i]->target;
-        target->transport->close(target->transport_ctx);
+        target->where->transport->close(target->transport_ctx);
     }
     sync_free(sync);
 }
@@ -384,10 +361,10 @@ static uint32_t driver_ask_owed(const struct twi_sync *sync) {
 }
 
 static void driver_abandon(struct twi_sync *sync) {
-    if (sync->tls) twi_tls_forked();
+    if (sync->where.tls) twi_tls_forked();
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         struct twi_target *target = &sync->connections[i]->target;
-        if (target->owns_transport) target->transport->abandon(target->transport_ctx);
+        if (target->owns_transport) target->where->transport->abandon(target->transport_ctx);
         target->owns_transport = false;
         twi_resolver_abandon(target->resolver);
         target->resolver = NULL;

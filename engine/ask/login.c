@@ -14,19 +14,9 @@ bool twi_login_goes_on(tw_engine *engine) {
 }
 
 void twi_login_of_engine(tw_engine *engine, tw_audit_options *options, struct twi_audit *audit) {
-    options->redis_url = engine->options.redis_url;
     options->redis_prefix = engine->options.redis_prefix;
-    options->redis_tls_ca_file = engine->options.redis_tls_ca_file;
-    options->redis_tls_cert_file = engine->options.redis_tls_cert_file;
-    options->redis_tls_key_file = engine->options.redis_tls_key_file;
-    options->redis_tls_server_name = engine->options.redis_tls_server_name;
-    options->redis_tls_insecure = engine->options.redis_tls_insecure;
     audit->options = options;
-    audit->password = engine->options.redis_password;
-    audit->password_ctx = engine->options.redis_password_ctx;
-    audit->sentinel_user = engine->options.sentinel_user;
-    audit->sentinel_password = engine->options.sentinel_password;
-    audit->sentinel_password_ctx = engine->options.sentinel_password_ctx;
+    audit->server = &engine->options;
     audit->mono_ms = twi_login_mono_ms;
     audit->goes_on = twi_login_goes_on;
     audit->engine = engine;

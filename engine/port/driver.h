@@ -20,13 +20,9 @@ struct twi_audit_own {
 
 /* The checked options of tw_audit(), with what only the engine knows. */
 struct twi_audit {
-    const tw_audit_options *options; /* url and prefix are the engine's, if there is one */
-    int (*password)(void *ctx, char *out, size_t size);
-    void *password_ctx;
-    const char *sentinel_user; /* the login of the sentinels, where the URL names some */
-    int (*sentinel_password)(void *ctx, char *out, size_t size);
-    void *sentinel_password_ctx;
-    const char *const *patterns; /* of keys that must have an expiry */
+    const tw_audit_options *options; /* the prefix is the engine's, if there is one */
+    const tw_options *server;        /* how Redis is reached: redis_url, redis_tls_*, the logins, and nothing else */
+    const char *const *patterns;     /* of keys that must have an expiry */
     size_t pattern_count;
     const struct twi_audit_own *own; /* the ledgers of the engine's stores, as far as they are known */
     size_t own_count;

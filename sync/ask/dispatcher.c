@@ -31,27 +31,14 @@ static int64_t mono_ms(const struct twi_dispatcher *dispatcher) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static void set_rules(struct twi_link_rules *rules, const struct twi_dispatcher_rules *from) {
-    const tw_options *options = from->options;
-    *rules = (struct twi_link_rules){.engine = from->engine,
-                                     .transport = from->transport,
-                                     .shared = from->shared,
-                                     .url = *from->url,
-                                     .retry_max_ms = options->retry_max_ms,
-                                     .is_cluster = from->directory != NULL};
-    rules->login = (struct twi_login){.user = rules->url.user,
-                                      .password = rules->url.password,
-                                      .ask = options->redis_password,
-                                      .ask_ctx = options->redis_password_ctx};
-    rules->sentinel_login = (struct twi_login){
-        .user = options->sentinel_user, .ask = options->sentinel_password, .ask_ctx = options->sentinel_password_ctx};
-}
-
 struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules) {
     twi_check(rules->engine != NULL && rules->url != NULL && rules->options != NULL && rules->transport != NULL);
     struct twi_dispatcher *dispatcher = calloc(1, sizeof *dispatcher);
     if (dispatcher == NULL) return NULL;
-    set_rules(&dispatcher->rules, rules);
+    dispatcher->rules = (struct twi_link_rules){.engine = rules->engine,
+                                                .where = rules->where,
+                                                .retry_max_ms = rules->options->retry_max_ms,
+                                                .is_cluster = rules->directory != NULL};
     dispatcher->directory = rules->directory;
     dispatcher->host_drives = rules->host_drives;
     twi_lanes_begin(&dispatcher->lanes, rules->engine, rules->options->calls_max);
@@ -68,7 +55,6 @@ struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *
 static void free_dispatcher(struct twi_dispatcher *dispatcher) {
     twi_check(dispatcher->hearing == NULL || twi_load_relaxed(&dispatcher->is_stepping));
     if (!dispatcher->host_drives) twi_socket_set_unmake(&dispatcher->set);
-    twi_url_wipe(&dispatcher->rules.url);
     free(dispatcher);
 }
 

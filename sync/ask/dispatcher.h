@@ -15,20 +15,16 @@
 #define TWI_SYNC_ASK_DISPATCHER_H
 
 #include "engine/port/driver.h"
-#include "sync/wire/url.h"
 
 struct twi_directory;
 struct twi_dispatcher;
-struct twi_tls;
-struct twi_transport;
+struct twi_where;
 
 /* What create() needs. All of it outlives the dispatcher, but for the options. */
 struct twi_dispatcher_rules {
     tw_engine *engine;
-    const struct twi_url *url;
+    const struct twi_where *where;
     const tw_options *options;
-    const struct twi_transport *transport;
-    void *shared;                    /* for the transport's create() */
     struct twi_directory *directory; /* Redis is a cluster: who has which slot; NULL: one Redis */
     bool host_drives;                /* what is waited for is in the engine's socket set, not in one of its own */
 };

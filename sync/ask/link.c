@@ -42,7 +42,7 @@ void twi_link_make(struct twi_link *link, const struct twi_link_rules *rules, co
 }
 
 static void close_connection(struct twi_link *link) {
-    if (link->transport != NULL) link->rules->transport->close(link->transport);
+    if (link->transport != NULL) link->rules->where->transport->close(link->transport);
     twi_reader_free(link->reader);
     link->reader = NULL;
     twi_bytes_wipe(&link->out);
@@ -56,7 +56,7 @@ static void close_connection(struct twi_link *link) {
 void twi_link_unmake(struct twi_link *link) {
     twi_check(link->rules != NULL);
     close_connection(link);
-    if (link->transport != NULL) link->rules->transport->destroy(link->transport);
+    if (link->transport != NULL) link->rules->where->transport->destroy(link->transport);
     twi_resolver_destroy(link->resolver);
     twi_bytes_free(&link->out);
     link->transport = NULL;
@@ -66,14 +66,14 @@ void twi_link_unmake(struct twi_link *link) {
 void twi_link_abandon(struct twi_link *link, bool is_used) {
     bool wants_write;
     if (is_used) { /* its memory may be half changed: it is not freed */
-        int fd = link->transport != NULL ? link->rules->transport->fd(link->transport, &wants_write) : -1;
+        int fd = link->transport != NULL ? link->rules->where->transport->fd(link->transport, &wants_write) : -1;
         if (fd >= 0) close(fd);
         return;
     }
     twi_reader_free(link->reader);
     twi_bytes_free(&link->out);
     twi_resolver_abandon(link->resolver);
-    if (link->transport != NULL) link->rules->transport->abandon(link->transport);
+    if (link->transport != NULL) link->rules->where->transport->abandon(link->transport);
 }
 
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why) {
@@ -85,7 +85,7 @@ void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *wh
 
 static const char *transport_why(const struct twi_link *link) {
     twi_check(link->transport != NULL);
-    return link->rules->transport->why(link->transport);
+    return link->rules->where->transport->why(link->transport);
 }
 
 static void distrust(struct twi_link *link) {
@@ -114,7 +114,7 @@ static bool may_move(const struct twi_link *link) {
 
 static bool put_auth(struct twi_link *link) {
     twi_check(link->phase == TWI_LINK_GREETING);
-    enum twi_login_put done = twi_login_put(&link->rules->login, &link->out);
+    enum twi_login_put done = twi_login_put(&link->rules->where->login, &link->out);
     link->greeting.left += done == TWI_LOGIN_PUT;
     return done != TWI_LOGIN_FAILED;
 }
@@ -133,10 +133,10 @@ static void greet(struct twi_link *link, int64_t now_ms) {
         end_unmade(link, link->reader != NULL ? "no password" : "no memory");
         return;
     }
-    if (link->rules->url.db != 0) {
+    if (link->rules->where->url.db != 0) {
         twi_wire_begin(out, 2);
         twi_wire_put_text(out, "SELECT");
-        twi_wire_put_u64(out, link->rules->url.db);
+        twi_wire_put_u64(out, link->rules->where->url.db);
         link->greeting.left++;
     }
     twi_wire_begin(out, 2);
@@ -183,13 +183,10 @@ static void hear_greeting(struct twi_link *link, const struct twi_node *nodes, s
 static bool make_resolver(struct twi_link *link) {
     twi_check(link->resolver == NULL && !link->rules->is_cluster);
     const struct twi_link_rules *rules = link->rules;
-    struct twi_resolver_rules asking = {.url = &rules->url,
-                                        .transport = rules->transport,
-                                        .transport_ctx = rules->shared,
-                                        .set = rules->set,
-                                        .timeout_ms = twi_port_timeout_ms(rules->engine),
-                                        .sentinel_login = rules->sentinel_login};
-    if (rules->url.kind == TWI_URL_SENTINEL) twi_port_random(rules->engine, &asking.random, sizeof asking.random);
+    struct twi_resolver_rules asking = {
+        .where = rules->where, .set = rules->set, .timeout_ms = twi_port_timeout_ms(rules->engine)};
+    if (rules->where->url.kind == TWI_URL_SENTINEL)
+        twi_port_random(rules->engine, &asking.random, sizeof asking.random);
     link->resolver = twi_resolver_create(&asking);
     return link->resolver != NULL;
 }
@@ -198,7 +195,7 @@ static bool make_resolver(struct twi_link *link) {
 static bool make_transport(struct twi_link *link) {
     if (!link->rules->is_cluster && link->resolver == NULL && !make_resolver(link)) return false;
     if (link->transport == NULL)
-        link->transport = link->rules->transport->create(link->rules->shared, link->rules->set);
+        link->transport = link->rules->where->transport->create(link->rules->where->shared, link->rules->set);
     return link->transport != NULL;
 }
 
@@ -215,7 +212,7 @@ static void dial_from(struct twi_link *link, int64_t now_ms) {
 static void locate(struct twi_link *link, int64_t now_ms) {
     twi_check(link->resolver != NULL);
     int64_t again_ms = 0;
-    enum twi_where where = twi_resolver_ask(link->resolver, now_ms, &link->endpoint, &again_ms);
+    enum twi_resolved where = twi_resolver_ask(link->resolver, now_ms, &link->endpoint, &again_ms);
     link->again_ms = now_ms + again_ms;
     if (where == TWI_WHERE_HERE) twi_resolver_rest(link->resolver);
     if (where == TWI_WHERE_HERE) dial_from(link, now_ms);
@@ -241,7 +238,7 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
     if (link->phase == TWI_LINK_LOCATING) locate(link, now_ms);
     if (link->phase != TWI_LINK_DIALLING) return;
     twi_check(link->transport != NULL && link->sent.first == NULL);
-    int done = link->rules->transport->connect(link->transport, &link->endpoint, now_ms, link->deadline_ms);
+    int done = link->rules->where->transport->connect(link->transport, &link->endpoint, now_ms, link->deadline_ms);
     if (done > 0) greet(link, now_ms);
     if (done < 0) end_unmade(link, transport_why(link));
 }
@@ -252,7 +249,7 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
 static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     twi_check(link->reader != NULL && *room != 0);
     char chunk[CHUNK];
-    ssize_t got = link->rules->transport->recv(link->transport, chunk, *room < CHUNK ? *room : CHUNK);
+    ssize_t got = link->rules->where->transport->recv(link->transport, chunk, *room < CHUNK ? *room : CHUNK);
     if (got < 0) end_up(link, transport_why(link));
     if (got <= 0) return false;
     twi_check((size_t)got <= *room);
@@ -305,8 +302,8 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
         return;
     }
     while (link->out_at < link->out.size) {
-        ssize_t sent =
-            link->rules->transport->send(link->transport, link->out.data + link->out_at, link->out.size - link->out_at);
+        ssize_t sent = link->rules->where->transport->send(link->transport, link->out.data + link->out_at,
+                                                           link->out.size - link->out_at);
         if (sent < 0) {
             end_up(link, transport_why(link));
             return;

@@ -29,11 +29,8 @@
 /* What all links of an engine have in common. */
 struct twi_link_rules {
     tw_engine *engine;
-    const struct twi_transport *transport;
-    void *shared; /* for its create() */
-    int set;      /* the socket set; -1: none */
-    struct twi_url url;
-    struct twi_login login, sentinel_login;
+    const struct twi_where *where;
+    int set;               /* the socket set; -1: none */
     uint32_t retry_max_ms; /* of each breaker */
     bool is_cluster;       /* endpoints are given; no resolver asks for them */
 };

@@ -7,7 +7,6 @@
 
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
-#include "sync/wire/tls_url.h"
 
 #define STOP_MS 50 /* a waiting audit sees this soon that its engine is being closed */
 
@@ -29,7 +28,7 @@ static void await_fd(int fd, bool to_write, int64_t ms) {
 
 static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {
     bool connecting = false;
-    int fd = connection->target->transport->fd(connection->link, &connecting);
+    int fd = connection->where->transport->fd(connection->link, &connecting);
     await_fd(fd, to_write || connecting, ms);
 }
 
@@ -49,9 +48,9 @@ void twi_audit_send(struct twi_audit_connection *connection) {
     if (connection->out.failed) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
     for (size_t at = 0; connection->status == TW_OK && at < connection->out.size;) {
         ssize_t sent =
-            connection->target->transport->send(connection->link, connection->out.data + at, connection->out.size - at);
+            connection->where->transport->send(connection->link, connection->out.data + at, connection->out.size - at);
         if (sent < 0)
-            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->where->transport->why(connection->link));
         if (sent > 0) at += (size_t)sent;
         if (sent == 0 && !time_is_up(connection, deadline_ms, &left_ms)) await(connection, true, left_ms);
     }
@@ -71,9 +70,9 @@ const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, b
             return nodes;
         if (wire == TWI_WIRE_BAD) twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "not its protocol");
         if (connection->status != TW_OK || time_is_up(connection, deadline_ms, &left_ms)) break;
-        ssize_t got = connection->target->transport->recv(connection->link, chunk, sizeof chunk);
+        ssize_t got = connection->where->transport->recv(connection->link, chunk, sizeof chunk);
         if (got < 0)
-            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->where->transport->why(connection->link));
         if (got > 0 && !twi_reader_feed(connection->reader, chunk, (size_t)got))
             twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "an answer too long");
         if (got == 0) await(connection, false, left_ms);
@@ -89,13 +88,8 @@ void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, 
 /* ---- a connection ------------------------------------------------------------------------------------------------ */
 
 static void log_in(struct twi_audit_connection *connection) {
-    const struct twi_audit *audit = connection->audit;
-    struct twi_login login = {.user = connection->target->url.user,
-                              .password = connection->target->url.password,
-                              .ask = audit->password,
-                              .ask_ctx = audit->password_ctx};
     size_t count;
-    enum twi_login_put done = twi_login_put(&login, &connection->out);
+    enum twi_login_put done = twi_login_put(&connection->where->login, &connection->out);
     if (done == TWI_LOGIN_FAILED) twi_audit_fail(connection, TW_ERR_REDIS, "password", "the callback failed");
     if (done != TWI_LOGIN_PUT) return;
     twi_audit_send(connection);
@@ -107,8 +101,8 @@ static void log_in(struct twi_audit_connection *connection) {
 static void choose_database(struct twi_audit_connection *connection) {
     char number[16];
     size_t count;
-    if (connection->status != TW_OK || connection->target->url.db == 0) return;
-    snprintf(number, sizeof number, "%u", connection->target->url.db);
+    if (connection->status != TW_OK || connection->where->url.db == 0) return;
+    snprintf(number, sizeof number, "%u", connection->where->url.db);
     twi_audit_put_words(connection, 2, (const char *[]){"SELECT", number});
     twi_audit_send(connection);
     (void)twi_audit_hear(connection, false, &count);
@@ -135,7 +129,7 @@ static void locate(struct twi_audit_connection *connection, int64_t deadline_ms)
     int64_t again_ms, left_ms;
     while (connection->status == TW_OK) {
         bool wants_write = false;
-        enum twi_where where =
+        enum twi_resolved where =
             twi_resolver_ask(connection->resolver, connection->audit->mono_ms(), &connection->endpoint, &again_ms);
         if (where == TWI_WHERE_HERE) return;
         if (where == TWI_WHERE_UNKNOWN)
@@ -151,7 +145,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     int64_t left_ms;
     while (connection->status == TW_OK) {
         int64_t now_ms = connection->audit->mono_ms();
-        int done = connection->target->transport->connect(connection->link, &connection->endpoint, now_ms, deadline_ms);
+        int done = connection->where->transport->connect(connection->link, &connection->endpoint, now_ms, deadline_ms);
         if (done != 0) return done > 0;
         /* The transport is asked once more when the time is over: it may know why. */
         int64_t last_ms = now_ms < deadline_ms ? deadline_ms + STOP_MS : deadline_ms;
@@ -174,39 +168,14 @@ static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadli
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
-bool twi_audit_target_read(const struct twi_audit *audit, struct twi_audit_target *target, char *why, size_t size) {
-    const tw_audit_options *options = audit->options;
-    struct twi_tls_options tls = {.ca_file = options->redis_tls_ca_file,
-                                  .cert_file = options->redis_tls_cert_file,
-                                  .key_file = options->redis_tls_key_file,
-                                  .server_name = options->redis_tls_server_name,
-                                  .insecure = options->redis_tls_insecure != 0};
-    bool is_good = twi_tls_url_read(options->redis_url, &tls, &target->url, &target->tls, why, size);
-    target->transport = twi_transport_of(target->tls);
-    return is_good;
-}
-
-void twi_audit_target_free(struct twi_audit_target *target) {
-    twi_tls_destroy(target->tls);
-    twi_url_wipe(&target->url);
-}
-
 static void make_link(struct twi_audit_connection *connection) {
-    connection->link = connection->target->transport->create(connection->target->tls, -1);
+    connection->link = connection->where->transport->create(connection->where->shared, -1);
     if (!connection->link) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
 }
 
 static void make_resolver(struct twi_audit_connection *connection) {
-    const struct twi_audit *audit = connection->audit;
-    const struct twi_audit_target *target = connection->target;
-    struct twi_resolver_rules rules = {.url = &target->url,
-                                       .transport = target->transport,
-                                       .transport_ctx = target->tls,
-                                       .set = -1,
-                                       .timeout_ms = audit->options->timeout_ms,
-                                       .sentinel_login = {.user = audit->sentinel_user,
-                                                          .ask = audit->sentinel_password,
-                                                          .ask_ctx = audit->sentinel_password_ctx}};
+    struct twi_resolver_rules rules = {
+        .where = connection->where, .set = -1, .timeout_ms = connection->audit->options->timeout_ms};
     connection->resolver = twi_resolver_create(&rules);
     if (!connection->resolver) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
 }
@@ -217,13 +186,13 @@ void twi_audit_open(struct twi_audit_connection *connection) {
     make_link(connection);
     make_resolver(connection);
     bool may_move = connection->status == TW_OK && twi_resolver_may_move(connection->resolver);
-    for (uint32_t left = may_move ? connection->target->url.seed_count : 1; connection->status == TW_OK; left--) {
+    for (uint32_t left = may_move ? connection->where->url.seed_count : 1; connection->status == TW_OK; left--) {
         if (try_endpoint(connection, deadline_ms)) break;
         if (left == 1 && !may_move)
-            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+            twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->where->transport->why(connection->link));
         else if (left == 1)
             twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "the sentinels name one that is not there, or a replica");
-        connection->target->transport->close(connection->link);
+        connection->where->transport->close(connection->link);
         twi_reader_free(connection->reader);
         connection->reader = NULL;
         twi_resolver_distrust(connection->resolver);
@@ -237,14 +206,14 @@ void twi_audit_open_node(struct twi_audit_connection *connection, bool must_be_m
     connection->reader = twi_reader_create(&limits);
     if (!connection->reader) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
     if (!dial(connection, deadline_ms))
-        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->target->transport->why(connection->link));
+        twi_audit_fail(connection, TW_ERR_REDIS, "Redis", connection->where->transport->why(connection->link));
     if (connection->status == TW_OK) log_in(connection);
     if (connection->status != TW_OK || !must_be_master || is_master(connection)) return;
     twi_audit_fail(connection, TW_ERR_REDIS, "Redis", "the cluster names it as a master, and it is none");
 }
 
 void twi_audit_close(struct twi_audit_connection *connection) {
-    if (connection->target) connection->target->transport->destroy(connection->link);
+    if (connection->where) connection->where->transport->destroy(connection->link);
     twi_resolver_destroy(connection->resolver);
     twi_reader_free(connection->reader);
     twi_bytes_free(&connection->out);

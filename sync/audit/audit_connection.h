@@ -6,18 +6,10 @@
 
 #include "engine/port/driver.h"
 #include "sync/wire/resolver.h"
-#include "sync/wire/tls.h"
-
-/* Where Redis is and how it is spoken to. */
-struct twi_audit_target {
-    struct twi_url url;
-    struct twi_tls *tls; /* NULL: connections are without */
-    const struct twi_transport *transport;
-};
 
 struct twi_audit_connection {
     const struct twi_audit *audit;
-    const struct twi_audit_target *target;
+    const struct twi_where *where;
     struct twi_resolver *resolver; /* NULL: the endpoint is given */
     struct twi_endpoint endpoint;
     void *link;
@@ -27,16 +19,12 @@ struct twi_audit_connection {
     char error[256];
 };
 
-/* False: `why` names the option that is refused. The target is freed in any case. */
-bool twi_audit_target_read(const struct twi_audit *audit, struct twi_audit_target *target, char *why, size_t size);
-void twi_audit_target_free(struct twi_audit_target *target);
-
 /* The first failure stays. */
 void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, const char *what, const char *detail);
-/* Connects to the one Redis, or to the master that the sentinels name, and logs in; `audit` and `target` are set, all
+/* Connects to the one Redis, or to the master that the sentinels name, and logs in; `audit` and `where` are set, all
  * else is zero. */
 void twi_audit_open(struct twi_audit_connection *connection);
-/* Connects to `endpoint`, a node of a cluster, and logs in; `audit`, `target` and `endpoint` are set, all
+/* Connects to `endpoint`, a node of a cluster, and logs in; `audit`, `where` and `endpoint` are set, all
  * else is zero. `must_be_master`: another one is refused. */
 void twi_audit_open_node(struct twi_audit_connection *connection, bool must_be_master);
 void twi_audit_close(struct twi_audit_connection *connection); /* also one that was never opened */

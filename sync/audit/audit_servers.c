@@ -52,7 +52,7 @@ static struct twi_audit_server *add(struct twi_audit_servers *servers, const str
     }
     servers->all[servers->count++] = server;
     server->connection.audit = servers->audit;
-    server->connection.target = &servers->target;
+    server->connection.where = &servers->where;
     if (!endpoint) return server;
     server->connection.endpoint = *endpoint;
     twi_endpoint_name(endpoint, server->name, sizeof server->name);
@@ -69,7 +69,7 @@ static uint16_t find(const struct twi_audit_servers *servers, const struct twi_e
 /* Asks one node for the map. False: `error` says why not. */
 static bool ask_for_map(struct twi_audit_servers *servers, const struct twi_endpoint *whom, struct twi_cluster_map *map,
                         char *error, size_t size) {
-    struct twi_audit_connection connection = {.audit = servers->audit, .target = &servers->target, .endpoint = *whom};
+    struct twi_audit_connection connection = {.audit = servers->audit, .where = &servers->where, .endpoint = *whom};
     size_t count;
     twi_audit_open_node(&connection, false);
     twi_audit_put_words(&connection, 2, (const char *[]){"CLUSTER", "SLOTS"});
@@ -93,8 +93,8 @@ static void find_masters(struct twi_audit_servers *servers, struct twi_cluster_m
     struct twi_endpoint whom;
     char error[256] = "";
     bool done = false;
-    for (uint32_t i = 0; i < servers->target.url.seed_count && !done; i++) {
-        whom = twi_url_seed(&servers->target.url, i);
+    for (uint32_t i = 0; i < servers->where.url.seed_count && !done; i++) {
+        whom = twi_url_seed(&servers->where.url, i);
         done = ask_for_map(servers, &whom, map, error, sizeof error);
     }
     if (!done) twi_audit_servers_fail(servers, TW_ERR_REDIS, "no node of the cluster says which masters it has", error);
@@ -133,15 +133,15 @@ static void note_slots(struct twi_audit_slots *slots, uint16_t server, const str
 }
 
 bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size) {
-    if (!twi_audit_target_read(servers->audit, &servers->target, why, size)) return false;
-    servers->is_cluster = servers->target.url.kind == TWI_URL_CLUSTER;
+    if (!twi_where_read(&servers->where, servers->audit->server, why, size)) return false;
+    servers->is_cluster = servers->where.url.kind == TWI_URL_CLUSTER;
     return true;
 }
 
 static void open_cluster(struct twi_audit_servers *servers) {
-    const uint32_t seeds = servers->target.url.seed_count;
+    const uint32_t seeds = servers->where.url.seed_count;
     struct twi_endpoint *endpoints = malloc(seeds * sizeof *endpoints);
-    for (uint32_t i = 0; endpoints && i < seeds; i++) endpoints[i] = twi_url_seed(&servers->target.url, i);
+    for (uint32_t i = 0; endpoints && i < seeds; i++) endpoints[i] = twi_url_seed(&servers->where.url, i);
     struct twi_cluster_map *map = endpoints ? twi_cluster_map_create(endpoints, seeds) : NULL;
     free(endpoints);
     if (!map) {
@@ -174,7 +174,7 @@ void twi_audit_servers_close(struct twi_audit_servers *servers) {
         free(servers->all[i]);
     }
     free(servers->all);
-    twi_audit_target_free(&servers->target);
+    twi_where_free(&servers->where);
 }
 
 /* ---- how it ends ------------------------------------------------------------------------------------------------- */

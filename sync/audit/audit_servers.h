@@ -25,7 +25,7 @@ struct twi_audit_slots {
 
 struct twi_audit_servers {
     const struct twi_audit *audit;
-    struct twi_audit_target target;
+    struct twi_where where;
     bool is_cluster;
     struct twi_audit_server **all;
     uint16_t count;

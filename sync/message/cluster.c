@@ -24,13 +24,12 @@ static struct twi_connection *make(const struct twi_sync *sync, const struct twi
     connection->replicas.wanted = first->replicas.wanted;
     connection->server.is_checked = first->server.is_checked;
     struct twi_target *target = &connection->target;
-    target->transport = first->target.transport;
-    target->transport_shared = first->target.transport_shared;
-    target->login = first->target.login; /* its texts are those of the first one's URL */
+    target->where = first->target.where;
     target->resolver = twi_resolver_create_at(endpoint);
     twi_endpoint_name(endpoint, target->name, sizeof target->name);
     if (target->resolver)
-        target->transport_ctx = target->transport->create(target->transport_shared, twi_port_socket_set(first->engine));
+        target->transport_ctx =
+            target->where->transport->create(target->where->shared, twi_port_socket_set(first->engine));
     target->owns_transport = target->transport_ctx != NULL;
     if (target->owns_transport) return connection;
     twi_resolver_destroy(target->resolver);

@@ -20,9 +20,10 @@ void twi_connection_time_out(struct twi_connection *connection, int64_t waited_m
 
 void twi_connection_break(struct twi_connection *connection) {
     const struct twi_target *target = &connection->target;
-    bool is_refused = target->transport->is_refused && target->transport->is_refused(target->transport_ctx);
+    bool is_refused =
+        target->where->transport->is_refused && target->where->transport->is_refused(target->transport_ctx);
     if (connection->failure.is_there) return;
-    twi_connection_fail(connection, is_refused, target->transport->why(target->transport_ctx));
+    twi_connection_fail(connection, is_refused, target->where->transport->why(target->transport_ctx));
     connection->failure.is_refused = is_refused;
 }
 
@@ -35,13 +36,12 @@ void twi_connection_destroy(struct twi_connection *connection) {
     if (!connection) return;
     struct twi_target *target = &connection->target;
     const struct twi_messages *messages = &connection->messages;
-    if (target->owns_transport) target->transport->destroy(target->transport_ctx);
+    if (target->owns_transport) target->where->transport->destroy(target->transport_ctx);
     for (uint32_t i = 0; i < messages->count; i++)
         twi_bytes_free(&connection->messages.ring[(messages->first + i) % TWI_MESSAGES_MAX].arguments);
     twi_reader_free(connection->pipeline.reader);
     twi_bytes_wipe(&connection->pipeline.out);
     twi_bytes_free(&connection->pipeline.out);
     twi_resolver_destroy(target->resolver);
-    twi_url_wipe(&target->url);
     free(connection);
 }

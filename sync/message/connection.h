@@ -17,10 +17,7 @@
 #include "sync/message/message_queue.h"
 #include "sync/message/pipeline.h"
 #include "sync/wire/breaker.h"
-#include "sync/wire/login.h"
 #include "sync/wire/resolver.h"
-#include "sync/wire/socket.h"
-#include "sync/wire/url.h"
 
 #include "tallywheel.h"
 
@@ -31,15 +28,12 @@ enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
 
 /* Who is to be reached, and how. Set before sharing, but for the endpoint. */
 struct twi_target {
-    const struct twi_transport *transport;
+    const struct twi_where *where; /* that of the engine's sync */
     void *transport_ctx;
-    void *transport_shared; /* what create() is given for one more connection */
-    bool owns_transport;    /* its create() made transport_ctx; false: it was given */
-    struct twi_url url;
+    bool owns_transport; /* the transport's create() made transport_ctx; false: it was given */
     struct twi_resolver *resolver;
-    struct twi_endpoint endpoint; /* where the resolver said that Redis is; valid once is_located */
-    struct twi_endpoint home;     /* that of the last connection that reached a master */
-    struct twi_login login;
+    struct twi_endpoint endpoint;      /* where the resolver said that Redis is; valid once is_located */
+    struct twi_endpoint home;          /* that of the last connection that reached a master */
     char name[TWI_ENDPOINT_NAME_SIZE]; /* for log lines */
 };
 

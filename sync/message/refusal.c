@@ -39,7 +39,7 @@ static bool is_without_secret(const struct twi_login *login, const char *text) {
 static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool of_login) {
     char text[120], line[260];
     twi_refusal_text(error, false, text, sizeof text);
-    if (of_login && !is_without_secret(&connection->target.login, text))
+    if (of_login && !is_without_secret(&connection->target.where->login, text))
         twi_refusal_text(error, true, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
     if (!was_logged(&connection->outage, line))

@@ -20,7 +20,6 @@
 struct twi_cluster;
 struct twi_dispatcher;
 struct twi_sync;
-struct twi_tls;
 
 /* The way from counters that owe Redis something to frozen batches (turn/collect.c). */
 struct twi_collecting {
@@ -74,7 +73,7 @@ struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
     struct twi_dispatcher *dispatcher; /* of calls that wait; NULL: a simulator has one connection, so none may */
-    struct twi_tls *tls;               /* what all connections have in common; NULL: none speaks TLS */
+    struct twi_where where;            /* how Redis is reached */
     uint32_t interval_ms;
     bool own_thread; /* turns come every tick, whatever wake_ms says */
 

@@ -43,7 +43,7 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .node
 /* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
 static bool put_auth(struct twi_connection *connection) {
-    enum twi_login_put done = twi_login_put(&connection->target.login, &connection->pipeline.out);
+    enum twi_login_put done = twi_login_put(&connection->target.where->login, &connection->pipeline.out);
     if (done == TWI_LOGIN_PUT) (void)twi_pipeline_await(&connection->pipeline, TWI_AUTH, NULL, 1);
     return done != TWI_LOGIN_FAILED;
 }
@@ -71,10 +71,10 @@ static void greet(struct twi_sync *sync, struct twi_connection *connection, int6
         twi_connection_fail(connection, true, "the password callback failed");
         return;
     }
-    if (connection->target.url.db) {
+    if (connection->target.where->url.db) {
         twi_wire_begin(&connection->pipeline.out, 2);
         twi_wire_put_text(&connection->pipeline.out, "SELECT");
-        twi_wire_put_u64(&connection->pipeline.out, connection->target.url.db);
+        twi_wire_put_u64(&connection->pipeline.out, connection->target.where->url.db);
         (void)twi_pipeline_await(&connection->pipeline, TWI_SELECT, NULL, 1);
     }
     put_word(connection, TWI_PING, "PING");
@@ -100,7 +100,7 @@ static int64_t dial_ms(const struct twi_connection *connection) {
 static void locate(struct twi_connection *connection, int64_t now_ms) {
     struct twi_target *target = &connection->target;
     int64_t again_ms = 0;
-    enum twi_where where = twi_resolver_ask(target->resolver, now_ms, &target->endpoint, &again_ms);
+    enum twi_resolved where = twi_resolver_ask(target->resolver, now_ms, &target->endpoint, &again_ms);
     connection->resolve_again_ms = now_ms + again_ms;
     if (where == TWI_WHERE_UNKNOWN) twi_connection_fail(connection, false, twi_resolver_why(target->resolver));
     if (where != TWI_WHERE_HERE) return;
@@ -111,7 +111,7 @@ static void locate(struct twi_connection *connection, int64_t now_ms) {
 
 static void log_tls(struct twi_sync *sync) {
     struct twi_tls_news news;
-    if (twi_tls_news(sync->tls, &news))
+    if (twi_tls_news(sync->where.tls, &news))
         twi_port_log(sync->engine, news.is_bad ? TW_LOG_WARNING : TW_LOG_INFO, TW_EVENT_TLS, "%s", news.text);
 }
 
@@ -124,9 +124,9 @@ void twi_connect_step(struct twi_sync *sync, struct twi_connection *connection, 
     if (connection->phase != TWI_CONNECTING) return;
     if (!connection->is_located) locate(connection, now_ms);
     if (!connection->is_located) return;
-    int done = connection->target.transport->connect(connection->target.transport_ctx, &connection->target.endpoint,
-                                                     now_ms, connection->phase_deadline_ms);
-    if (done != 0 && sync->tls) log_tls(sync);
+    int done = connection->target.where->transport->connect(
+        connection->target.transport_ctx, &connection->target.endpoint, now_ms, connection->phase_deadline_ms);
+    if (done != 0 && sync->where.tls) log_tls(sync);
     if (done > 0)
         greet(sync, connection, now_ms);
     else if (done < 0)
@@ -158,7 +158,7 @@ static bool has_other_keys(const struct twi_connection *connection, const struct
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char *end;
         if (strncmp(line, "db", 2) != 0 || !isdigit((unsigned char)line[2])) continue;
-        if (strtoul(line + 2, &end, 10) != connection->target.url.db && *end == ':') return true;
+        if (strtoul(line + 2, &end, 10) != connection->target.where->url.db && *end == ':') return true;
     }
     return false;
 }
@@ -447,7 +447,7 @@ void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, i
     twi_connect_unanswered(sync, connection, now_ms);
     if (connection->is_located && connection->phase <= TWI_GREETING) twi_resolver_distrust(connection->target.resolver);
     twi_resolver_rest(connection->target.resolver);
-    connection->target.transport->close(connection->target.transport_ctx);
+    connection->target.where->transport->close(connection->target.transport_ctx);
     connection->phase = TWI_DOWN;
     connection->failure.is_there = false;
     twi_pipeline_clear(&connection->pipeline);

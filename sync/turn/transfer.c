@@ -39,9 +39,9 @@ static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
 
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms) {
     while (!twi_pipeline_is_sent(&connection->pipeline)) {
-        ssize_t sent = connection->target.transport->send(connection->target.transport_ctx,
-                                                          connection->pipeline.out.data + connection->pipeline.out_at,
-                                                          connection->pipeline.out.size - connection->pipeline.out_at);
+        ssize_t sent = connection->target.where->transport->send(
+            connection->target.transport_ctx, connection->pipeline.out.data + connection->pipeline.out_at,
+            connection->pipeline.out.size - connection->pipeline.out_at);
         if (sent < 0) {
             twi_connection_break(connection);
             return;
@@ -165,7 +165,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
     char chunk[16384];
     connection->has_more = false;
     for (size_t total = 0; total < RECEIVE_BYTES_MAX && !connection->failure.is_there;) {
-        ssize_t got = connection->target.transport->recv(connection->target.transport_ctx, chunk, sizeof chunk);
+        ssize_t got = connection->target.where->transport->recv(connection->target.transport_ctx, chunk, sizeof chunk);
         if (got == 0) return;
         if (got < 0) {
             note_closed(connection);

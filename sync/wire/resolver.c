@@ -11,11 +11,11 @@ struct twi_resolver {
 struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules) {
     struct twi_resolver *resolver = calloc(1, sizeof *resolver);
     if (!resolver) return NULL;
-    if (rules->url->kind == TWI_URL_SENTINEL)
+    if (rules->where->url.kind == TWI_URL_SENTINEL)
         resolver->sentinels = twi_sentinels_create(rules);
     else
-        resolver->one = twi_url_seed(rules->url, 0);
-    if (rules->url->kind != TWI_URL_SENTINEL || resolver->sentinels) return resolver;
+        resolver->one = twi_url_seed(&rules->where->url, 0);
+    if (rules->where->url.kind != TWI_URL_SENTINEL || resolver->sentinels) return resolver;
     free(resolver);
     return NULL;
 }
@@ -44,8 +44,8 @@ bool twi_resolver_may_move(const struct twi_resolver *resolver) {
     return resolver->sentinels != NULL;
 }
 
-enum twi_where twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
-                                int64_t *again_ms) {
+enum twi_resolved twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
+                                   int64_t *again_ms) {
     if (resolver->sentinels) return twi_sentinels_ask(resolver->sentinels, now_ms, endpoint, again_ms);
     *endpoint = resolver->one;
     *again_ms = 0;

@@ -23,8 +23,8 @@ const struct twi_endpoint *twi_resolver_fixed(const struct twi_resolver *resolve
 bool twi_resolver_may_move(const struct twi_resolver *resolver);
 
 /* For a connection that is to be made: begins to ask, or goes on. */
-enum twi_where twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
-                                int64_t *again_ms);
+enum twi_resolved twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
+                                   int64_t *again_ms);
 /* While it is asked: the descriptor of whoever was asked; -1: none. */
 int twi_resolver_fd(const struct twi_resolver *resolver, bool *wants_write);
 const char *twi_resolver_why(const struct twi_resolver *resolver); /* the last error */

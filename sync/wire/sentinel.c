@@ -92,7 +92,7 @@ static uint64_t random_below(struct twi_sentinels *sentinels, uint64_t below) {
 
 /* Ends the talk with this sentinel. */
 static void seat_end(struct twi_sentinels *sentinels) {
-    if (sentinels->step != REST) sentinels->rules.transport->close(at(sentinels)->link);
+    if (sentinels->step != REST) sentinels->rules.where->transport->close(at(sentinels)->link);
     sentinels->step = REST;
     twi_reader_free(sentinels->reader);
     sentinels->reader = NULL;
@@ -100,7 +100,7 @@ static void seat_end(struct twi_sentinels *sentinels) {
     sentinels->out_at = 0;
 }
 
-static enum twi_where seat_failed(struct twi_sentinels *sentinels, const char *what, const char *detail) {
+static enum twi_resolved seat_failed(struct twi_sentinels *sentinels, const char *what, const char *detail) {
     char name[TWI_ENDPOINT_NAME_SIZE];
     twi_endpoint_name(&at(sentinels)->endpoint, name, sizeof name);
     snprintf(sentinels->why, sizeof sentinels->why, "sentinel %s %s%s", name, what, detail);
@@ -111,11 +111,11 @@ static void put_question(struct twi_sentinels *sentinels) {
     twi_wire_begin(&sentinels->out, 3);
     twi_wire_put_text(&sentinels->out, "SENTINEL");
     twi_wire_put_text(&sentinels->out, "get-master-addr-by-name");
-    twi_wire_put_text(&sentinels->out, sentinels->rules.url->master);
+    twi_wire_put_text(&sentinels->out, sentinels->rules.where->url.master);
 }
 
-static enum twi_where seat_connected(struct twi_sentinels *sentinels) {
-    enum twi_login_put login = twi_login_put(&sentinels->rules.sentinel_login, &sentinels->out);
+static enum twi_resolved seat_connected(struct twi_sentinels *sentinels) {
+    enum twi_login_put login = twi_login_put(&sentinels->rules.where->sentinel_login, &sentinels->out);
     put_question(sentinels);
     sentinels->replies_due = login == TWI_LOGIN_PUT ? 2 : 1;
     sentinels->reader = twi_reader_create(&twi_sentinel_limits);
@@ -125,8 +125,8 @@ static enum twi_where seat_connected(struct twi_sentinels *sentinels) {
     return TWI_WHERE_NOT_YET;
 }
 
-static enum twi_where seat_dial(struct twi_sentinels *sentinels, int64_t now_ms) {
-    const struct twi_transport *transport = sentinels->rules.transport;
+static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_ms) {
+    const struct twi_transport *transport = sentinels->rules.where->transport;
     struct seat *seat = at(sentinels);
     int done = transport->connect(seat->link, &seat->endpoint, now_ms, sentinels->seat_deadline_ms);
     if (done < 0) return seat_failed(sentinels, "", transport->why(seat->link));
@@ -134,7 +134,7 @@ static enum twi_where seat_dial(struct twi_sentinels *sentinels, int64_t now_ms)
 }
 
 /* The first word of an error: what follows may quote what was sent. */
-static enum twi_where seat_refused(struct twi_sentinels *sentinels, const char *what, const struct twi_node *error) {
+static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const char *what, const struct twi_node *error) {
     char code[CODE_MAX];
     size_t used = 0;
     while (used < error->size && used + 1 < sizeof code && isgraph((unsigned char)error->text[used])) {
@@ -145,13 +145,13 @@ static enum twi_where seat_refused(struct twi_sentinels *sentinels, const char *
     return seat_failed(sentinels, what, code);
 }
 
-static enum twi_where take_reply(struct twi_sentinels *sentinels, const struct twi_node *nodes, size_t count,
-                                 struct twi_endpoint *endpoint) {
+static enum twi_resolved take_reply(struct twi_sentinels *sentinels, const struct twi_node *nodes, size_t count,
+                                    struct twi_endpoint *endpoint) {
     if (--sentinels->replies_due != 0) { /* AUTH's */
         bool refuses = nodes->type == TWI_NODE_ERROR;
         return refuses ? seat_refused(sentinels, "refuses the login: ", nodes) : TWI_WHERE_NOT_YET;
     }
-    *endpoint = (struct twi_endpoint){.is_tls = sentinels->rules.url->is_tls};
+    *endpoint = (struct twi_endpoint){.is_tls = sentinels->rules.where->url.is_tls};
     switch (twi_sentinel_read(nodes, count, endpoint)) {
     case TWI_SENTINEL_MASTER: return TWI_WHERE_HERE;
     case TWI_SENTINEL_UNKNOWN_NAME: return seat_failed(sentinels, "knows no master of that name", "");
@@ -160,8 +160,8 @@ static enum twi_where take_reply(struct twi_sentinels *sentinels, const struct t
     }
 }
 
-static enum twi_where seat_send(struct twi_sentinels *sentinels) {
-    const struct twi_transport *transport = sentinels->rules.transport;
+static enum twi_resolved seat_send(struct twi_sentinels *sentinels) {
+    const struct twi_transport *transport = sentinels->rules.where->transport;
     void *link = at(sentinels)->link;
     while (sentinels->out_at < sentinels->out.size) {
         ssize_t sent =
@@ -175,8 +175,8 @@ static enum twi_where seat_send(struct twi_sentinels *sentinels) {
     return TWI_WHERE_NOT_YET;
 }
 
-static enum twi_where seat_hear(struct twi_sentinels *sentinels, struct twi_endpoint *endpoint) {
-    const struct twi_transport *transport = sentinels->rules.transport;
+static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_endpoint *endpoint) {
+    const struct twi_transport *transport = sentinels->rules.where->transport;
     void *link = at(sentinels)->link;
     char chunk[1024];
     for (;;) {
@@ -185,7 +185,7 @@ static enum twi_where seat_hear(struct twi_sentinels *sentinels, struct twi_endp
         enum twi_wire wire = twi_reader_next(sentinels->reader, &nodes, &count);
         if (wire == TWI_WIRE_BAD) return seat_failed(sentinels, "does not speak the protocol", "");
         if (wire == TWI_WIRE_DONE) {
-            enum twi_where where = take_reply(sentinels, nodes, count, endpoint);
+            enum twi_resolved where = take_reply(sentinels, nodes, count, endpoint);
             if (where != TWI_WHERE_NOT_YET) return where;
             continue;
         }
@@ -198,8 +198,8 @@ static enum twi_where seat_hear(struct twi_sentinels *sentinels, struct twi_endp
 }
 
 /* Goes on with the sentinel that is being asked. UNKNOWN: it does not say. */
-static enum twi_where seat_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
-    enum twi_where where = TWI_WHERE_NOT_YET;
+static enum twi_resolved seat_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
+    enum twi_resolved where = TWI_WHERE_NOT_YET;
     if (sentinels->step == DIALLING) where = seat_dial(sentinels, now_ms);
     if (where == TWI_WHERE_NOT_YET && sentinels->step == TALKING) where = seat_send(sentinels);
     if (where == TWI_WHERE_NOT_YET && sentinels->step == TALKING) where = seat_hear(sentinels, endpoint);
@@ -240,14 +240,14 @@ static void note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
 }
 
 /* The next answer of the round. UNKNOWN: all were asked. Else the seat at() is the one that is being asked, or was. */
-static enum twi_where round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
+static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     while (sentinels->asked < sentinels->count) {
         if (sentinels->step == REST) {
             int64_t left_ms = sentinels->round_deadline_ms - now_ms;
             sentinels->seat_deadline_ms = now_ms + left_ms / (sentinels->count - sentinels->asked);
             sentinels->step = DIALLING;
         }
-        enum twi_where where = seat_step(sentinels, now_ms, endpoint);
+        enum twi_resolved where = seat_step(sentinels, now_ms, endpoint);
         if (where == TWI_WHERE_NOT_YET) return where;
         seat_end(sentinels);
         if (where == TWI_WHERE_HERE) return where;
@@ -256,11 +256,11 @@ static enum twi_where round_step(struct twi_sentinels *sentinels, int64_t now_ms
     return TWI_WHERE_UNKNOWN;
 }
 
-enum twi_where twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
-                                 int64_t *again_ms) {
+enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
+                                    int64_t *again_ms) {
     if (sentinels->purpose != TO_CONNECT) round_begin(sentinels, TO_CONNECT, now_ms);
     note_lateness(sentinels, now_ms);
-    enum twi_where where = round_step(sentinels, now_ms, endpoint);
+    enum twi_resolved where = round_step(sentinels, now_ms, endpoint);
     *again_ms = 0;
     if (where == TWI_WHERE_NOT_YET) {
         *again_ms = sentinels->seat_deadline_ms - now_ms;
@@ -312,7 +312,7 @@ bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const s
     if (sentinels->purpose != TO_COMPARE) round_begin(sentinels, TO_COMPARE, now_ms);
     note_lateness(sentinels, now_ms);
     for (;;) {
-        enum twi_where where = round_step(sentinels, now_ms, &named);
+        enum twi_resolved where = round_step(sentinels, now_ms, &named);
         sentinels->due_ms = now_ms + STEP_MS;
         if (where == TWI_WHERE_NOT_YET) return false;
         if (where == TWI_WHERE_UNKNOWN) break;
@@ -331,7 +331,7 @@ int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rules) {
-    uint32_t count = rules->url->seed_count;
+    uint32_t count = rules->where->url.seed_count;
     struct twi_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->seats);
     if (!sentinels) return NULL;
     sentinels->rules = *rules;
@@ -339,8 +339,8 @@ struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rule
     sentinels->first = (uint32_t)random_below(sentinels, count);
     for (; sentinels->count < count; sentinels->count++) {
         struct seat *seat = &sentinels->seats[sentinels->count];
-        seat->endpoint = twi_url_seed(rules->url, sentinels->count);
-        seat->link = rules->transport->create(rules->transport_ctx, rules->set);
+        seat->endpoint = twi_url_seed(&rules->where->url, sentinels->count);
+        seat->link = rules->where->transport->create(rules->where->shared, rules->set);
         if (seat->link) continue;
         twi_sentinels_destroy(sentinels);
         return NULL;
@@ -357,18 +357,18 @@ static void free_all(struct twi_sentinels *sentinels, void (*part_with)(void *li
 }
 
 void twi_sentinels_destroy(struct twi_sentinels *sentinels) {
-    free_all(sentinels, sentinels->rules.transport->destroy);
+    free_all(sentinels, sentinels->rules.where->transport->destroy);
 }
 
 void twi_sentinels_abandon(struct twi_sentinels *sentinels) {
-    free_all(sentinels, sentinels->rules.transport->abandon);
+    free_all(sentinels, sentinels->rules.where->transport->abandon);
 }
 
 int twi_sentinels_fd(const struct twi_sentinels *sentinels, bool *wants_write) {
     *wants_write = false;
     if (sentinels->step == REST) return -1;
     void *link = sentinels->seats[(sentinels->first + sentinels->asked) % sentinels->count].link;
-    int fd = sentinels->rules.transport->fd(link, wants_write);
+    int fd = sentinels->rules.where->transport->fd(link, wants_write);
     if (sentinels->out_at < sentinels->out.size) *wants_write = true;
     return fd;
 }

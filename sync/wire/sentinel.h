@@ -10,25 +10,20 @@
 #ifndef TWI_SYNC_WIRE_SENTINEL_H
 #define TWI_SYNC_WIRE_SENTINEL_H
 
-#include "sync/wire/login.h"
-#include "sync/wire/socket.h"
-#include "sync/wire/url.h"
+#include "sync/wire/where.h"
 
-enum twi_where {
+enum twi_resolved {
     TWI_WHERE_HERE,    /* *endpoint is where Redis is */
     TWI_WHERE_NOT_YET, /* ask again in *again_ms, or once the resolver's descriptor is ready */
     TWI_WHERE_UNKNOWN  /* this time nobody could say */
 };
 
-/* Whom to ask, and how. The URL and the texts of the login outlive what is made of it. */
+/* Whom to ask, and how. */
 struct twi_resolver_rules {
-    const struct twi_url *url;
-    const struct twi_transport *transport;
-    void *transport_ctx; /* for its create(); may be NULL where there are only sockets */
-    int set;             /* as create() has it */
-    uint32_t timeout_ms; /* of one answer */
-    struct twi_login sentinel_login;
-    uint64_t random; /* so that not all engines ask the same sentinel first */
+    const struct twi_where *where; /* outlives what is made of the rules */
+    int set;                       /* the socket set, as in the transport's create(); -1: none */
+    uint32_t timeout_ms;           /* of one answer */
+    uint64_t random;               /* so that not all engines ask the same sentinel first */
 };
 
 /* ---- one answer -------------------------------------------------------------------------------------------------- */
@@ -53,8 +48,8 @@ void twi_sentinels_destroy(struct twi_sentinels *sentinels);
 void twi_sentinels_abandon(struct twi_sentinels *sentinels); /* in a forked child */
 
 /* For a connection that is to be made: begins to ask, or goes on. */
-enum twi_where twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
-                                 int64_t *again_ms);
+enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
+                                    int64_t *again_ms);
 /* What was named last could not be reached, or was no master: another sentinel is asked first next time. */
 void twi_sentinels_distrust(struct twi_sentinels *sentinels);
 /* Nobody will ask or look for a while: the round under way ends. */

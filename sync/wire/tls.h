@@ -11,9 +11,4 @@
 
 extern const struct twi_transport twi_tls_transport; /* its create() takes a struct twi_tls as `shared` */
 
-/* What connections to Redis go over: with TLS, or NULL, without. */
-static inline const struct twi_transport *twi_transport_of(const struct twi_tls *tls) {
-    return tls ? &twi_tls_transport : &twi_socket_transport;
-}
-
 #endif

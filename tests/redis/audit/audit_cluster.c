@@ -329,7 +329,9 @@ static void an_engines_ledgers_are_compared_wherever_they_are(void **state) {
     }
     redis_cluster_move_begin(&cluster, slot, B);
     redis_cluster_move_keys(&cluster, slot, B, SIZE_MAX);
+    const tw_options server = {.redis_url = options.redis_url};
     struct twi_audit all = {.options = &options,
+                            .server = &server,
                             .own = own,
                             .own_count = MASTERS,
                             .mono_ms = test_mono_ms,

@@ -104,7 +104,7 @@ static const struct twi_transport transport = {
 
 /* ---- sentinels --------------------------------------------------------------------------------------------------- */
 
-static struct twi_url url;
+static struct twi_where sentinels_at;
 static const char a[] = "*2\r\n$1\r\na\r\n$4\r\n6379\r\n", b[] = "*2\r\n$1\r\nb\r\n$4\r\n6380\r\n";
 static const char nobody[] = "*-1\r\n";
 
@@ -118,9 +118,9 @@ static struct twi_sentinels *sentinels_with(struct twi_login login) {
     struct twi_endpoint endpoint;
     int64_t again_ms;
     memset(fakes, 0, sizeof fakes);
-    assert_true(twi_url_parse("redis+sentinel://s:1,s:2,s:3/shop", &url, error, sizeof error));
-    struct twi_resolver_rules rules = {
-        .url = &url, .transport = &transport, .timeout_ms = TIMEOUT_MS, .sentinel_login = login};
+    sentinels_at = (struct twi_where){.transport = &transport, .sentinel_login = login};
+    assert_true(twi_url_parse("redis+sentinel://s:1,s:2,s:3/shop", &sentinels_at.url, error, sizeof error));
+    struct twi_resolver_rules rules = {.where = &sentinels_at, .timeout_ms = TIMEOUT_MS};
     struct twi_sentinels *sentinels = twi_sentinels_create(&rules);
     assert_non_null(sentinels);
     for (int i = 1; i <= SEEDS; i++) fakes[i].refuses = i != 1, fakes[i].reply = login.ask ? "+OK\r\n*-1\r\n" : nobody;
@@ -137,11 +137,11 @@ static struct twi_sentinels *sentinels_of(const char *first, const char *second,
 }
 
 /* Asks every `step_ms` until there is an answer; *now_ms moves on. */
-static enum twi_where ask_until(struct twi_sentinels *sentinels, int64_t *now_ms, int64_t step_ms,
-                                struct twi_endpoint *endpoint) {
+static enum twi_resolved ask_until(struct twi_sentinels *sentinels, int64_t *now_ms, int64_t step_ms,
+                                   struct twi_endpoint *endpoint) {
     for (;;) {
         int64_t again_ms = -1;
-        enum twi_where where = twi_sentinels_ask(sentinels, *now_ms, endpoint, &again_ms);
+        enum twi_resolved where = twi_sentinels_ask(sentinels, *now_ms, endpoint, &again_ms);
         if (where != TWI_WHERE_NOT_YET) return where;
         assert_true(again_ms >= 0);
         *now_ms += again_ms < step_ms ? again_ms : step_ms;
@@ -152,7 +152,7 @@ static enum twi_where ask_until(struct twi_sentinels *sentinels, int64_t *now_ms
 static const char *asked(struct twi_sentinels *sentinels) {
     static struct twi_endpoint endpoint;
     int64_t now_ms = 1000;
-    enum twi_where where = ask_until(sentinels, &now_ms, 1, &endpoint);
+    enum twi_resolved where = ask_until(sentinels, &now_ms, 1, &endpoint);
     return where == TWI_WHERE_HERE ? endpoint.host : "";
 }
 
