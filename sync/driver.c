@@ -92,13 +92,13 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
     uint64_t replay_bytes = options->replay_bytes_max;
     store->engine = sync->engine;
-    store->merge = options->merge;
+    store->merge = twi_merge_of(options->merge);
     store->ledger.windows = &sync->window_bytes;
     store->marker_name_size = (size_t)snprintf(store->marker_name, sizeof store->marker_name, "%stw:marker", prefix);
     store->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
     store->ledger.window_ms = options->replay_ms;
     store->ledger.awaits_replicas = options->wait_replicas != 0;
-    if (store->merge == TW_MERGE_SCRIPT) return;
+    if (store->merge->has_script) return;
     store->ledger.window_bytes_max = 0; /* without a ledger nothing is ever replayed */
     store->belief.is_open = true;
     twi_port_live_engines(sync->engine, 0); /* without scripts there is no registry either */
@@ -137,7 +137,7 @@ static bool make_store(struct twi_sync *sync, const tw_options *options) {
     store->connection = sync->cluster ? NULL : sync->connections[0];
     set_up_store(sync, store, options);
     if (sync->by_slot && !twi_stores_name_first(sync, store)) return false;
-    return store->merge == TW_MERGE_SCRIPT || (store->merge_plain = twi_merge_plain_create()) != NULL;
+    return store->merge->has_script || (store->merge_plain = twi_merge_plain_create()) != NULL;
 }
 
 /* False: no memory. */
@@ -291,7 +291,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
 /* What Redis has certainly applied. It may have applied batches under way, too. False: the store is in doubt. */
 static bool own_of_store(const struct twi_store *store, struct twi_audit_own *own) {
     const struct twi_ledger *ledger = &store->ledger;
-    if (store->merge != TW_MERGE_SCRIPT || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return false;
+    if (!store->merge->has_script || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return false;
     *own = (struct twi_audit_own){.number = ledger->confirmed, .plus = ledger->plus_sum, .minus = ledger->minus_sum};
     memcpy(own->ledger, ledger->name, ledger->name_size + 1);
     const struct twi_batch *next = twi_ledger_unconfirmed(ledger);

@@ -28,7 +28,7 @@ bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *s
                                                  [TWI_SENDER_PRESENCE] = TWI_PRESENCE_MAX,
                                                  [TWI_SENDER_DISTINCT] = TWI_DISTINCT_MAX};
     return twi_message_store_takes(sync, store) && store->connection->messages.of[sender] < quotas[sender] &&
-           !store->rewind && store->merge == TW_MERGE_SCRIPT;
+           !store->rewind && store->merge->has_script;
 }
 
 /* If memory fails here, the turn ends the connection, and that calls `done`. */

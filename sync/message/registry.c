@@ -75,7 +75,7 @@ void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
 
 int64_t twi_registry_due_ms(const struct twi_sync *sync) {
     const struct twi_registry *registry = &sync->senders.registry;
-    return registry->awaiting || sync->stores[0]->merge != TW_MERGE_SCRIPT ? INT64_MAX : registry->at_ms;
+    return registry->awaiting || !sync->stores[0]->merge->has_script ? INT64_MAX : registry->at_ms;
 }
 
 void twi_registry_connected(struct twi_registry *registry, int64_t now_ms) {

@@ -99,15 +99,28 @@ struct twi_store_place {
     bool is_bounded;                  /* of a user's own tag: it needs a place to have something to do */
 };
 
+struct twi_freeze;
 struct twi_merge_plain;
+struct twi_sync;
+
+/* How counts are merged, by tw_options.merge (turn/merge_plain.c). */
+struct twi_merge {
+    bool has_script; /* Redis keeps a ledger, and there are messages. False: one batch under way at a time, and TIME */
+    bool is_multi;   /* without a script: a batch is a transaction */
+    /* Makes a batch of the first items. NULL: no memory. */
+    struct twi_batch *(*freeze)(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                size_t *taken);
+    void (*send)(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms);
+    void (*dropped)(struct twi_sync *sync); /* what is under way gets no reply */
+};
 
 struct twi_store {
     /* set before sharing */
     tw_engine *engine;
     uint32_t slot;  /* its key slot, where there are several stores */
     uint32_t index; /* in sync->stores, and for the engine (twi_port_store()) */
-    uint32_t merge; /* TW_MERGE_* */
-    char tag[16];   /* of its own names: "{14}"; "": there is one store */
+    const struct twi_merge *merge;
+    char tag[16]; /* of its own names: "{14}"; "": there is one store */
     char marker_name[TWI_LEDGER_NAME_MAX];
     size_t marker_name_size;
 
@@ -128,7 +141,7 @@ struct twi_store {
     struct twi_store_place place;
     struct twi_rejected rejected;        /* its keys that Redis rejects */
     struct twi_parking parking;          /* counters that wait until it takes batches */
-    struct twi_merge_plain *merge_plain; /* NULL: batches are sent to the script */
+    struct twi_merge_plain *merge_plain; /* NULL: merge->has_script */
 };
 
 #endif

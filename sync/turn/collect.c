@@ -33,7 +33,7 @@ static uint64_t most_unsettled(const struct twi_store *store) {
 }
 
 bool twi_sync_is_full(const struct twi_sync *sync) {
-    bool has_ledger = sync->stores[0]->merge == TW_MERGE_SCRIPT;
+    bool has_ledger = sync->stores[0]->merge->has_script;
     uint64_t most = has_ledger ? twi_connection_load(sync->connections[0]).batches : TWI_PIPELINE_MAX, unsettled = 0;
     if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
     for (uint32_t i = 0; i < sync->awake.count && unsettled < most; i++) {
@@ -70,9 +70,7 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
     };
     twi_batch_sort(items, count, how.look_always);
     for (size_t at = 0, taken = 0; at < count; at += taken) {
-        struct twi_batch *batch = store->merge == TW_MERGE_SCRIPT
-                                      ? twi_batch_freeze(items + at, count - at, &how, &taken)
-                                      : twi_batch_gather(items + at, count - at, &how, &taken);
+        struct twi_batch *batch = store->merge->freeze(items + at, count - at, &how, &taken);
         if (batch) {
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;

@@ -20,7 +20,6 @@
 #include "sync/ask/dispatcher.h"
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
-#include "sync/turn/merge_plain.h"
 #include "sync/turn/send.h"
 #include "sync/turn/split.h"
 #include "sync/message/awake.h"
@@ -78,7 +77,7 @@ static void greet(struct twi_sync *sync, struct twi_connection *connection, int6
         (void)twi_pipeline_await(&connection->pipeline, TWI_SELECT, NULL, 1);
     }
     put_word(connection, TWI_PING, "PING");
-    if (sync->stores[0]->merge != TW_MERGE_SCRIPT)
+    if (!sync->stores[0]->merge->has_script)
         put_word(connection, TWI_TIME, "TIME"); /* what is late is told by us then */
     if (twi_resolver_may_move(connection->target.resolver)) put_word(connection, TWI_ROLE, "ROLE");
     put_word(connection, TWI_INFO, "INFO");
@@ -416,7 +415,7 @@ void twi_connect_watch(struct twi_connection *connection, int64_t now_ms) {
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
 void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
-    twi_merge_plain_dropped(sync);
+    sync->stores[0]->merge->dropped(sync);
     twi_message_dropped(sync, connection, now_ms);
     twi_presence_dropped(sync);
     twi_distinct_dropped(sync);

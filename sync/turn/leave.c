@@ -8,9 +8,8 @@
 /* The store knows this engine, and takes a batch. */
 static bool can_be_told(const struct twi_store *store) {
     const struct twi_connection *connection = store->connection;
-    return store->merge == TW_MERGE_SCRIPT && store->belief.is_open && store->belief.doubt_since_ms == 0 &&
-           connection && twi_connection_takes(connection) && !store->route.is_waiting &&
-           !twi_ledger_is_replaying(&store->ledger);
+    return store->merge->has_script && store->belief.is_open && store->belief.doubt_since_ms == 0 && connection &&
+           twi_connection_takes(connection) && !store->route.is_waiting && !twi_ledger_is_replaying(&store->ledger);
 }
 
 bool twi_leave(struct twi_sync *sync) {

@@ -26,6 +26,7 @@
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/message/refusal.h"
+#include "sync/turn/send.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 
@@ -73,7 +74,7 @@ static bool has_step(const struct twi_sync *sync, const struct twi_item *item, e
     const struct twi_connection *connection = sync->connections[0];
     bool ends = item->expiry_ms != 0;
     switch (step) {
-    case STEP_SET: return sync->stores[0]->merge == TW_MERGE_SETNX && ends && item->delta != 0;
+    case STEP_SET: return !sync->stores[0]->merge->is_multi && ends && item->delta != 0;
     case STEP_COUNT: return true;
     case STEP_END: return ends && (item->delta != 0 || (is_from_first(item) && !connection->server.is_seven));
     case STEP_LIFE: return is_from_first(item) && connection->server.is_seven;
@@ -176,8 +177,7 @@ static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
                  "%" PRId64 " units are sent again without knowing whether Redis has counted them", units);
 }
 
-void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_store *store = sync->stores[0];
+static void send_plain(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms) {
     struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     int64_t redis_ms = twi_port_wall_ms(sync->engine) + connection->clock.offset_ms;
@@ -185,7 +185,7 @@ void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_
     note_again(sync, batch);
     *merge_plain = (struct twi_merge_plain){.repairs = merge_plain->repairs};
     twi_pipeline_begin(&connection->pipeline, now_ms);
-    bool multi = store->merge == TW_MERGE_MULTI && batch->item_count > 0;
+    bool multi = store->merge->is_multi && batch->item_count > 0;
     put_command(connection, 1, "TIME", NULL);
     if (multi) put_command(connection, 1, "MULTI", NULL);
     for (uint32_t i = 0; i < batch->item_count; i++)
@@ -421,7 +421,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
     case STAGE_TIME:
         if (nodes->type == TWI_NODE_ERROR) note_refusal(sync, nodes);
         twi_merge_plain_time(sync, connection, pending, nodes, count, now_ms);
-        merge_plain->stage = store->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
+        merge_plain->stage = store->merge->is_multi ? STAGE_MULTI : STAGE_RESULTS;
         break;
     case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
         merge_plain->in_multi = nodes->type != TWI_NODE_ERROR;
@@ -434,7 +434,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
         break;
     case STAGE_RESULTS:
         take_result(sync, batch, nodes, now_ms);
-        merge_plain->stage = store->merge == TW_MERGE_MULTI ? after_queue(batch, merge_plain) : STAGE_RESULTS;
+        merge_plain->stage = store->merge->is_multi ? after_queue(batch, merge_plain) : STAGE_RESULTS;
         break;
     case STAGE_EXEC:
         if (merge_plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
@@ -445,7 +445,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
 
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
 
-void twi_merge_plain_dropped(struct twi_sync *sync) {
+static void drop_plain(struct twi_sync *sync) {
     struct twi_store *store = sync->stores[0];
     struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
@@ -465,4 +465,24 @@ void twi_merge_plain_dropped(struct twi_sync *sync) {
     merge_plain->stage = STAGE_TIME;
     merge_plain->item = merge_plain->kept = merge_plain->repair_count = 0;
     merge_plain->repairs.size = 0;
+}
+
+/* ---- the three ways ---------------------------------------------------------------------------------------------- */
+
+static void send_script(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms) {
+    twi_send_batch(sync, store, batch, TWI_BATCH, now_ms);
+}
+
+static void drop_nothing(struct twi_sync *sync) {
+    (void)sync; /* the ledger keeps the batches */
+}
+
+const struct twi_merge *twi_merge_of(uint32_t option) {
+    static const struct twi_merge ways[] = {
+        [TW_MERGE_SCRIPT] = {true, false, twi_batch_freeze, send_script, drop_nothing},
+        [TW_MERGE_MULTI] = {false, true, twi_batch_gather, send_plain, drop_plain},
+        [TW_MERGE_SETNX] = {false, false, twi_batch_gather, send_plain, drop_plain},
+    };
+    twi_check(option < sizeof ways / sizeof *ways);
+    return &ways[option];
 }

@@ -6,8 +6,7 @@
 
 struct twi_merge_plain *twi_merge_plain_create(void); /* NULL: no memory */
 void twi_merge_plain_free(struct twi_merge_plain *merge_plain);
-void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
 twi_taker twi_merge_plain_reply, twi_merge_plain_time;
-void twi_merge_plain_dropped(struct twi_sync *sync); /* what is under way gets no reply */
+const struct twi_merge *twi_merge_of(uint32_t option); /* TW_MERGE_* */
 
 #endif

@@ -17,7 +17,6 @@
 #include "sync/ask/dispatcher.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/connect.h"
-#include "sync/turn/merge_plain.h"
 #include "sync/turn/nodes.h"
 #include "sync/turn/outages.h"
 #include "sync/turn/send.h"
@@ -45,7 +44,7 @@
  * probe; none before the back-off is over. */
 static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
-        return sync->stores[0]->merge == TW_MERGE_SCRIPT ? twi_connection_load(connection).batches : 1;
+        return sync->stores[0]->merge->has_script ? twi_connection_load(connection).batches : 1;
     return twi_breaker_may_try(&connection->breaker, now_ms) ? 1 : 0;
 }
 
@@ -82,10 +81,7 @@ static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_
         if (is_alone && store->awaited != 0) return;
         store->sent_number = batch->number;
         connection->room.has_sent = true;
-        if (store->merge == TW_MERGE_SCRIPT)
-            twi_send_batch(sync, store, batch, TWI_BATCH, now_ms);
-        else
-            twi_merge_plain_send(sync, batch, now_ms);
+        store->merge->send(sync, store, batch, now_ms);
     }
 }
 
