@@ -30,7 +30,7 @@
 #include "sync/wire/cluster_directory.h"
 #include "sync/wire/where.h"
 
-static tw_status refuse(const tw_options *options, const char *text) {
+static tw_status driver_refuse(const tw_options *options, const char *text) {
     if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
     return twi_refuse_with(TW_ERR_OPTIONS, "%s", text);
 }
@@ -141,7 +141,7 @@ static bool make_store(struct twi_sync *sync, const tw_options *options) {
 }
 
 /* False: no memory. */
-static bool make_resolver(struct twi_sync *sync) {
+static bool driver_make_resolver(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     struct twi_resolver_rules rules = {.where = &sync->where,
                                        .set = twi_port_socket_set(sync->engine),
@@ -174,7 +174,7 @@ static bool make_cluster(struct twi_sync *sync) {
 
 /* The transport of the first connection: to the one Redis, or to the first node of the URL; the others are made when
  * they are asked. False: no memory. */
-static bool make_transport(struct twi_sync *sync) {
+static bool driver_make_transport(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     sync->connections[0]->is_node = sync->cluster != NULL;
     target->transport_ctx = sync->where.transport->create(sync->where.shared, twi_port_socket_set(sync->engine));
@@ -207,9 +207,9 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     if (sync->where.url.kind == TWI_URL_CLUSTER && !make_cluster(sync)) return false;
     if (!make_staging(sync, options)) return false;
     if (!make_store(sync, options)) return false;
-    if (!make_resolver(sync)) return false;
+    if (!driver_make_resolver(sync)) return false;
     name_target(target);
-    if ((sync->cluster || !transport) && !make_transport(sync)) return false;
+    if ((sync->cluster || !transport) && !driver_make_transport(sync)) return false;
     return make_dispatcher(sync, options);
 }
 
@@ -236,12 +236,12 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     char why[TWI_TLS_ERROR_MAX];
     if (!twi_where_read(&sync->where, options, why, sizeof why)) {
         sync_free(sync);
-        return refuse(options, why);
+        return driver_refuse(options, why);
     }
     const char *unfit = sync->where.url.kind == TWI_URL_CLUSTER ? why_no_cluster(options) : NULL;
     if (unfit) {
         sync_free(sync);
-        return refuse(options, unfit);
+        return driver_refuse(options, unfit);
     }
     set_up(sync, engine, options);
     if (!allocate(sync, options, transport, transport_ctx)) {

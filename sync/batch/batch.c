@@ -17,13 +17,13 @@
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 /* The shape of the item's group, before its letter: 'h', 'z', or none. */
-static char shape_of(const struct twi_item *item) {
+static char batch_shape_of(const struct twi_item *item) {
     if (!(item->flags & (TWI_ITEM_HASH | TWI_ITEM_ZSET))) return '\0';
     return item->flags & TWI_ITEM_HASH ? 'h' : 'z';
 }
 
 /* The letter of the item's group; batch.lua says what each letter means. */
-static char kind_of(const struct twi_item *item, bool look_always) {
+static char batch_kind_of(const struct twi_item *item, bool look_always) {
     bool from_first = item->flags & TWI_ITEM_FROM_FIRST;
     bool look = look_always || (item->flags & TWI_ITEM_FIRST);
     if (item->delta == 0) return from_first ? 'R' : 'r';
@@ -37,10 +37,10 @@ static int64_t group_expiry(char kind, const struct twi_item *item) {
     return kind == 'w' || kind == 'W' ? item->expiry_ms : 0;
 }
 
-static int compare(const struct twi_item *a, const struct twi_item *b, bool look_always) {
-    char shape_a = shape_of(a), shape_b = shape_of(b);
+static int batch_compare(const struct twi_item *a, const struct twi_item *b, bool look_always) {
+    char shape_a = batch_shape_of(a), shape_b = batch_shape_of(b);
     if (shape_a != shape_b) return shape_a < shape_b ? -1 : 1;
-    char kind_a = kind_of(a, look_always), kind_b = kind_of(b, look_always);
+    char kind_a = batch_kind_of(a, look_always), kind_b = batch_kind_of(b, look_always);
     if (kind_a != kind_b) return kind_a < kind_b ? -1 : 1;
     int64_t expiry_a = group_expiry(kind_a, a), expiry_b = group_expiry(kind_b, b);
     return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
@@ -49,7 +49,7 @@ static int compare(const struct twi_item *a, const struct twi_item *b, bool look
 /* Within a group, those whose names are recorded come first, window by window. */
 static int order(const void *a, const void *b, bool look_always) {
     const struct twi_item *one = a, *other = b;
-    int order = compare(one, other, look_always);
+    int order = batch_compare(one, other, look_always);
     bool here = one->flags & TWI_ITEM_NAMED, there = other->flags & TWI_ITEM_NAMED;
     if (order != 0 || !(here || there)) return order;
     if (here != there) return here ? -1 : 1;
@@ -94,8 +94,8 @@ static void put_delta(struct twi_batch *batch, char kind, const struct twi_item 
         batch->minus += (uint64_t)-item->delta;
 }
 
-static void put_item(struct twi_batch *batch, char shape, char kind, const struct twi_item *item,
-                     int64_t redis_offset_ms) {
+static void batch_put_item(struct twi_batch *batch, char shape, char kind, const struct twi_item *item,
+                           int64_t redis_offset_ms) {
     put_delta(batch, kind, item, redis_offset_ms);
     if (!shape) return;
     tw_key inner = twi_port_inner(item);
@@ -105,12 +105,13 @@ static void put_item(struct twi_batch *batch, char shape, char kind, const struc
 
 static size_t group_size(const struct twi_item *items, size_t count, bool look_always) {
     size_t size = 1;
-    while (size < count && compare(&items[0], &items[size], look_always) == 0) size++;
+    while (size < count && batch_compare(&items[0], &items[size], look_always) == 0) size++;
     return size;
 }
 
 /* The item's name in Redis. `room` has TWI_REDIS_KEY_MAX bytes, for a name that is rendered here. */
-static const char *name_of(const struct twi_item *item, const struct twi_batch_names *names, char *room, size_t *size) {
+static const char *batch_name_of(const struct twi_item *item, const struct twi_batch_names *names, char *room,
+                                 size_t *size) {
     if (item->named == 0) {
         *size = twi_port_render(item, room);
         return room;
@@ -127,8 +128,8 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
     size_t taken = 0, size, inner = 0;
     if (count > how->keys_max) count = how->keys_max;
     for (; taken < count; taken++) {
-        const char *name = name_of(&items[taken], how->names, room, &size);
-        if (shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
+        const char *name = batch_name_of(&items[taken], how->names, room, &size);
+        if (batch_shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
         /* 128 bytes beside the names: the lengths before them, delta and expiry with their lengths, and at worst a
          * group header for each item. */
         if (items[taken].flags & TWI_ITEM_NAMED) inner += twi_port_key(&items[taken]).size + 32;
@@ -144,9 +145,10 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
                      const struct twi_freeze *how) {
     for (size_t at = 0; at < count;) {
         size_t size = group_size(items + at, count - at, how->look_always);
-        char shape = shape_of(&items[at]), kind = kind_of(&items[at], how->look_always);
+        char shape = batch_shape_of(&items[at]), kind = batch_kind_of(&items[at], how->look_always);
         put_group(batch, shape, kind, group_expiry(kind, &items[at]), size);
-        for (size_t end = at + size; at < end; at++) put_item(batch, shape, kind, &items[at], how->redis_offset_ms);
+        for (size_t end = at + size; at < end; at++)
+            batch_put_item(batch, shape, kind, &items[at], how->redis_offset_ms);
     }
 }
 
@@ -223,12 +225,12 @@ static size_t named_size(const struct twi_item *items, size_t count) {
 }
 
 /* Behind all items: the names of those keys in which this engine counts for the first time, window by window. */
-static void put_names(struct twi_batch *batch, const struct twi_item *items, size_t count, bool look_always) {
+static void batch_put_names(struct twi_batch *batch, const struct twi_item *items, size_t count, bool look_always) {
     uint32_t arg = FIRST_ARG;
     for (size_t at = 0; at < count;) {
         size_t end = at + group_size(items + at, count - at, look_always);
-        char kind = kind_of(&items[at], look_always);
-        uint32_t width = (items[at].delta != 0) + (kind == 'f' || kind == 'F') + (shape_of(&items[at]) != '\0');
+        char kind = batch_kind_of(&items[at], look_always);
+        uint32_t width = (items[at].delta != 0) + (kind == 'f' || kind == 'F') + (batch_shape_of(&items[at]) != '\0');
         arg += 3; /* the head of the group */
         for (size_t run; at < end; at += run, arg += (uint32_t)run * width) {
             run = named_size(items + at, end - at);
@@ -250,7 +252,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
-    put_names(batch, items, fits, how->look_always);
+    batch_put_names(batch, items, fits, how->look_always);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
         twi_batch_free(batch);

@@ -7,7 +7,7 @@
 
 #include "engine/base/check.h"
 
-static void hex(const uint8_t *bytes, size_t count, char *out) {
+static void ledger_hex(const uint8_t *bytes, size_t count, char *out) {
     for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
@@ -41,13 +41,13 @@ void twi_identity_make(struct twi_identity *identity, const char *prefix, const 
     uint8_t id[16];
     char id_text[33], marker_text[33];
     random(ctx, id, sizeof id);
-    hex(id, sizeof id, id_text);
+    ledger_hex(id, sizeof id, id_text);
     int size =
         snprintf(identity->name, sizeof identity->name, "%stw:ledger:%s%s%s", prefix, tag, tag[0] ? ":" : "", id_text);
     twi_check(size > 0 && (size_t)size < sizeof identity->name);
     identity->name_size = (size_t)size;
     random(ctx, id, sizeof id);
-    hex(id, sizeof id, marker_text);
+    ledger_hex(id, sizeof id, marker_text);
     snprintf(identity->marker, sizeof identity->marker, "%s", marker_text);
 }
 
@@ -175,7 +175,7 @@ uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
 
 /* Inserts `step` before `next` (NULL: at the end). It takes the number just before that of `next`, and follows on
  * `from`. */
-static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
+static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
     step->is_step = true;
     step->before = from;
     step->number = next ? next->number - 1 : ledger->last;
@@ -256,7 +256,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         step->before = head->last;
     } else {
         step->nonce = nonce;
-        step_over(ledger, step, next, head->last);
+        ledger_step_over(ledger, step, next, head->last);
     }
     /* Somebody else may have written the sums in Redis. */
     uint64_t plus = head->plus_sum < step->plus_sum ? step->plus_sum - head->plus_sum : 0;

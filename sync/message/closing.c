@@ -38,7 +38,7 @@ static bool is_of_names(const struct twi_closing_message *message) {
 /* ---- what the stores still have ---------------------------------------------------------------------------------- */
 
 /* Makes an empty batch due: its reply shows how the ledger stands. */
-static void look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static void closing_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_awake_wake(sync, store);
     store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
     store->belief.look.is_under_way = true;
@@ -46,9 +46,9 @@ static void look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_
 }
 
 /* The election was forgotten, so Redis may have been wiped; of a cluster, a whole node. */
-static void look_at_all(struct twi_sync *sync, int64_t now_ms) {
+static void closing_look_at_all(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->store_count; i++)
-        if (!sync->by_slot || sync->stores[i]->ledger.name_size != 0) look_at(sync, sync->stores[i], now_ms);
+        if (!sync->by_slot || sync->stores[i]->ledger.name_size != 0) closing_look_at(sync, sync->stores[i], now_ms);
 }
 
 /* Whether the store may lack what it has acknowledged. */
@@ -70,7 +70,7 @@ static void count_doubted(struct twi_sync *sync, int64_t now_ms) {
         if (look->is_under_way && store->belief.written_ms != look->written_ms) look->is_under_way = false;
         if (sync->by_slot && look->serial != store->route.serial && closing->number != 0 &&
             store->ledger.name_size != 0)
-            look_at(sync, store, now_ms);
+            closing_look_at(sync, store, now_ms);
         look->serial = store->route.serial;
         doubted += is_doubted(sync, store);
     }
@@ -97,7 +97,7 @@ void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redi
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static enum twi_closing_kind kind_of(const struct twi_node *status) {
+static enum twi_closing_kind closing_kind_of(const struct twi_node *status) {
     static const struct {
         const char *word;
         enum twi_closing_kind kind;
@@ -111,8 +111,8 @@ static enum twi_closing_kind kind_of(const struct twi_node *status) {
     return TWI_CLOSING_REPLY_REFUSED; /* CLASH: engines of another version close these windows */
 }
 
-static void refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_closing_message *message,
-                    const struct twi_node *error) {
+static void closing_refused(struct twi_sync *sync, struct twi_connection *connection,
+                            const struct twi_closing_message *message, const struct twi_node *error) {
     struct twi_closing_sender *closing = &sync->senders.closing;
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX], what[160];
     size_t sizes[TWI_CLOSING_KEYS];
@@ -173,17 +173,17 @@ static void take_list(struct twi_sync *sync, const struct twi_closing_message *m
 }
 
 /* The reply to one message: an array and its elements. False: it is none. */
-static bool take_reply(struct twi_sync *sync, const struct twi_closing_message *message, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
+static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_message *message,
+                               const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
     bool whole = nodes->type == TWI_NODE_ARRAY && count >= 4;
-    if (whole) result.kind = kind_of(&nodes[1]);
+    if (whole) result.kind = closing_kind_of(&nodes[1]);
     result.is_repeat = whole && twi_node_is(&nodes[1], "AGAIN");
     bool fetches = message->verb == TWI_CLOSING_SEND_FETCH;
     bool reads = (fetches || message->verb == TWI_CLOSING_SEND_READ) && result.kind == TWI_CLOSING_REPLY_YOU;
     bool beats = message->verb == TWI_CLOSING_SEND_HEARTBEAT && result.kind == TWI_CLOSING_REPLY_OK;
     if (!whole || (reads && (count < 5 || nodes[4].type != TWI_NODE_STRING))) return false;
-    if (result.kind == TWI_CLOSING_REPLY_NEW) look_at_all(sync, now_ms);
+    if (result.kind == TWI_CLOSING_REPLY_NEW) closing_look_at_all(sync, now_ms);
     if (reads && fetches) take_age(sync, nodes, now_ms);
     if (result.kind != TWI_CLOSING_REPLY_REFUSED) sync->senders.closing.is_logged = false;
     result.scan = reads ? nodes[4].text : "";
@@ -205,8 +205,8 @@ static size_t size_of(const struct twi_node *nodes, size_t count) {
 }
 
 /* One reply, or an array of as many as there are messages; each message has its answer, whatever comes. */
-static bool take(struct twi_sync *sync, struct twi_connection *connection, void *ctx, enum twi_message_outcome outcome,
-                 const struct twi_node *nodes, size_t count, int64_t now_ms) {
+static bool closing_take(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                         enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_closing_sent *slot = ctx;
     bool is_error = outcome != TWI_MESSAGE_ANSWERED && count != 0, is_understood = true;
     bool are_many = slot->count > 1 && outcome == TWI_MESSAGE_ANSWERED;
@@ -214,9 +214,9 @@ static bool take(struct twi_sync *sync, struct twi_connection *connection, void 
     for (uint32_t i = 0; i < slot->count; i++) {
         const struct twi_closing_message *message = &slot->messages[i];
         if (is_error || (at < end && at->type == TWI_NODE_ERROR)) {
-            refused(sync, connection, message, at);
+            closing_refused(sync, connection, message, at);
         } else if (outcome != TWI_MESSAGE_ANSWERED || at >= end ||
-                   !take_reply(sync, message, at, size_of(at, (size_t)(end - at)), now_ms)) {
+                   !closing_take_reply(sync, message, at, size_of(at, (size_t)(end - at)), now_ms)) {
             twi_port_closing_answered(sync->engine, message,
                                       &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_RESEND});
             is_understood = is_understood && outcome != TWI_MESSAGE_ANSWERED;
@@ -236,17 +236,17 @@ struct words {
     char text[1024];
 };
 
-static void put(struct words *words, const void *data, size_t size) {
+static void closing_put(struct words *words, const void *data, size_t size) {
     words->at[words->count++] = (struct twi_message_argument){data, size};
 }
 static void put_text(struct words *words, const char *text) {
-    put(words, text, strlen(text));
+    closing_put(words, text, strlen(text));
 }
 static void put_i64(struct words *words, int64_t number) {
     char *at = words->text + words->used;
     size_t size = (size_t)snprintf(at, sizeof words->text - words->used, "%lld", (long long)number);
     words->used += size + 1;
-    put(words, at, size);
+    closing_put(words, at, size);
 }
 
 static void put_ends(struct words *words, const struct twi_closing_message *message, bool holds_all) {
@@ -256,7 +256,7 @@ static void put_ends(struct words *words, const struct twi_closing_message *mess
     for (uint32_t i = 0; i < message->end_count && !holds_all; i++)
         size += (size_t)snprintf(at + size, room - size, "%lld,", (long long)message->ends_ms[i]);
     words->used += size + 1;
-    put(words, at, size);
+    closing_put(words, at, size);
 }
 
 static void put_listed(struct words *words, const struct twi_closing_message *message, int64_t offset_ms) {
@@ -309,7 +309,7 @@ static void put_names_message(struct words *words, const struct twi_closing_mess
     put_text(words, message->recorded && store->ledger.marker_known ? store->ledger.marker : "");
 }
 
-static struct twi_store *store_of(struct twi_sync *sync, const char *key, size_t size) {
+static struct twi_store *closing_store_of(struct twi_sync *sync, const char *key, size_t size) {
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(key, size)) : sync->stores[0];
 }
 
@@ -328,7 +328,7 @@ static void put_into(struct twi_sync *sync, struct parcel *parcel, uint32_t numb
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX];
     size_t sizes[TWI_CLOSING_KEYS], key_count = twi_port_closing_keys(message, keys, sizes);
     struct words words = {.count = 0};
-    parcel->store = store_of(sync, keys[0], sizes[0]);
+    parcel->store = closing_store_of(sync, keys[0], sizes[0]);
     parcel->begins[number] = parcel->begins[number + 1] = parcel->arguments.size;
     if (!parcel->store || !twi_message_may_send(sync, parcel->store, TWI_SENDER_CLOSING)) {
         parcel->store = NULL;
@@ -340,7 +340,8 @@ static void put_into(struct twi_sync *sync, struct parcel *parcel, uint32_t numb
         put_names_message(&words, message, parcel->store);
     else
         put_message(sync, &words, message, parcel->store, now_ms);
-    for (uint32_t i = 0; i < message->name_count; i++) put(&words, message->names[i].data, message->names[i].size);
+    for (uint32_t i = 0; i < message->name_count; i++)
+        closing_put(&words, message->names[i].data, message->names[i].size);
     for (size_t i = 0; i < words.count; i++) twi_wire_put(&parcel->arguments, words.at[i].data, words.at[i].size);
     parcel->key_count += key_count + has_marker(message);
     parcel->counts[number] = words.count;
@@ -365,7 +366,7 @@ static bool send(struct twi_sync *sync, struct parcel *parcel, struct twi_closin
                                      .script = is_of_names(&slot->messages[0]) ? &names_script : &election_script,
                                      .argument_count =
                                          parcel->key_count + parcel->argument_count + (are_many ? 1 + slot->count : 0),
-                                     .done = take,
+                                     .done = closing_take,
                                      .ctx = slot};
     twi_bytes_free(&parcel->keys);
     twi_bytes_free(&parcel->arguments);
@@ -373,7 +374,7 @@ static bool send(struct twi_sync *sync, struct parcel *parcel, struct twi_closin
 }
 
 /* NULL: all are under way, or there is no memory. */
-static struct twi_closing_sent *free_slot(struct twi_closing_sender *closing) {
+static struct twi_closing_sent *closing_free_slot(struct twi_closing_sender *closing) {
     for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++) {
         if (closing->sent[i] == NULL) closing->sent[i] = calloc(1, sizeof *closing->sent[i]);
         if (closing->sent[i] == NULL || !closing->sent[i]->busy) return closing->sent[i];
@@ -387,7 +388,7 @@ static bool may_begin(const struct twi_sync *sync) {
 }
 
 /* Fills the slot, and sends it. False: nothing more is to be sent in this turn. */
-static bool send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
+static bool closing_send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
     tw_key names[TWI_CLOSING_NAMES_MAX];
     struct parcel parcel = {.store = NULL};
     uint32_t most = sync->by_slot ? 1 : TWI_CLOSING_MESSAGES_MAX;
@@ -403,14 +404,15 @@ static bool send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int6
     if (slot->count == 0) return false;
     slot->busy = true;
     if (send(sync, &parcel, slot, now_ms)) return true;
-    (void)take(sync, NULL, slot, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms); /* not at once */
+    (void)closing_take(sync, NULL, slot, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms); /* not at once */
     return sync->by_slot;
 }
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closing_sent *slot;
     count_doubted(sync, now_ms);
-    while (may_begin(sync) && (slot = free_slot(&sync->senders.closing)) != NULL && send_some(sync, slot, now_ms))
+    while (may_begin(sync) && (slot = closing_free_slot(&sync->senders.closing)) != NULL &&
+           closing_send_some(sync, slot, now_ms))
         continue;
 }
 

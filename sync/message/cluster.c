@@ -11,7 +11,7 @@
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
 /* Like the first connection, but to another endpoint. NULL: no memory. */
-static struct twi_connection *make(const struct twi_sync *sync, const struct twi_endpoint *endpoint) {
+static struct twi_connection *cluster_make(const struct twi_sync *sync, const struct twi_endpoint *endpoint) {
     const struct twi_connection *first = sync->connections[0];
     struct twi_connection *connection = calloc(1, sizeof *connection);
     if (!connection) return NULL;
@@ -45,7 +45,7 @@ struct twi_connection *twi_cluster_connection(struct twi_sync *sync, const struc
         realloc(sync->connections, (sync->connection_count + 1) * sizeof(struct twi_connection *));
     if (!connections) return NULL;
     sync->connections = connections;
-    struct twi_connection *connection = make(sync, endpoint);
+    struct twi_connection *connection = cluster_make(sync, endpoint);
     if (connection) connections[sync->connection_count++] = connection;
     return connection;
 }
@@ -94,8 +94,8 @@ static void follow_ask(struct twi_sync *sync, struct twi_store *store, const str
     if (target) store->split.target = target; /* the map does not name a master without slots */
 }
 
-static void note(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
-                 const struct twi_redirect *redirect, const struct twi_node *reply, int64_t now_ms) {
+static void cluster_note(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
+                         const struct twi_redirect *redirect, const struct twi_node *reply, int64_t now_ms) {
     enum twi_redirect_kind kind = redirect->kind;
     switch (kind) {
     case TWI_REDIRECT_MOVED:
@@ -125,7 +125,7 @@ bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connect
     twi_awake_wake(sync, store); /* a message may have brought it */
     /* Of the replies to one pipeline only the first one counts. */
     if (redirect.kind == TWI_REDIRECT_MOVED) connection->server.history[0] = '\0'; /* its data may be others' by now */
-    if (!store->rewind) note(sync, connection, store, &redirect, reply, now_ms);
+    if (!store->rewind) cluster_note(sync, connection, store, &redirect, reply, now_ms);
     store->rewind = true;
     return true;
 }

@@ -19,7 +19,7 @@
 #define REFUSED_MS 1000       /* after a refusal: an earlier retry is pointless */
 #define AGAIN_MS 1000         /* between two walks over all keys: slots may move one after the other */
 
-static struct twi_distinct_sent *free_slot(struct twi_distinct_sender *sender) {
+static struct twi_distinct_sent *distinct_free_slot(struct twi_distinct_sender *sender) {
     uint32_t i = 0;
     while (sender->sent[i].is_under_way) i++;
     return &sender->sent[i];
@@ -49,10 +49,10 @@ static uint32_t put_items(const struct twi_store *store, const struct twi_waitin
     return count;
 }
 
-static twi_message_done answered;
+static twi_message_done distinct_answered;
 
 /* Sends some of the first `most` items, which are the store's. False: no memory. */
-static bool send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
+static bool distinct_send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
     static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     struct twi_waiting *waiting = &sender->waiting;
@@ -67,13 +67,13 @@ static bool send_some(struct twi_sync *sync, struct twi_store *store, uint32_t m
     if (keys.failed || arguments.failed || !items) words.failed = true;
     twi_bytes_free(&keys);
     twi_bytes_free(&arguments);
-    struct twi_distinct_sent *slot = free_slot(sender);
+    struct twi_distinct_sent *slot = distinct_free_slot(sender);
     const struct twi_message message = {.sender = TWI_SENDER_DISTINCT,
                                         .store = store,
                                         .script = &script,
                                         .key_count = 1 + 2 * (size_t)count,
                                         .argument_count = 1 + 5 * (size_t)count,
-                                        .done = answered,
+                                        .done = distinct_answered,
                                         .ctx = slot};
     if (!twi_message_send_encoded(sync, &message, &words, now_ms)) {
         free(items);
@@ -85,7 +85,7 @@ static bool send_some(struct twi_sync *sync, struct twi_store *store, uint32_t m
     return true;
 }
 
-static bool may_send(const struct twi_distinct_sender *sender) {
+static bool distinct_may_send(const struct twi_distinct_sender *sender) {
     return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
 }
 
@@ -107,11 +107,11 @@ static void return_away(struct twi_sync *sync) {
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     sender->waiting.is_held = false;
-    while (may_send(sender)) {
+    while (distinct_may_send(sender)) {
         struct twi_store *store;
         uint32_t count = twi_waiting_choose(sync, &sender->waiting, TWI_SENDER_DISTINCT, KEYS_MAX, &store);
         sender->waiting.is_held = count == 0;
-        if (count != 0 && !send_some(sync, store, count, now_ms)) break; /* the next turn tries again */
+        if (count != 0 && !distinct_send_some(sync, store, count, now_ms)) break; /* the next turn tries again */
     }
     if (sync->by_slot) return_away(sync);
 }
@@ -120,7 +120,7 @@ void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
 
 /* Its window is over in Redis, where nobody merges or reads it any more. One log line in an outage names a key, and
  * on_lost names all. */
-static void settle_late(struct twi_sync *sync, const struct twi_item *item) {
+static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *item) {
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     char key[120];
     if (item->delta == 0) {
@@ -150,8 +150,8 @@ static void settle_refused(struct twi_sync *sync, struct twi_store *store, const
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
 }
 
-static void settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
-                   const struct twi_node *node, int64_t now_ms) {
+static void distinct_settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
+                            const struct twi_node *node, int64_t now_ms) {
     static const char unreadable[] = "its registers cannot be read";
     static const struct twi_node no_sketch = {
         .type = TWI_NODE_ERROR, .text = unreadable, .size = sizeof unreadable - 1};
@@ -159,7 +159,7 @@ static void settle(struct twi_sync *sync, struct twi_store *store, const struct 
     if (node->type == TWI_NODE_INTEGER) (void)twi_node_count(node, &merged.estimate);
     if (node->type == TWI_NODE_STRING) merged.bytes = node->text, merged.size = node->size;
     if (node->type == TWI_NODE_STATUS)
-        settle_late(sync, item);
+        distinct_settle_late(sync, item);
     else if (node->type == TWI_NODE_ERROR)
         settle_refused(sync, store, item, node, now_ms);
     else if (!twi_port_distinct_merged(item, &merged))
@@ -168,7 +168,7 @@ static void settle(struct twi_sync *sync, struct twi_store *store, const struct 
         twi_rejected_settled(&store->rejected, item, UINT64_MAX);
 }
 
-static bool is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {
+static bool distinct_is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {
     if (nodes->type != TWI_NODE_ARRAY || count != sent->count + (size_t)2) return false;
     for (uint32_t i = 1; i <= sent->count + 1; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
@@ -184,11 +184,11 @@ static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const
     store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
 }
 
-static void take_answer(struct twi_sync *sync, const struct twi_connection *connection,
-                        const struct twi_distinct_sent *sent, const struct twi_node *nodes, int64_t now_ms) {
+static void distinct_take_answer(struct twi_sync *sync, const struct twi_connection *connection,
+                                 const struct twi_distinct_sent *sent, const struct twi_node *nodes, int64_t now_ms) {
     struct twi_store *store = sent->store;
     look_at_marker(sync, store, &nodes[1], now_ms);
-    for (uint32_t i = 0; i < sent->count; i++) settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms);
+    for (uint32_t i = 0; i < sent->count; i++) distinct_settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms);
     store->belief.merged.is_there = true;
     memcpy(store->belief.merged.history, connection->server.history, sizeof store->belief.merged.history);
     sync->senders.distinct.waiting.answered += sent->count;
@@ -196,8 +196,8 @@ static void take_answer(struct twi_sync *sync, const struct twi_connection *conn
 }
 
 /* A replica that refuses is not where this engine wants to be: the connection ends. */
-static void take_error(struct twi_sync *sync, struct twi_connection *connection, enum twi_message_outcome outcome,
-                       const struct twi_node *error) {
+static void distinct_take_error(struct twi_sync *sync, struct twi_connection *connection,
+                                enum twi_message_outcome outcome, const struct twi_node *error) {
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     if (!sender->is_refusal_logged) twi_refusal_report(connection, "distinct counts", error);
     sender->is_refusal_logged = true;
@@ -209,18 +209,19 @@ static void take_error(struct twi_sync *sync, struct twi_connection *connection,
     }
 }
 
-static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
-                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+static bool distinct_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                              enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
+                              int64_t now_ms) {
     struct twi_distinct_sent *slot = ctx, sent = *slot;
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
     *slot = (struct twi_distinct_sent){.is_under_way = false};
     sync->senders.distinct.count--;
-    bool is_answer = outcome == TWI_MESSAGE_ANSWERED, well = !is_answer || is_whole(&sent, nodes, count);
+    bool is_answer = outcome == TWI_MESSAGE_ANSWERED, well = !is_answer || distinct_is_whole(&sent, nodes, count);
     if (is_answer && well) {
-        take_answer(sync, connection, &sent, nodes, now_ms);
+        distinct_take_answer(sync, connection, &sent, nodes, now_ms);
     } else {
         bool is_refused = !is_answer && count != 0;
-        if (is_refused) take_error(sync, connection, outcome, nodes);
+        if (is_refused) distinct_take_error(sync, connection, outcome, nodes);
         twi_waiting_return(sync, waiting, sent.items, sent.count, is_refused ? REFUSED_MS : 0);
     }
     free(sent.items);
@@ -257,7 +258,7 @@ void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms) {
 
 int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms) {
     const struct twi_distinct_sender *sender = &sync->senders.distinct;
-    if (may_send(sender)) return now_ms;
+    if (distinct_may_send(sender)) return now_ms;
     if (!sender->has_suspects) return INT64_MAX;
     return may_restate(sync, now_ms) ? now_ms : sender->again_ms;
 }

@@ -41,7 +41,8 @@ static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char 
 }
 
 /* Where there are several stores, each has names of its own in its slot. */
-static void begin(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words, uint32_t script) {
+static void lease_begin(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
+                        uint32_t script) {
     char text[48];
     const char *colon = store->tag[0] != '\0' ? ":" : "";
     twi_wire_put_u64(words, scripts[script].keys);
@@ -62,7 +63,7 @@ static size_t put_epoch_message(struct twi_sync *sync, const struct twi_store *s
     snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync->engine),
              (unsigned long long)twi_sync_random(sync->engine));
     uint32_t others = message->wants_members ? epoch->other_count : 0;
-    begin(sync, store, words, SCRIPT_LEASES);
+    lease_begin(sync, store, words, SCRIPT_LEASES);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->instance);
     twi_wire_put_text(words, message->epoch);
@@ -85,7 +86,7 @@ static void put_lease_name(struct twi_bytes *words, const struct twi_lease_messa
 static void put_lease_message(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                               const struct twi_lease_message *message) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
-    begin(sync, store, words, SCRIPT_LEASE);
+    lease_begin(sync, store, words, SCRIPT_LEASE);
     put_lease_name(words, message);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->id);
@@ -110,7 +111,7 @@ static void put_lease_message(struct twi_sync *sync, const struct twi_store *sto
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static void report(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+static void lease_report(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
     struct twi_lease_message message = slot->message;
     slot->is_under_way = false;
     twi_port_lease_answered(sync->engine, &message, answer);
@@ -170,8 +171,8 @@ static bool read_epoch(struct twi_sync *sync, uint32_t store, const struct twi_n
     return true;
 }
 
-static bool read_answer(struct twi_sync *sync, const struct twi_lease_message *message, const struct twi_node *nodes,
-                        size_t count, struct twi_lease_answer *answer) {
+static bool lease_read_answer(struct twi_sync *sync, const struct twi_lease_message *message,
+                              const struct twi_node *nodes, size_t count, struct twi_lease_answer *answer) {
     *answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
     if (!twi_node_time(&nodes[2], &answer->redis_ms)) return false;
@@ -180,7 +181,7 @@ static bool read_answer(struct twi_sync *sync, const struct twi_lease_message *m
 }
 
 /* Keeps the answer in the slot, with copies of its texts, because the reply is freed. */
-static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+static void lease_keep(struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
     slot->answer = *answer;
     if (!answer->id) return;
     snprintf(slot->id, sizeof slot->id, "%s", answer->id);
@@ -203,23 +204,24 @@ static void report_refusal(struct twi_connection *connection, const struct twi_l
     twi_refusal_report(connection, what, error);
 }
 
-static bool take_reply(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
-                       enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+static bool lease_take_reply(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                             enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
+                             int64_t now_ms) {
     struct twi_lease_pending *slot = ctx;
     struct twi_lease_answer answer = {.kind = TWI_LEASE_RESEND};
     (void)now_ms;
     if (outcome != TWI_MESSAGE_ANSWERED) {
         answer.refused = count != 0;
         if (answer.refused) report_refusal(connection, &slot->message, nodes);
-        report(sync, slot, &answer);
+        lease_report(sync, slot, &answer);
         return true;
     }
-    bool well = read_answer(sync, &slot->message, nodes, count, &answer);
+    bool well = lease_read_answer(sync, &slot->message, nodes, count, &answer);
     if (!well) answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (well && connection->replicas.wanted != 0)
-        keep(slot, &answer);
+        lease_keep(slot, &answer);
     else
-        report(sync, slot, &answer);
+        lease_report(sync, slot, &answer);
     return well;
 }
 
@@ -229,13 +231,13 @@ static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcom
     bool counts =
         outcome == TWI_MESSAGE_ANSWERED || (outcome == TWI_MESSAGE_REFUSED && answer.kind != TWI_LEASE_NUMBERS);
     if (!counts) answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
-    report(sync, slot, &answer);
+    lease_report(sync, slot, &answer);
 }
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
 /* A place for one more message. NULL: no memory, with several connections. */
-static struct twi_lease_pending *free_slot(struct twi_lease_sender *sender) {
+static struct twi_lease_pending *lease_free_slot(struct twi_lease_sender *sender) {
     struct twi_lease_block *block = &sender->first;
     for (;; block = block->next) {
         for (uint32_t i = 0; i < TWI_LEASES_MAX; i++)
@@ -248,7 +250,7 @@ static struct twi_lease_pending *free_slot(struct twi_lease_sender *sender) {
 static void send_message(struct twi_sync *sync, struct twi_store *store, const struct twi_lease_message *message,
                          int64_t now_ms) {
     static const struct twi_lease_answer again = {.kind = TWI_LEASE_RESEND};
-    struct twi_lease_pending *slot = free_slot(&sync->senders.leases);
+    struct twi_lease_pending *slot = lease_free_slot(&sync->senders.leases);
     if (!slot) {
         twi_port_lease_answered(sync->engine, message, &again);
         return;
@@ -267,14 +269,14 @@ static void send_message(struct twi_sync *sync, struct twi_store *store, const s
                                      .script = &scripts[script].script,
                                      .key_count = scripts[script].keys,
                                      .argument_count = scripts[script].keys + scripts[script].args + more,
-                                     .done = take_reply,
+                                     .done = lease_take_reply,
                                      .replicated = replicated,
                                      .ctx = slot};
     if (twi_message_send_encoded(sync, &side, &words, now_ms)) return;
-    report(sync, slot, &again);
+    lease_report(sync, slot, &again);
 }
 
-static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static void lease_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_lease_message messages[TWI_LEASES_MAX];
     if (!twi_message_may_send(sync, store, TWI_SENDER_LEASES)) return;
     size_t room = TWI_LEASES_MAX - store->connection->messages.of[TWI_SENDER_LEASES];
@@ -291,8 +293,9 @@ static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
     uint32_t first = sync->senders.leases.turns++ % sync->store_count, at;
     for (at = next_store(sync, first); at < sync->store_count; at = next_store(sync, at + 1))
-        send_of(sync, sync->stores[at], now_ms);
-    for (at = next_store(sync, 0); at < first; at = next_store(sync, at + 1)) send_of(sync, sync->stores[at], now_ms);
+        lease_send_of(sync, sync->stores[at], now_ms);
+    for (at = next_store(sync, 0); at < first; at = next_store(sync, at + 1))
+        lease_send_of(sync, sync->stores[at], now_ms);
 }
 
 int64_t twi_lease_due_ms(const struct twi_sync *sync) {

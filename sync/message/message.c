@@ -11,13 +11,13 @@ static struct twi_message_pending *pending_at(struct twi_messages *messages, uin
 
 /* Of several stores each may come back empty by itself. Then nothing is written there before this engine knows what
  * that means. */
-static bool is_known(const struct twi_sync *sync, const struct twi_store *store) {
+static bool message_is_known(const struct twi_sync *sync, const struct twi_store *store) {
     return !sync->by_slot || (store->belief.is_open && store->belief.doubt_since_ms == 0);
 }
 
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store) {
     const struct twi_connection *connection = store->connection;
-    return connection && twi_connection_takes(connection) && !store->route.is_waiting && is_known(sync, store);
+    return connection && twi_connection_takes(connection) && !store->route.is_waiting && message_is_known(sync, store);
 }
 
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender) {
@@ -32,7 +32,7 @@ bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *s
 }
 
 /* If memory fails here, the turn ends the connection, and that calls `done`. */
-static void put(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
+static void message_put(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
     struct twi_bytes *out = &connection->pipeline.out;
     twi_pipeline_begin(&connection->pipeline, now_ms);
     twi_wire_begin_script(out, pending->script, pending->is_eval, 1 + pending->argument_count);
@@ -49,7 +49,7 @@ static void enqueue(struct twi_connection *connection, const struct twi_message_
     *pending_at(messages, messages->count++) = *pending;
     messages->of[pending->sender]++;
     pending->store->route.messages++;
-    put(connection, pending, now_ms);
+    message_put(connection, pending, now_ms);
 }
 
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
@@ -82,7 +82,7 @@ bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, 
     return twi_message_send_encoded(sync, message, &encoded, now_ms);
 }
 
-static struct twi_message_pending take_first(struct twi_messages *messages) {
+static struct twi_message_pending message_take_first(struct twi_messages *messages) {
     struct twi_message_pending pending = *pending_at(messages, 0);
     *pending_at(messages, 0) = (struct twi_message_pending){0};
     messages->first = (messages->first + 1) % TWI_MESSAGES_MAX;
@@ -101,7 +101,7 @@ void twi_message_reply(struct twi_sync *sync, struct twi_connection *connection,
                        const struct twi_node *nodes, size_t count, int64_t now_ms) {
     (void)awaited;
     struct twi_messages *messages = &connection->messages;
-    struct twi_message_pending pending = take_first(messages);
+    struct twi_message_pending pending = message_take_first(messages);
     if (!pending.is_eval && twi_reply_needs_script(nodes)) {
         pending.is_eval = true;
         enqueue(connection, &pending, now_ms);
@@ -157,7 +157,7 @@ void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connectio
     messages->waits = 0;
     messages->unwaited = false;
     while (messages->count != 0) {
-        struct twi_message_pending pending = take_first(messages);
+        struct twi_message_pending pending = message_take_first(messages);
         twi_bytes_free(&pending.arguments);
         (void)pending.done(sync, connection, pending.ctx, TWI_MESSAGE_UNKNOWN, NULL, 0, now_ms);
     }

@@ -25,18 +25,19 @@
 #define REFUSED_MS 1000  /* after a refusal: an earlier retry is pointless */
 #define SWEEP_MS 3600000 /* Redis names the next end of a reservation: no later than this it is asked again */
 
-static struct twi_statement *free_slot(struct twi_presence *presence) {
+static struct twi_statement *presence_free_slot(struct twi_presence *presence) {
     uint32_t i = 0;
     while (presence->statements[i].is_under_way) i++;
     return &presence->statements[i];
 }
 
-static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
-                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms);
+static bool presence_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                              enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
+                              int64_t now_ms);
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* False: not sent (no memory); answered() is not called. */
+/* False: not sent (no memory); presence_answered() is not called. */
 static bool send_statement(struct twi_sync *sync, struct twi_store *store, struct twi_statement statement, size_t keys,
                            size_t args, struct twi_bytes *words, int64_t now_ms) {
     static const struct twi_script_source scripts[TWI_STATEMENTS] = {
@@ -44,13 +45,13 @@ static bool send_statement(struct twi_sync *sync, struct twi_store *store, struc
         [TWI_STATEMENT_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
         [TWI_STATEMENT_SWEEP] = {twi_script_reserve, twi_script_reserve_sha1},
     };
-    struct twi_statement *slot = free_slot(&sync->senders.presence);
+    struct twi_statement *slot = presence_free_slot(&sync->senders.presence);
     const struct twi_message side = {.sender = TWI_SENDER_PRESENCE,
                                      .store = store,
                                      .script = &scripts[statement.what],
                                      .key_count = keys,
                                      .argument_count = keys + args,
-                                     .done = answered,
+                                     .done = presence_answered,
                                      .ctx = slot};
     if (!twi_message_send_encoded(sync, &side, words, now_ms)) return false;
     *slot = statement;
@@ -71,7 +72,7 @@ static void put_nobody(struct twi_bytes *words) {
 }
 
 /* The store of the key with that name. NULL: no memory. */
-static struct twi_store *store_of(struct twi_sync *sync, const char *name, size_t size) {
+static struct twi_store *presence_store_of(struct twi_sync *sync, const char *name, size_t size) {
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
 }
 
@@ -132,7 +133,7 @@ static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_put_i64(&words, life_ms(sync));
         twi_wire_put_text(&words, "0");
         twi_bytes_add(&words, members.data, members.size);
-        struct twi_store *store = store_of(sync, part.name, part.name_size);
+        struct twi_store *store = presence_store_of(sync, part.name, part.name_size);
         if (keys.failed || members.failed || !store) words.failed = true;
         if (!send_statement(sync, store, statement, count, 6 + (size_t)count, &words, now_ms))
             holds_answered(sync, statement.serial); /* the engine re-sends them after a third of their lifetime */
@@ -152,7 +153,7 @@ static bool send_sweep(struct twi_sync *sync, int64_t now_ms) {
     twi_wire_put_text(&words, "sweep");
     twi_wire_put_text(&words, "");
     struct twi_statement statement = {.what = TWI_STATEMENT_SWEEP, .count = 1, .serial = sweep.serial};
-    struct twi_store *store = store_of(sync, sweep.names[0], sweep.sizes[0]);
+    struct twi_store *store = presence_store_of(sync, sweep.names[0], sweep.sizes[0]);
     if (!store) words.failed = true;
     if (!send_statement(sync, store, statement, 3, 5, &words, now_ms))
         twi_port_sweep_answered(sync->engine, sweep.serial, REFUSED_MS);
@@ -160,7 +161,7 @@ static bool send_sweep(struct twi_sync *sync, int64_t now_ms) {
 }
 
 /* Where there are several stores, a statement shows to which it goes. */
-static bool may_send(const struct twi_sync *sync) {
+static bool presence_may_send(const struct twi_sync *sync) {
     if (!sync->by_slot) return twi_message_may_send(sync, NULL, TWI_SENDER_PRESENCE);
     return sync->senders.presence.count < TWI_PRESENCE_MAX;
 }
@@ -174,17 +175,17 @@ static void hold_back(struct twi_sync *sync) {
 
 void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
     sync->senders.presence.waiting.is_held = false;
-    while (twi_presence_wait(&sync->senders.presence) && may_send(sync) && send_gauges(sync, now_ms)) continue;
+    while (twi_presence_wait(&sync->senders.presence) && presence_may_send(sync) && send_gauges(sync, now_ms)) continue;
     hold_back(sync);
-    while (may_send(sync) && send_holds(sync, now_ms)) continue;
-    while (may_send(sync) && send_sweep(sync, now_ms)) continue;
+    while (presence_may_send(sync) && send_holds(sync, now_ms)) continue;
+    while (presence_may_send(sync) && send_sweep(sync, now_ms)) continue;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 /* The statement was not acknowledged. Items of gauges go back to their counters. Holds and sweeps are sent again later.
  */
-static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
+static void presence_give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
     if (statement->what == TWI_STATEMENT_SWEEP) twi_port_sweep_answered(sync->engine, statement->serial, after_ms);
     if (statement->what == TWI_STATEMENT_GAUGES)
         twi_waiting_return(sync, &sync->senders.presence.waiting, statement->items, statement->count, after_ms);
@@ -216,11 +217,12 @@ static bool report_gauges(struct twi_sync *sync, const struct twi_statement *ack
 
 /* Takes an error reply. If the statement was perhaps done, or if a replica refused it, the connection ends, and the
  * next one sends it again. */
-static void take_error(struct twi_sync *sync, struct twi_connection *connection, const struct twi_statement *acked,
-                       enum twi_message_outcome outcome, const struct twi_node *error) {
+static void presence_take_error(struct twi_sync *sync, struct twi_connection *connection,
+                                const struct twi_statement *acked, enum twi_message_outcome outcome,
+                                const struct twi_node *error) {
     static const char *const words[TWI_STATEMENTS] = {"gauges", "what is held", "to take back what is over"};
     twi_refusal_report(connection, words[acked->what], error);
-    give_back(sync, acked, REFUSED_MS);
+    presence_give_back(sync, acked, REFUSED_MS);
     if (twi_reply_is_replicas(error)) {
         connection->outage.is_logged = true; /* the report above is the line of this outage */
         twi_connection_fail(connection, true, NULL);
@@ -230,8 +232,8 @@ static void take_error(struct twi_sync *sync, struct twi_connection *connection,
 }
 
 /* False: the reply is not one of the script's. */
-static bool take_answer(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
-                        size_t count, int64_t now_ms) {
+static bool presence_take_answer(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
+                                 size_t count, int64_t now_ms) {
     int64_t wait_ms = -1;
     if (acked->what == TWI_STATEMENT_GAUGES) return report_gauges(sync, acked, nodes, count, now_ms);
     if (acked->what == TWI_STATEMENT_HOLDS) return true;
@@ -243,18 +245,19 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *acked
     return true;
 }
 
-static bool answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
-                     enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+static bool presence_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
+                              enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
+                              int64_t now_ms) {
     struct twi_statement *slot = ctx, acked = *slot;
     bool well = true;
     *slot = (struct twi_statement){.is_under_way = false};
     sync->senders.presence.count--;
     if (acked.what == TWI_STATEMENT_HOLDS) holds_answered(sync, acked.serial);
     if (outcome == TWI_MESSAGE_ANSWERED)
-        well = take_answer(sync, &acked, nodes, count, now_ms);
+        well = presence_take_answer(sync, &acked, nodes, count, now_ms);
     else if (count != 0)
-        take_error(sync, connection, &acked, outcome, nodes);
-    if (!well || (outcome != TWI_MESSAGE_ANSWERED && count == 0)) give_back(sync, &acked, 0);
+        presence_take_error(sync, connection, &acked, outcome, nodes);
+    if (!well || (outcome != TWI_MESSAGE_ANSWERED && count == 0)) presence_give_back(sync, &acked, 0);
     free(acked.items);
     return well;
 }

@@ -36,7 +36,8 @@ static bool is_without_secret(const struct twi_login *login, const char *text) {
     return !has_password || !strstr(text, login->password);
 }
 
-static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool of_login) {
+static void refusal_report(struct twi_connection *connection, const struct twi_node *error, const char *what,
+                           bool of_login) {
     char text[120], line[260];
     twi_refusal_text(error, false, text, sizeof text);
     if (of_login && !is_without_secret(&connection->target.where->login, text))
@@ -49,11 +50,11 @@ static void report(struct twi_connection *connection, const struct twi_node *err
 }
 
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error) {
-    report(connection, error, what, false);
+    refusal_report(connection, error, what, false);
 }
 
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error) {
-    report(connection, error, what, true);
+    refusal_report(connection, error, what, true);
 }
 
 void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error) {

@@ -15,8 +15,8 @@
 
 static const struct twi_script_source script = {twi_script_registry, twi_script_registry_sha1};
 
-static void refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *error,
-                    int64_t now_ms) {
+static void registry_refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *error,
+                             int64_t now_ms) {
     struct twi_registry *registry = &sync->senders.registry;
     registry->at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
     if (!registry->is_logged) twi_refusal_report(connection, "the registry of live engines (tw:live)", error);
@@ -31,7 +31,7 @@ static bool reported(struct twi_sync *sync, struct twi_connection *connection, v
     (void)ctx;
     registry->awaiting = false;
     if (outcome != TWI_MESSAGE_ANSWERED) {
-        if (count != 0) refused(sync, connection, nodes, now_ms);
+        if (count != 0) registry_refused(sync, connection, nodes, now_ms);
         return true;
     }
     if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_count(&nodes[3], &live)) return false;

@@ -109,8 +109,8 @@ static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
 }
 
 /* Items go into messages, not into batches. False: no memory; they went back. */
-static bool set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items, size_t count,
-                      int64_t now_ms) {
+static bool collect_set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
+                              size_t count, int64_t now_ms) {
     if (count == 0 || twi_waiting_take(waiting, items, count)) return true;
     for (size_t i = 0; i < count; i++) twi_port_return(&items[i], 0);
     no_memory(sync, now_ms);
@@ -118,16 +118,17 @@ static bool set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const 
 }
 
 /* The store takes what it is given: counters in batches, distinct counts in messages of their own. */
-static bool give(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
+static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
+                         int64_t now_ms) {
     size_t counters = put_behind(items, count, TWI_ITEM_DISTINCT);
-    bool whole = set_aside(sync, &sync->senders.distinct.waiting, items + counters, count - counters, now_ms);
+    bool whole = collect_set_aside(sync, &sync->senders.distinct.waiting, items + counters, count - counters, now_ms);
     return freeze(sync, store, items, counters, now_ms) && whole;
 }
 
 /* Gives all staged items to their stores. False: no memory; some went back. */
 static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     struct twi_item *items = sync->collecting.items;
-    if (!sync->by_slot) return give(sync, sync->stores[0], items, count, now_ms);
+    if (!sync->by_slot) return collect_give(sync, sync->stores[0], items, count, now_ms);
     size_t sorted = twi_stores_sort(sync, count);
     bool whole = sorted == count;
     for (size_t at = 0, end; at < sorted; at = end) {
@@ -135,7 +136,7 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
         for (end = at + 1; end < sorted && items[end].store == store->index;) end++;
         bool is_awake = twi_awake_ask(sync, store);
         if (is_awake && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store))
-            whole = give(sync, store, items + at, end - at, now_ms) && whole;
+            whole = collect_give(sync, store, items + at, end - at, now_ms) && whole;
         else
             whole = park(sync, store, items + at, end - at, now_ms) && whole;
     }
@@ -163,7 +164,7 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     bool is_whole = assign_gauges(sync, staging + kept, gauges);
     if (is_whole) {
         *count = kept;
-        is_whole = set_aside(sync, &sync->senders.presence.waiting, staging + kept, gauges, now_ms);
+        is_whole = collect_set_aside(sync, &sync->senders.presence.waiting, staging + kept, gauges, now_ms);
     }
     if (is_whole) return true;
     for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
@@ -183,7 +184,7 @@ static void unpark(struct twi_sync *sync) {
 }
 
 /* Whether to collect now: at once for a flush and for an engine that closes, else at the interval. */
-static bool begin(struct twi_sync *sync, int64_t now_ms) {
+static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
         sync->collecting.begin_again = false;
@@ -205,7 +206,7 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
 }
 
 /* True: the messages with the flush's items are answered. */
-static bool is_answered(struct twi_waiting *waiting) {
+static bool collect_is_answered(struct twi_waiting *waiting) {
     if (waiting->until == 0) waiting->until = waiting->taken + 1;
     return !twi_waiting_holds_flush(waiting);
 }
@@ -215,7 +216,7 @@ static bool is_answered(struct twi_waiting *waiting) {
 static void end_round(struct twi_sync *sync) {
     struct twi_waiting *gauges = &sync->senders.presence.waiting, *sketches = &sync->senders.distinct.waiting;
     if (sync->collecting.is_under_way || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
-    bool gauges_answered = is_answered(gauges), sketches_answered = is_answered(sketches);
+    bool gauges_answered = collect_is_answered(gauges), sketches_answered = collect_is_answered(sketches);
     if (!gauges_answered || !sketches_answered) return;
     gauges->until = sketches->until = 0;
     twi_ticket_collected(&sync->tickets);
@@ -225,7 +226,7 @@ static void end_round(struct twi_sync *sync) {
 }
 
 /* A flush may be done without another reply: there may have been nothing to send. */
-static void look_at_flush(struct twi_sync *sync) {
+static void collect_look_at_flush(struct twi_sync *sync) {
     if (!sync->tickets.active) return;
     for (uint32_t i = 0; i < sync->awake.count; i++) {
         struct twi_store *store = sync->awake.stores[i];
@@ -267,7 +268,7 @@ static void probe(struct twi_sync *sync, const struct twi_connection *connection
 }
 
 /* Ledgers that were not written for a while. */
-static void refresh(struct twi_sync *sync, int64_t now_ms) {
+static void collect_refresh(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->awake.count; i++) {
         struct twi_store *store = sync->awake.stores[i];
         if (!store->belief.is_open) continue;
@@ -281,7 +282,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->connection_count; i++) probe(sync, sync->connections[i], now_ms);
     twi_distinct_restate(sync, now_ms);
     if (!any_takes(sync)) return;
-    refresh(sync, now_ms);
+    collect_refresh(sync, now_ms);
     if (twi_port_restore_some(sync->engine)) { /* deltas to be restored go before new ones */
         sync->collecting.is_under_way = true;
         return;
@@ -290,7 +291,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     if (twi_replicas_hold(sync) || twi_waiting_holds_flush(gauges) || twi_waiting_holds_flush(sketches)) return;
     if (now_ms < sync->collecting.hold_ms || twi_sync_is_full(sync)) return;
     collect_near_limit(sync, now_ms);
-    if (twi_sync_is_full(sync) || !begin(sync, now_ms)) return;
+    if (twi_sync_is_full(sync) || !collect_begin(sync, now_ms)) return;
     sync->collecting.is_under_way = true;
     while (sync->collecting.is_under_way && !twi_sync_is_full(sync) && !twi_waiting_is_full(gauges) &&
            !twi_waiting_is_full(sketches)) {
@@ -310,5 +311,5 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         }
     }
     end_round(sync);
-    look_at_flush(sync);
+    collect_look_at_flush(sync);
 }

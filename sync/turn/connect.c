@@ -41,7 +41,7 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .node
 
 /* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
-static bool put_auth(struct twi_connection *connection) {
+static bool connect_put_auth(struct twi_connection *connection) {
     enum twi_login_put done = twi_login_put(&connection->target.where->login, &connection->pipeline.out);
     if (done == TWI_LOGIN_PUT) (void)twi_pipeline_await(&connection->pipeline, TWI_AUTH, NULL, 1);
     return done != TWI_LOGIN_FAILED;
@@ -53,7 +53,7 @@ static void put_word(struct twi_connection *connection, enum twi_command command
     (void)twi_pipeline_await(&connection->pipeline, command, NULL, 1);
 }
 
-static void greet(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+static void connect_greet(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     connection->phase = TWI_GREETING;
     connection->server.history[0] = '\0';
     connection->server.role = TWI_ROLE_UNKNOWN;
@@ -66,7 +66,7 @@ static void greet(struct twi_sync *sync, struct twi_connection *connection, int6
         twi_connection_fail(connection, false, "no memory");
         return;
     }
-    if (!put_auth(connection)) {
+    if (!connect_put_auth(connection)) {
         twi_connection_fail(connection, true, "the password callback failed");
         return;
     }
@@ -96,7 +96,7 @@ static int64_t dial_ms(const struct twi_connection *connection) {
 }
 
 /* Asks the resolver where Redis is. */
-static void locate(struct twi_connection *connection, int64_t now_ms) {
+static void connect_locate(struct twi_connection *connection, int64_t now_ms) {
     struct twi_target *target = &connection->target;
     int64_t again_ms = 0;
     enum twi_resolved where = twi_resolver_ask(target->resolver, now_ms, &target->endpoint, &again_ms);
@@ -121,13 +121,13 @@ void twi_connect_step(struct twi_sync *sync, struct twi_connection *connection, 
         connection->is_located = false;
     }
     if (connection->phase != TWI_CONNECTING) return;
-    if (!connection->is_located) locate(connection, now_ms);
+    if (!connection->is_located) connect_locate(connection, now_ms);
     if (!connection->is_located) return;
     int done = connection->target.where->transport->connect(
         connection->target.transport_ctx, &connection->target.endpoint, now_ms, connection->phase_deadline_ms);
     if (done != 0 && sync->where.tls) log_tls(sync);
     if (done > 0)
-        greet(sync, connection, now_ms);
+        connect_greet(sync, connection, now_ms);
     else if (done < 0)
         twi_connection_break(connection);
     else if (now_ms >= connection->phase_deadline_ms)

@@ -65,7 +65,7 @@ static bool is_from_first(const struct twi_item *item) {
 }
 
 /* When the key is to die, by Redis's clock; 0: never. */
-static int64_t end_of(const struct twi_connection *connection, const struct twi_item *item) {
+static int64_t plain_end_of(const struct twi_connection *connection, const struct twi_item *item) {
     if (item->expiry_ms == 0) return 0;
     return is_from_first(item) ? item->expiry_ms + connection->clock.offset_ms : item->expiry_ms;
 }
@@ -119,7 +119,7 @@ static void put_end(struct twi_connection *connection, const struct name *name, 
 }
 
 /* Returns the number of commands. */
-static uint32_t put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
+static uint32_t plain_put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
     struct twi_connection *connection = sync->connections[0];
     struct name name;
     uint32_t commands = 0;
@@ -127,25 +127,25 @@ static uint32_t put_item(struct twi_sync *sync, const struct twi_item *item, int
     for (enum step step = next_step(sync, item, STEP_SET); step != STEP_NONE;
          step = next_step(sync, item, step + 1), commands++) {
         switch (step) {
-        case STEP_SET: put_set(connection, &name, end_of(connection, item), redis_ms); break;
+        case STEP_SET: put_set(connection, &name, plain_end_of(connection, item), redis_ms); break;
         case STEP_COUNT:
             put_command(connection, item->delta ? 3 : 2, item->delta ? "INCRBY" : "GET", &name);
             if (item->delta) twi_wire_put_i64(&connection->pipeline.out, item->delta);
             break;
-        case STEP_END: put_end(connection, &name, end_of(connection, item)); break;
+        case STEP_END: put_end(connection, &name, plain_end_of(connection, item)); break;
         default: put_command(connection, 2, "PEXPIRETIME", &name); break;
         }
     }
     return commands;
 }
 
-static bool is_late(const struct twi_connection *connection, const struct twi_item *item, int64_t redis_ms) {
-    int64_t end_ms = end_of(connection, item);
+static bool plain_is_late(const struct twi_connection *connection, const struct twi_item *item, int64_t redis_ms) {
+    int64_t end_ms = plain_end_of(connection, item);
     return end_ms != 0 && item->delta != 0 && end_ms <= redis_ms;
 }
 
-static void settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
-                   const struct twi_item_answer *result, int64_t now_ms) {
+static void plain_settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
+                         const struct twi_item_answer *result, int64_t now_ms) {
     twi_settle_item(sync, sync->stores[0], &batch->items[index], batch->number, result, true, now_ms);
 }
 
@@ -154,8 +154,8 @@ static void settle_what_is_late(struct twi_sync *sync, struct twi_batch *batch, 
     const struct twi_item_answer late = {.kind = TWI_ITEM_LATE};
     uint32_t kept = 0;
     for (uint32_t i = 0; i < batch->item_count; i++) {
-        if (is_late(sync->connections[0], &batch->items[i], redis_ms + BEFORE_END_MS))
-            settle(sync, batch, i, &late, now_ms);
+        if (plain_is_late(sync->connections[0], &batch->items[i], redis_ms + BEFORE_END_MS))
+            plain_settle(sync, batch, i, &late, now_ms);
         else
             batch->items[kept++] = batch->items[i];
     }
@@ -189,7 +189,7 @@ static void send_plain(struct twi_sync *sync, struct twi_store *store, struct tw
     put_command(connection, 1, "TIME", NULL);
     if (multi) put_command(connection, 1, "MULTI", NULL);
     for (uint32_t i = 0; i < batch->item_count; i++)
-        merge_plain->commands += put_item(sync, &batch->items[i], redis_ms);
+        merge_plain->commands += plain_put_item(sync, &batch->items[i], redis_ms);
     if (multi) put_command(connection, 1, "EXEC", NULL);
     if (connection->pipeline.out.failed) {
         twi_connection_fail(connection, false, "no memory");
@@ -230,11 +230,12 @@ static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
     twi_wire_begin(repairs, 3);
     twi_wire_put_text(repairs, "PEXPIREAT");
     twi_wire_put(repairs, name.bytes, name.size);
-    twi_wire_put_i64(repairs, end_of(sync->connections[0], item));
+    twi_wire_put_i64(repairs, plain_end_of(sync->connections[0], item));
     store->merge_plain->repair_count++;
 }
 
-static void take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
+static void plain_take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node,
+                             int64_t now_ms) {
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     merge_plain->result = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
     if (node->type == TWI_NODE_ERROR) {
@@ -246,7 +247,7 @@ static void take_count(struct twi_sync *sync, struct twi_batch *batch, const str
         }
         merge_plain->result.kind = TWI_ITEM_FAILED;
         merge_plain->result.error = node;
-        settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
+        plain_settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     } else if (node->type != TWI_NODE_NIL && !twi_node_count(node, &merge_plain->result.total)) {
         merge_plain->result.kind = TWI_ITEM_NO_TOTAL; /* GET of a text */
     }
@@ -270,9 +271,9 @@ static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t 
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
-        if (is_late(sync->connections[0], item, merge_plain->redis_ms))
+        if (plain_is_late(sync->connections[0], item, merge_plain->redis_ms))
             merge_plain->result.kind = TWI_ITEM_LATE; /* counted into a dead window */
-        settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
+        plain_settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
     merge_plain->item++;
     merge_plain->over = false;
@@ -284,7 +285,7 @@ static void take_result(struct twi_sync *sync, struct twi_batch *batch, const st
     const struct twi_item *item = &batch->items[merge_plain->item];
     enum step step = next_step(sync, item, (enum step)merge_plain->step);
     switch (step) {
-    case STEP_COUNT: take_count(sync, batch, node, now_ms); break;
+    case STEP_COUNT: plain_take_count(sync, batch, node, now_ms); break;
     case STEP_END: take_end(sync, item, node); break;
     case STEP_LIFE:
         if (node->type == TWI_NODE_INTEGER && node->integer > 0) merge_plain->result.end_ms = node->integer;
@@ -306,7 +307,7 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
         note_refusal(sync, node);
     } else if (node->type == TWI_NODE_ERROR && item->cell) {
         const struct twi_item_answer failed = {.kind = TWI_ITEM_FAILED, .error = node};
-        settle(sync, batch, merge_plain->item, &failed, now_ms);
+        plain_settle(sync, batch, merge_plain->item, &failed, now_ms);
         item->cell = NULL; /* settled: not sent again */
     }
     merge_plain->step = step + 1;
@@ -344,7 +345,7 @@ static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const stru
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
-static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis_ms) {
+static bool plain_read_time(const struct twi_node *nodes, size_t count, int64_t *redis_ms) {
     int64_t seconds, microseconds;
     if (count != 3 || !twi_node_time(&nodes[1], &seconds) || !twi_node_time(&nodes[2], &microseconds)) return false;
     *redis_ms = seconds * 1000 + microseconds / 1000;
@@ -354,7 +355,7 @@ static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis
 void twi_merge_plain_time(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                           const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_store *store = sync->stores[0];
-    if (read_time(nodes, count, &store->merge_plain->redis_ms))
+    if (plain_read_time(nodes, count, &store->merge_plain->redis_ms))
         twi_settle_clock(connection, pending, store->merge_plain->redis_ms, now_ms);
 }
 

@@ -107,18 +107,18 @@ static int64_t give_up_ms(const struct twi_cluster *cluster) {
     return cluster->asked_ms + cluster->asked->timeout_ms / 2;
 }
 
-static void give_up(struct twi_sync *sync, int64_t now_ms) {
+static void nodes_give_up(struct twi_sync *sync, int64_t now_ms) {
     sync->cluster->asked = NULL;
     twi_cluster_map_failed(sync->cluster->map, false, now_ms, twi_sync_random(sync->engine));
 }
 
-static void refresh(struct twi_sync *sync, int64_t now_ms) {
+static void nodes_refresh(struct twi_sync *sync, int64_t now_ms) {
     struct twi_cluster *cluster = sync->cluster;
     share_map(sync, now_ms);
     struct twi_connection *asked = cluster->asked;
     if (!asked && now_ms >= twi_cluster_map_due_ms(cluster->map)) asked = begin_refresh(sync, now_ms);
     if (asked) send_refresh(cluster, asked, now_ms);
-    if (cluster->asked && now_ms >= give_up_ms(cluster)) give_up(sync, now_ms);
+    if (cluster->asked && now_ms >= give_up_ms(cluster)) nodes_give_up(sync, now_ms);
 }
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +148,7 @@ static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t n
 }
 
 /* Whether anything may be sent for the store in this turn. */
-static void look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static void nodes_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     bool is_home = !sync->cluster || bring_home(sync, store, now_ms);
     store->route.is_waiting = !is_home || now_ms < store->route.detour.again_ms;
     if (store->connection) store->connection->use.is_wanted = true;
@@ -159,7 +159,7 @@ static void look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-static void end_idle(struct twi_connection *connection, int64_t now_ms) {
+static void nodes_end_idle(struct twi_connection *connection, int64_t now_ms) {
     bool is_used = connection->use.is_wanted || connection->pipeline.count != 0;
     if (is_used || connection->phase == TWI_DOWN)
         connection->use.idle_since_ms = 0;
@@ -179,14 +179,14 @@ static void look_at_use(const struct twi_cluster *cluster, struct twi_connection
 void twi_nodes_step(struct twi_sync *sync, int64_t now_ms) {
     if (!sync->by_slot) return;
     if (sync->cluster) {
-        refresh(sync, now_ms);
+        nodes_refresh(sync, now_ms);
         twi_cluster_map_sweep(sync->cluster->map, now_ms);
         for (uint32_t i = 0; i < sync->connection_count; i++) look_at_use(sync->cluster, sync->connections[i]);
         if (sync->by_slot->version != sync->cluster->version) twi_awake_wake_all(sync); /* their slots may have moved */
         sync->by_slot->version = sync->cluster->version;
     }
-    for (uint32_t i = 0; i < sync->awake.count; i++) look_at(sync, sync->awake.stores[i], now_ms);
-    for (uint32_t i = 0; sync->cluster && i < sync->connection_count; i++) end_idle(sync->connections[i], now_ms);
+    for (uint32_t i = 0; i < sync->awake.count; i++) nodes_look_at(sync, sync->awake.stores[i], now_ms);
+    for (uint32_t i = 0; sync->cluster && i < sync->connection_count; i++) nodes_end_idle(sync->connections[i], now_ms);
 }
 
 int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
@@ -202,7 +202,7 @@ int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     return wake_ms > now_ms ? wake_ms : now_ms;
 }
 
-static bool is_of(const struct twi_connection *connection, const struct twi_store *store) {
+static bool nodes_is_of(const struct twi_connection *connection, const struct twi_store *store) {
     return store->connection == connection || store->route.asking == connection || store->split.target == connection;
 }
 
@@ -211,7 +211,7 @@ void twi_nodes_sweep(struct twi_sync *sync) {
     for (uint32_t i = sync->connection_count; sync->cluster && i-- > 1;) {
         const struct twi_connection *connection = sync->connections[i];
         bool is_used = connection->use.is_wanted || connection->phase != TWI_DOWN || connection->pipeline.count != 0;
-        for (uint32_t k = 0; k < sync->store_count && !is_used; k++) is_used = is_of(connection, sync->stores[k]);
+        for (uint32_t k = 0; k < sync->store_count && !is_used; k++) is_used = nodes_is_of(connection, sync->stores[k]);
         if (!is_used && connection->use.node == 0) twi_cluster_drop_connection(sync, i);
     }
 }

@@ -13,7 +13,7 @@ bool twi_outages_is_away(const struct twi_connection *connection) {
     return connection->phase != TWI_UP || connection->breaker.state != TWI_BREAKER_CLOSED;
 }
 
-static int64_t first_of(int64_t a_ms, int64_t b_ms) {
+static int64_t outages_first_of(int64_t a_ms, int64_t b_ms) {
     return a_ms == 0 || (b_ms != 0 && b_ms < a_ms) ? b_ms : a_ms;
 }
 
@@ -34,7 +34,7 @@ static const char *what_it_does(const struct twi_connection *connection) {
     return "takes no batches yet";
 }
 
-static void say(const struct twi_sync *sync, const char *text, int64_t silent_ms) {
+static void outages_say(const struct twi_sync *sync, const char *text, int64_t silent_ms) {
     twi_port_last_error(sync->engine, text);
     twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "%s (for %d s so far)", text,
                  (int)(silent_ms / 1000));
@@ -54,7 +54,7 @@ static void look_at_connection(const struct twi_sync *sync, struct twi_connectio
     snprintf(outage->error, sizeof outage->error, "no connection to Redis at %.60s: it %s", connection->target.name,
              what_it_does(connection));
     outage->is_logged = true;
-    say(sync, outage->error, now_ms - outage->since_ms);
+    outages_say(sync, outage->error, now_ms - outage->since_ms);
 }
 
 /* The store that has been without a node for the longest time; NULL: each has one. */
@@ -79,7 +79,7 @@ static int64_t look_at_stores(struct twi_sync *sync, int64_t now_ms) {
     if (is_silent(store->route.unserved_ms, sync->cluster->unserved_error[0] != '\0', now_ms)) {
         snprintf(sync->cluster->unserved_error, sizeof sync->cluster->unserved_error,
                  "no master with an address is known for key slot %u (CLUSTER SLOTS): its counts wait", store->slot);
-        say(sync, sync->cluster->unserved_error, now_ms - store->route.unserved_ms);
+        outages_say(sync, sync->cluster->unserved_error, now_ms - store->route.unserved_ms);
     }
     return store->route.unserved_ms;
 }
@@ -90,7 +90,7 @@ int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms) {
         struct twi_connection *connection = sync->connections[i];
         if (!connection->use.is_wanted) continue;
         look_at_connection(sync, connection, now_ms);
-        since_ms = first_of(since_ms, connection->outage.since_ms);
+        since_ms = outages_first_of(since_ms, connection->outage.since_ms);
     }
     return since_ms;
 }

@@ -68,7 +68,7 @@ static void put_role(struct twi_connection *connection) {
     twi_pipeline_await(&connection->pipeline, TWI_ROLE, NULL, 1)->alone = false;
 }
 
-static void put_question(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
+static void split_put_question(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
     twi_pipeline_begin(&connection->pipeline, now_ms);
     put_role(connection);
     twi_wire_begin(&connection->pipeline.out, 3);
@@ -115,7 +115,7 @@ static void ask_next(struct twi_sync *sync, struct twi_store *store, int64_t now
     if (!twi_connection_is_up(connection) || connection->pipeline.count + 8 > TWI_PENDING_MAX) return;
     split->has_asked_target = is_target;
     if (!is_target) split->node = node;
-    put_question(connection, store, now_ms);
+    split_put_question(connection, store, now_ms);
 }
 
 void twi_split_step(struct twi_sync *sync, int64_t now_ms) {

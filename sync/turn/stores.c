@@ -14,12 +14,12 @@
 
 #define ROOM_FIRST 8u
 
-static struct twi_store *store_of(struct twi_sync *sync, uint32_t slot);
+static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot);
 
 bool twi_stores_begin(struct twi_sync *sync) {
     struct twi_by_slot *by_slot = sync->by_slot = calloc(1, sizeof *by_slot);
     if (!by_slot) return false;
-    by_slot->store_of = store_of;
+    by_slot->store_of = stores_store_of;
     by_slot->room = 1;
     sync->awake.places = twi_port_tuning(sync->engine)->store_places;
     by_slot->sorted = malloc(TWI_STORES_ITEMS_MAX * sizeof *by_slot->sorted);
@@ -56,7 +56,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store) {
 /* ---- making stores ----------------------------------------------------------------------------------------------- */
 
 /* A store like the first one, but for its name. NULL: no memory. */
-static struct twi_store *make(const struct twi_sync *sync) {
+static struct twi_store *stores_make(const struct twi_sync *sync) {
     const struct twi_store *first = sync->stores[0];
     struct twi_store *store = calloc(1, sizeof *store);
     if (!store) return NULL;
@@ -71,7 +71,7 @@ static struct twi_store *make(const struct twi_sync *sync) {
     return store;
 }
 
-static bool has_room(struct twi_sync *sync) {
+static bool stores_has_room(struct twi_sync *sync) {
     struct twi_by_slot *by_slot = sync->by_slot;
     uint32_t room = by_slot->room, wanted = sync->store_count + 1;
     return twi_grow(&sync->stores, sizeof(struct twi_store *), &room, wanted, ROOM_FIRST) &&
@@ -87,7 +87,7 @@ static bool needs_place(const struct twi_sync *sync, uint32_t slot) {
 
 /* Makes the store with the next index. False: no memory. */
 static bool make_next(struct twi_sync *sync) {
-    struct twi_store *store = has_room(sync) ? make(sync) : NULL;
+    struct twi_store *store = stores_has_room(sync) ? stores_make(sync) : NULL;
     if (!store) return false;
     store->index = sync->store_count;
     twi_stores_name(sync, store, twi_port_store_slot(sync->engine, store->index));
@@ -104,7 +104,7 @@ static bool has_store(struct twi_sync *sync, uint32_t index) {
     return true;
 }
 
-static struct twi_store *store_of(struct twi_sync *sync, uint32_t slot) {
+static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot) {
     uint32_t index = twi_port_store(sync->engine, slot);
     return index != UINT32_MAX && has_store(sync, index) ? sync->stores[index] : NULL;
 }

@@ -64,7 +64,7 @@ static void measure_room(const struct twi_sync *sync, struct twi_connection *con
 }
 
 /* Sends the batches of one store that are not in flight, while its connection has room. */
-static void send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
     if (!connection || !twi_connection_is_up(connection) || store->route.is_waiting) return;
     if (store->rewind) {
@@ -104,7 +104,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     }
     twi_stores_open(sync, now_ms);
     for (uint32_t i = 0; i < sync->awake.count; i++)
-        send_of(sync, sync->awake.stores[(first + i) % sync->awake.count], now_ms);
+        turn_send_of(sync, sync->awake.stores[(first + i) % sync->awake.count], now_ms);
     for (uint32_t i = 0; i < sync->connection_count; i++) await_replicas(sync->connections[i], now_ms);
 }
 
@@ -118,14 +118,14 @@ static void nudge(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->connection_count; i++) twi_breaker_nudge(&sync->connections[i]->breaker, now_ms);
 }
 
-static int64_t earlier(int64_t a_ms, int64_t b_ms) {
+static int64_t turn_earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
 /* Nobody has read replies for `late_ms`, and Redis may have been short of time, too. So this time does not count, and
  * once for each reply there is a while to read once more. Not for each late turn: on a busy machine every turn is a bit
  * late, and the deadline would move away faster than time passes. */
-static void note_late(struct twi_connection *connection, int64_t late_ms) {
+static void turn_note_late(struct twi_connection *connection, int64_t late_ms) {
     int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
     if (twi_pipeline_awaited_since_ms(&connection->pipeline) == 0) {
         connection->replied.late_ms = 0;
@@ -137,12 +137,12 @@ static void note_late(struct twi_connection *connection, int64_t late_ms) {
 }
 
 /* Notes if this turn comes later than the turn before asked for. */
-static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
+static void turn_note_lateness(struct twi_sync *sync, int64_t now_ms) {
     int64_t due_ms = twi_load_relaxed(&sync->published.wake_ms);
-    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TWI_TICK_MS);
+    if (sync->own_thread) due_ms = turn_earlier(due_ms, sync->turned_ms + TWI_TICK_MS);
     if (due_ms < sync->turned_ms) due_ms = sync->turned_ms;
     sync->turned_ms = now_ms;
-    for (uint32_t i = 0; i < sync->connection_count; i++) note_late(sync->connections[i], now_ms - due_ms);
+    for (uint32_t i = 0; i < sync->connection_count; i++) turn_note_late(sync->connections[i], now_ms - due_ms);
 }
 
 /* ---- what to wait for -------------------------------------------------------------------------------------------- */
@@ -153,12 +153,12 @@ static int64_t connection_wake_ms(const struct twi_connection *connection, int64
     if (connection->phase == TWI_DOWN && !connection->use.is_wanted) return INT64_MAX;
     if (connection->phase == TWI_DOWN) return breaker->state == TWI_BREAKER_OPEN ? breaker->retry_at_ms : now_ms;
     if (connection->phase == TWI_CONNECTING && !connection->is_located) return connection->resolve_again_ms;
-    if (connection->phase == TWI_CONNECTING) return earlier(now_ms + DIAL_LOOK_MS, connection->phase_deadline_ms);
+    if (connection->phase == TWI_CONNECTING) return turn_earlier(now_ms + DIAL_LOOK_MS, connection->phase_deadline_ms);
     if (connection->has_more) return now_ms;
     int64_t wake_ms = twi_transfer_deadline_ms(connection);
     if (connection->phase == TWI_UP)
-        wake_ms = earlier(wake_ms, twi_resolver_look_due_ms(connection->target.resolver, now_ms));
-    if (breaker->state == TWI_BREAKER_OPEN) wake_ms = earlier(wake_ms, breaker->retry_at_ms);
+        wake_ms = turn_earlier(wake_ms, twi_resolver_look_due_ms(connection->target.resolver, now_ms));
+    if (breaker->state == TWI_BREAKER_OPEN) wake_ms = turn_earlier(wake_ms, breaker->retry_at_ms);
     return wake_ms;
 }
 
@@ -168,8 +168,8 @@ static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     const struct twi_connection *connection = home->connection;
     if (!connection || !twi_connection_takes(connection) || home->rewind) return INT64_MAX;
     if (twi_presence_wait(&sync->senders.presence)) return now_ms;
-    int64_t due_ms = earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
-    return earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
+    int64_t due_ms = turn_earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
+    return turn_earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
 }
 
 /* When a store needs a turn; INT64_MAX: a reply has to come first. */
@@ -188,22 +188,22 @@ static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     int64_t wake_ms = INT64_MAX;
     if (twi_sync_is_full(sync)) return wake_ms;
     for (uint32_t i = 0; i < sync->awake.count; i++) {
-        wake_ms = earlier(wake_ms, store_wake_ms(sync->awake.stores[i], now_ms));
+        wake_ms = turn_earlier(wake_ms, store_wake_ms(sync->awake.stores[i], now_ms));
         any_takes |= twi_stores_may_take(sync->awake.stores[i]);
     }
     if (!any_takes || wake_ms <= now_ms) return wake_ms;
-    if (now_ms < sync->collecting.hold_ms) return earlier(wake_ms, sync->collecting.hold_ms);
+    if (now_ms < sync->collecting.hold_ms) return turn_earlier(wake_ms, sync->collecting.hold_ms);
     if (twi_replicas_hold(sync)) {
         int64_t ask_at_ms = sync->connections[0]->replicas.ask_at_ms;
-        return earlier(wake_ms, ask_at_ms > now_ms ? ask_at_ms : now_ms + 1);
+        return turn_earlier(wake_ms, ask_at_ms > now_ms ? ask_at_ms : now_ms + 1);
     }
     if (sync->collecting.is_under_way || sync->collecting.begin_again ||
         (twi_ticket_waits(&sync->tickets) && !sync->tickets.active))
         return now_ms;
     if (sync->tickets.collecting) return now_ms + 1; /* adders that began before still mark their counters dirty */
     /* A collection is due, but no counter is dirty. Look again soon: marking wakes nobody (P9). */
-    return earlier(wake_ms,
-                   sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
+    return turn_earlier(wake_ms,
+                        sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
 }
 
 /* What the engine and tw_stats are told of nodes and stores. */
@@ -236,13 +236,13 @@ static void publish_way(const struct twi_sync *sync) {
 }
 
 /* Hints: a reader of an old value wakes once too often, or at its own tick. */
-static void publish(struct twi_sync *sync, int64_t now_ms) {
+static void turn_publish(struct twi_sync *sync, int64_t now_ms) {
     uint32_t state = TWI_BREAKER_CLOSED;
     int64_t since_ms = twi_outages_look(sync, now_ms),
-            wake_ms = earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
+            wake_ms = turn_earlier(twi_nodes_wake_ms(sync, now_ms), twi_lease_due_ms(sync));
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         const struct twi_connection *connection = sync->connections[i];
-        wake_ms = earlier(wake_ms, connection_wake_ms(connection, now_ms));
+        wake_ms = turn_earlier(wake_ms, connection_wake_ms(connection, now_ms));
         if (!connection->use.is_wanted) continue;
         if (connection->breaker.state != TWI_BREAKER_CLOSED) state = connection->breaker.state;
     }
@@ -251,8 +251,8 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     publish_stores(sync);
     publish_way(sync);
     twi_nodes_publish(sync);
-    wake_ms = earlier(wake_ms, earlier(messages_wake_ms(sync, now_ms), batches_wake_ms(sync, now_ms)));
-    twi_store_relaxed(&sync->published.wake_ms, earlier(wake_ms, twi_outages_due_ms(sync)));
+    wake_ms = turn_earlier(wake_ms, turn_earlier(messages_wake_ms(sync, now_ms), batches_wake_ms(sync, now_ms)));
+    twi_store_relaxed(&sync->published.wake_ms, turn_earlier(wake_ms, twi_outages_due_ms(sync)));
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
@@ -267,7 +267,7 @@ static void open_again(struct twi_sync *sync, struct twi_connection *connection,
         twi_connect_open(sync, sync->stores[0], now_ms);
 }
 
-static void watch(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+static void turn_watch(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     (void)sync;
     twi_connect_watch(connection, now_ms);
 }
@@ -295,7 +295,7 @@ struct step {
 /* ... before batches and messages are made ... */
 static const struct step first_steps[] = {
     {twi_connect_step, TWI_DOWN},     {twi_transfer_receive, TWI_GREETING},
-    {look_at_deadline, TWI_GREETING}, {watch, TWI_UP},
+    {look_at_deadline, TWI_GREETING}, {turn_watch, TWI_UP},
     {open_again, TWI_OPENING},        {rewrite, TWI_UP},
     {twi_replicas_step, TWI_UP},
 };
@@ -316,7 +316,7 @@ static void make_steps(struct twi_sync *sync, const struct step *steps, size_t c
 }
 
 /* Batches and messages, over whichever connections are up. */
-static void send_all(struct twi_sync *sync, int64_t now_ms) {
+static void turn_send_all(struct twi_sync *sync, int64_t now_ms) {
     static void (*const makers[])(struct twi_sync * sync, int64_t now_ms) = {
         twi_nodes_step,    twi_split_step,    twi_collect,
         send_batches,      twi_lease_step,    twi_presence_step,
@@ -329,10 +329,10 @@ static void send_all(struct twi_sync *sync, int64_t now_ms) {
 
 void twi_sync_turn(struct twi_sync *sync) {
     int64_t now_ms = twi_port_mono_ms(sync->engine);
-    note_lateness(sync, now_ms);
+    turn_note_lateness(sync, now_ms);
     nudge(sync, now_ms);
     make_steps(sync, first_steps, sizeof first_steps / sizeof *first_steps, now_ms);
-    send_all(sync, now_ms);
+    turn_send_all(sync, now_ms);
     make_steps(sync, last_steps, sizeof last_steps / sizeof *last_steps, now_ms);
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         if (!sync->connections[i]->failure.is_there) continue;
@@ -343,7 +343,7 @@ void twi_sync_turn(struct twi_sync *sync) {
     if (sync->dispatcher) twi_dispatcher_log(sync->dispatcher);
     for (uint32_t i = 0; i < sync->store_count; i++) twi_check_full(twi_ledger_is_valid(&sync->stores[i]->ledger));
     twi_awake_look(sync);
-    publish(sync, now_ms);
+    turn_publish(sync, now_ms);
     twi_awake_rest(sync, now_ms);
     if (twi_awake_has_next(sync)) twi_store_relaxed(&sync->published.wake_ms, now_ms);
     twi_check_full(twi_awake_is_sound(sync));

@@ -59,7 +59,7 @@ void twi_directory_destroy(struct twi_directory *directory) {
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* Returns its index + 1; 0: there is no room. */
-static uint16_t place_of(struct table *table, const struct twi_endpoint *endpoint) {
+static uint16_t directory_place_of(struct table *table, const struct twi_endpoint *endpoint) {
     for (uint32_t i = 0; i < table->count; i++)
         if (twi_endpoint_equals(&table->endpoints[i], endpoint)) return (uint16_t)(i + 1);
     if (table->count == table->room) return 0;
@@ -68,7 +68,7 @@ static uint16_t place_of(struct table *table, const struct twi_endpoint *endpoin
 }
 
 /* Numbers rise, so the endpoint of a slot's owner is found by halves. A run of slots has one owner. */
-static void fill(struct table *table, const struct twi_cluster_map *map) {
+static void directory_fill(struct table *table, const struct twi_cluster_map *map) {
     uint64_t numbers[TWI_MAP_NODES_MAX], last = 0;
     uint16_t place = 0;
     for (uint64_t node = 0; (node = twi_cluster_map_next(map, node)) != 0 && table->count < table->room;) {
@@ -99,12 +99,12 @@ bool twi_directory_set(struct twi_directory *directory, const struct twi_cluster
     struct table *table = make_table(nodes + SPARE);
     if (!table) return false;
     table->room = nodes;
-    fill(table, map);
+    directory_fill(table, map);
     table->room = nodes + SPARE;
     twi_lock(&directory->lock);
     struct table *before = directory->table;
     for (uint32_t i = 0; i < directory->moved_count; i++) {
-        uint16_t place = place_of(table, &directory->moved[i].to);
+        uint16_t place = directory_place_of(table, &directory->moved[i].to);
         if (place != 0) table->owners[directory->moved[i].slot] = place;
     }
     directory->table = table;
@@ -125,7 +125,7 @@ bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct t
 /* ---- what callers learn ------------------------------------------------------------------------------------------ */
 
 /* Under the lock. False: there is no room. */
-static bool keep(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
+static bool directory_keep(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
     uint32_t at = 0;
     while (at < directory->moved_count && directory->moved[at].slot != slot) at++;
     if (at == TWI_DIRECTORY_MOVED_MAX) return false;
@@ -137,8 +137,8 @@ static bool keep(struct twi_directory *directory, uint32_t slot, const struct tw
 void twi_directory_note_moved(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
     twi_check(slot < TWI_KEY_SLOTS);
     twi_lock(&directory->lock);
-    uint16_t place = place_of(directory->table, to);
-    bool is_kept = place != 0 && (directory->table->owners[slot] == place || keep(directory, slot, to));
+    uint16_t place = directory_place_of(directory->table, to);
+    bool is_kept = place != 0 && (directory->table->owners[slot] == place || directory_keep(directory, slot, to));
     if (place != 0) directory->table->owners[slot] = place;
     if (!is_kept) directory->is_wanted = true;
     twi_unlock(&directory->lock);

@@ -99,7 +99,7 @@ static struct node *owner_of(const struct twi_cluster_map *map, uint32_t slot) {
     return map->owners[slot] ? map->nodes[map->owners[slot] - 1] : NULL;
 }
 
-static void forget(struct twi_cluster_map *map, struct node *node) {
+static void map_forget(struct twi_cluster_map *map, struct node *node) {
     map->nodes[node->place] = NULL;
     free(node);
     while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
@@ -116,7 +116,7 @@ static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
     }
     if (!oldest) return false;
     *place = oldest->place;
-    forget(map, oldest);
+    map_forget(map, oldest);
     return true;
 }
 
@@ -135,7 +135,7 @@ static struct node *add_node(struct twi_cluster_map *map, const struct twi_endpo
 }
 
 /* `node` NULL: nobody has it. */
-static void give(struct twi_cluster_map *map, uint32_t slot, struct node *node, int64_t now_ms) {
+static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *node, int64_t now_ms) {
     struct node *before = owner_of(map, slot);
     if (before == node) return;
     if (before && --before->slots == 0) before->idle_since_ms = now_ms;
@@ -151,8 +151,8 @@ static void relocate(struct twi_cluster_map *map, struct node *node, const struc
     node->number = there ? there->number : ++map->numbers; /* the connections to an address go on */
     if (!there) return;
     for (uint32_t slot = 0; slot < TWI_KEY_SLOTS && there->slots != 0; slot++)
-        if (owner_of(map, slot) == there) give(map, slot, node, now_ms);
-    forget(map, there);
+        if (owner_of(map, slot) == there) map_give(map, slot, node, now_ms);
+    map_forget(map, there);
 }
 
 /* ---- changes by MOVED -------------------------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const str
         node = add_node(map, to, now_ms);
         if (!node) return false;
     }
-    give(map, slot, node, now_ms);
+    map_give(map, slot, node, now_ms);
     add_patch(map, slot, now_ms);
     return true;
 }
@@ -310,7 +310,7 @@ static void take_slot(struct refresh *refresh, uint32_t slot, struct node *told)
         }
         drop_patch(map, slot);
     }
-    give(map, slot, told, refresh->now_ms);
+    map_give(map, slot, told, refresh->now_ms);
     refresh->is_changed = true;
 }
 
@@ -463,7 +463,7 @@ uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after)
 void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms) {
     for (uint32_t i = 0; i < map->nodes_end; i++) {
         struct node *node = map->nodes[i];
-        if (node && node->slots == 0 && now_ms - node->idle_since_ms >= TWI_MAP_UNUSED_MS) forget(map, node);
+        if (node && node->slots == 0 && now_ms - node->idle_since_ms >= TWI_MAP_UNUSED_MS) map_forget(map, node);
     }
 }
 

@@ -9,7 +9,7 @@ const struct twi_wire_limits twi_cluster_slots_limits = {.bytes_max = 8u << 20, 
 enum { RANGE_DEPTH = 1, RANGE_PARTS = 3, MASTER_PARTS = 2, ID_PART = 2, MORE_PART = 3 };
 
 /* Where the element at `at` ends. */
-static size_t end_of(const struct twi_node *nodes, size_t count, size_t at) {
+static size_t slots_end_of(const struct twi_node *nodes, size_t count, size_t at) {
     size_t end = at + 1;
     while (end < count && nodes[end].depth > nodes[at].depth) end++;
     return end;
@@ -72,7 +72,7 @@ bool twi_cluster_slots_next(const struct twi_node *nodes, size_t count, const st
     *range = (struct twi_slot_range){0};
     if (!read_slot(&parts[0], &range->first) || !read_slot(&parts[1], &range->last)) return false;
     if (range->first > range->last || !read_master(&parts[2], asked, range)) return false;
-    *at = end_of(nodes, count, *at);
+    *at = slots_end_of(nodes, count, *at);
     return true;
 }
 

@@ -14,7 +14,7 @@ void twi_pace_begin(struct twi_pace *pace, int64_t now_ms) {
     pace->at_ms = now_ms;
 }
 
-static void fill(struct twi_pace *pace, int64_t now_ms) {
+static void pace_fill(struct twi_pace *pace, int64_t now_ms) {
     int64_t most = 2 * chunk_mkeys(pace), passed_ms = now_ms - pace->at_ms;
     if (passed_ms <= 0) return;
     pace->at_ms = now_ms;
@@ -28,7 +28,7 @@ static void fill(struct twi_pace *pace, int64_t now_ms) {
 
 size_t twi_pace_room(struct twi_pace *pace, size_t most, int64_t now_ms, int64_t *wait_ms) {
     if (!pace->catching_up) return most;
-    fill(pace, now_ms);
+    pace_fill(pace, now_ms);
     int64_t missing = chunk_mkeys(pace) - pace->allowance_mkeys;
     if (missing > 0) {
         *wait_ms = missing / pace->keys_per_s + 1;

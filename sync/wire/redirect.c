@@ -18,7 +18,7 @@ static const struct {
 
 static const char non_local[] = "attempted to access a non local key";
 
-static enum twi_redirect_kind kind_of(const struct twi_node *error) {
+static enum twi_redirect_kind redirect_kind_of(const struct twi_node *error) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (twi_node_is(error, kinds[i].text)) return kinds[i].kind;
     return memmem(error->text, error->size, non_local, sizeof non_local - 1) ? TWI_REDIRECT_NON_LOCAL
@@ -26,7 +26,7 @@ static enum twi_redirect_kind kind_of(const struct twi_node *error) {
 }
 
 /* Reads up to five digits from `*at`. */
-static bool number(const char *text, size_t size, size_t *at, int64_t *value) {
+static bool redirect_number(const char *text, size_t size, size_t *at, int64_t *value) {
     size_t begin = *at;
     *value = 0;
     for (; *at < size && text[*at] >= '0' && text[*at] <= '9'; ++*at) {
@@ -40,13 +40,13 @@ static bool number(const char *text, size_t size, size_t *at, int64_t *value) {
 static bool read_place(const struct twi_node *error, size_t at, const struct twi_endpoint *asked,
                        struct twi_redirect *redirect) {
     int64_t slot, port;
-    if (at++ >= error->size || !number(error->text, error->size, &at, &slot)) return false;
+    if (at++ >= error->size || !redirect_number(error->text, error->size, &at, &slot)) return false;
     if (slot >= TWI_KEY_SLOTS || at >= error->size || error->text[at++] != ' ') return false;
     const char *host = error->text + at;
     const char *colon = memrchr(host, ':', error->size - at);
     if (!colon) return false;
     size_t host_size = (size_t)(colon - host), port_at = at + host_size + 1;
-    if (!number(error->text, error->size, &port_at, &port) || port_at != error->size) return false;
+    if (!redirect_number(error->text, error->size, &port_at, &port) || port_at != error->size) return false;
     enum twi_told told = twi_endpoint_told(asked, host, host_size, port, &redirect->to);
     redirect->slot = (uint32_t)slot;
     redirect->has_endpoint = told == TWI_TOLD_HERE;
@@ -56,7 +56,7 @@ static bool read_place(const struct twi_node *error, size_t at, const struct twi
 void twi_redirect_read(const struct twi_node *error, const struct twi_endpoint *asked, struct twi_redirect *redirect) {
     memset(redirect, 0, sizeof *redirect);
     if (error->type != TWI_NODE_ERROR) return;
-    redirect->kind = kind_of(error);
+    redirect->kind = redirect_kind_of(error);
     bool has_place = redirect->kind == TWI_REDIRECT_MOVED || redirect->kind == TWI_REDIRECT_ASK;
     if (has_place && !read_place(error, strcspn(error->text, " "), asked, redirect))
         memset(redirect, 0, sizeof *redirect);

@@ -5,7 +5,7 @@
  * Of what is left of the round's time each seat that is still to be asked may use its share: one that is silent leaves
  * time for the others. Time in which nobody looked though a look was due is no sentinel's fault: it is added, up to
  * nine times timeout_ms a round.
- * Always true: only the seat `at()` has an open connection, and only outside REST; a login is wiped from `out` as soon
+ * Always true: only the seat `sentinel_at()` has an open connection, and only outside REST; a login is wiped from `out` as soon
  * as it went out, and nothing of an error but its first word is kept. */
 #include "sync/wire/sentinel.h"
 
@@ -81,7 +81,7 @@ enum twi_sentinel_says twi_sentinel_read(const struct twi_node *nodes, size_t co
 
 /* ---- one sentinel ------------------------------------------------------------------------------------------------ */
 
-static struct seat *at(struct twi_sentinels *sentinels) {
+static struct seat *sentinel_at(struct twi_sentinels *sentinels) {
     return &sentinels->seats[(sentinels->first + sentinels->asked) % sentinels->count];
 }
 
@@ -92,7 +92,7 @@ static uint64_t random_below(struct twi_sentinels *sentinels, uint64_t below) {
 
 /* Ends the talk with this sentinel. */
 static void seat_end(struct twi_sentinels *sentinels) {
-    if (sentinels->step != REST) sentinels->rules.where->transport->close(at(sentinels)->link);
+    if (sentinels->step != REST) sentinels->rules.where->transport->close(sentinel_at(sentinels)->link);
     sentinels->step = REST;
     twi_reader_free(sentinels->reader);
     sentinels->reader = NULL;
@@ -102,12 +102,12 @@ static void seat_end(struct twi_sentinels *sentinels) {
 
 static enum twi_resolved seat_failed(struct twi_sentinels *sentinels, const char *what, const char *detail) {
     char name[TWI_ENDPOINT_NAME_SIZE];
-    twi_endpoint_name(&at(sentinels)->endpoint, name, sizeof name);
+    twi_endpoint_name(&sentinel_at(sentinels)->endpoint, name, sizeof name);
     snprintf(sentinels->why, sizeof sentinels->why, "sentinel %s %s%s", name, what, detail);
     return TWI_WHERE_UNKNOWN;
 }
 
-static void put_question(struct twi_sentinels *sentinels) {
+static void sentinel_put_question(struct twi_sentinels *sentinels) {
     twi_wire_begin(&sentinels->out, 3);
     twi_wire_put_text(&sentinels->out, "SENTINEL");
     twi_wire_put_text(&sentinels->out, "get-master-addr-by-name");
@@ -116,7 +116,7 @@ static void put_question(struct twi_sentinels *sentinels) {
 
 static enum twi_resolved seat_connected(struct twi_sentinels *sentinels) {
     enum twi_login_put login = twi_login_put(&sentinels->rules.where->sentinel_login, &sentinels->out);
-    put_question(sentinels);
+    sentinel_put_question(sentinels);
     sentinels->replies_due = login == TWI_LOGIN_PUT ? 2 : 1;
     sentinels->reader = twi_reader_create(&twi_sentinel_limits);
     if (login == TWI_LOGIN_FAILED) return seat_failed(sentinels, "was not asked: ", "sentinel_password failed");
@@ -127,7 +127,7 @@ static enum twi_resolved seat_connected(struct twi_sentinels *sentinels) {
 
 static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_ms) {
     const struct twi_transport *transport = sentinels->rules.where->transport;
-    struct seat *seat = at(sentinels);
+    struct seat *seat = sentinel_at(sentinels);
     int done = transport->connect(seat->link, &seat->endpoint, now_ms, sentinels->seat_deadline_ms);
     if (done < 0) return seat_failed(sentinels, "", transport->why(seat->link));
     return done > 0 ? seat_connected(sentinels) : TWI_WHERE_NOT_YET;
@@ -145,8 +145,8 @@ static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const cha
     return seat_failed(sentinels, what, code);
 }
 
-static enum twi_resolved take_reply(struct twi_sentinels *sentinels, const struct twi_node *nodes, size_t count,
-                                    struct twi_endpoint *endpoint) {
+static enum twi_resolved sentinel_take_reply(struct twi_sentinels *sentinels, const struct twi_node *nodes,
+                                             size_t count, struct twi_endpoint *endpoint) {
     if (--sentinels->replies_due != 0) { /* AUTH's */
         bool refuses = nodes->type == TWI_NODE_ERROR;
         return refuses ? seat_refused(sentinels, "refuses the login: ", nodes) : TWI_WHERE_NOT_YET;
@@ -162,7 +162,7 @@ static enum twi_resolved take_reply(struct twi_sentinels *sentinels, const struc
 
 static enum twi_resolved seat_send(struct twi_sentinels *sentinels) {
     const struct twi_transport *transport = sentinels->rules.where->transport;
-    void *link = at(sentinels)->link;
+    void *link = sentinel_at(sentinels)->link;
     while (sentinels->out_at < sentinels->out.size) {
         ssize_t sent =
             transport->send(link, sentinels->out.data + sentinels->out_at, sentinels->out.size - sentinels->out_at);
@@ -177,7 +177,7 @@ static enum twi_resolved seat_send(struct twi_sentinels *sentinels) {
 
 static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_endpoint *endpoint) {
     const struct twi_transport *transport = sentinels->rules.where->transport;
-    void *link = at(sentinels)->link;
+    void *link = sentinel_at(sentinels)->link;
     char chunk[1024];
     for (;;) {
         const struct twi_node *nodes;
@@ -185,7 +185,7 @@ static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_e
         enum twi_wire wire = twi_reader_next(sentinels->reader, &nodes, &count);
         if (wire == TWI_WIRE_BAD) return seat_failed(sentinels, "does not speak the protocol", "");
         if (wire == TWI_WIRE_DONE) {
-            enum twi_resolved where = take_reply(sentinels, nodes, count, endpoint);
+            enum twi_resolved where = sentinel_take_reply(sentinels, nodes, count, endpoint);
             if (where != TWI_WHERE_NOT_YET) return where;
             continue;
         }
@@ -228,7 +228,7 @@ static void round_begin(struct twi_sentinels *sentinels, enum purpose purpose, i
 
 /* The time in which nobody looked does not count, and once in a round there is a while to look once more. Not for each
  * late look: on a busy machine every look is a bit late, and the deadline would move away faster than time passes. */
-static void note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
+static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
     int64_t late_ms = now_ms - sentinels->due_ms;
     if (late_ms < LATE_MS) return;
     if (!sentinels->was_late) late_ms += sentinels->rules.timeout_ms / 4;
@@ -239,7 +239,7 @@ static void note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
     sentinels->seat_deadline_ms += late_ms;
 }
 
-/* The next answer of the round. UNKNOWN: all were asked. Else the seat at() is the one that is being asked, or was. */
+/* The next answer of the round. UNKNOWN: all were asked. Else the seat sentinel_at() is the one that is being asked, or was. */
 static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     while (sentinels->asked < sentinels->count) {
         if (sentinels->step == REST) {
@@ -259,7 +259,7 @@ static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now
 enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
                                     int64_t *again_ms) {
     if (sentinels->purpose != TO_CONNECT) round_begin(sentinels, TO_CONNECT, now_ms);
-    note_lateness(sentinels, now_ms);
+    sentinel_note_lateness(sentinels, now_ms);
     enum twi_resolved where = round_step(sentinels, now_ms, endpoint);
     *again_ms = 0;
     if (where == TWI_WHERE_NOT_YET) {
@@ -310,13 +310,13 @@ bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const s
     struct twi_endpoint named;
     if (sentinels->purpose == NONE && now_ms < sentinels->look_at_ms) return false;
     if (sentinels->purpose != TO_COMPARE) round_begin(sentinels, TO_COMPARE, now_ms);
-    note_lateness(sentinels, now_ms);
+    sentinel_note_lateness(sentinels, now_ms);
     for (;;) {
         enum twi_resolved where = round_step(sentinels, now_ms, &named);
         sentinels->due_ms = now_ms + STEP_MS;
         if (where == TWI_WHERE_NOT_YET) return false;
         if (where == TWI_WHERE_UNKNOWN) break;
-        at(sentinels)->said = named;
+        sentinel_at(sentinels)->said = named;
         sentinels->asked++;
     }
     round_end(sentinels);

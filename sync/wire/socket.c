@@ -44,12 +44,12 @@ struct link {
     char why[128];
 };
 
-static int fail(struct link *link, const char *what, const char *detail) {
+static int socket_fail(struct link *link, const char *what, const char *detail) {
     snprintf(link->why, sizeof link->why, "%s: %s", what, detail);
     return -1;
 }
 
-static void watch(struct link *link) {
+static void socket_watch(struct link *link) {
     if (link->fd >= 0)
         twi_socket_set_watch(link->set, link->fd, &link->fd_known, link->state == DIALLING || link->wants_write);
 }
@@ -64,7 +64,7 @@ static void fd_close(struct link *link) {
 
 static void set_state(struct link *link, enum state state) {
     link->state = state;
-    watch(link);
+    socket_watch(link);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -100,20 +100,20 @@ static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
     set_addresses(link, NULL);
 }
 
-static int take(struct link *link, struct addrinfo *found) {
+static int socket_take(struct link *link, struct addrinfo *found) {
     set_addresses(link, found);
     return 1;
 }
 
 /* No address was found: the old ones serve again, if there are any. */
 static int take_old(struct link *link, const char *why) {
-    return link->addresses ? 1 : fail(link, "name", why);
+    return link->addresses ? 1 : socket_fail(link, "name", why);
 }
 
 /* Begins to look the name up. 1: it was written in digits, or no thread could be made and the old addresses serve. */
 static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms) {
     struct addrinfo *found = twi_resolve_digits(endpoint->host, endpoint->port);
-    if (found) return take(link, found);
+    if (found) return socket_take(link, found);
     link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
     if (!link->lookup) return take_old(link, "no thread could be made to resolve it");
     link->lookup_ms = now_ms;
@@ -133,7 +133,7 @@ static int lookup_look(struct link *link, int64_t now_ms) {
         freeaddrinfo(found);
         return 0; /* the next call asks anew */
     }
-    return found ? take(link, found) : take_old(link, why ? why : "has no address");
+    return found ? socket_take(link, found) : take_old(link, why ? why : "has no address");
 }
 
 static int resolve(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
@@ -156,13 +156,13 @@ static void socket_set_up(int fd, int family) {
 }
 
 /* Begins to connect to one address. Returns 1, 0 or -1, as connect() of the table does. */
-static int dial(struct link *link, int family, const struct sockaddr *address, socklen_t size) {
+static int socket_dial(struct link *link, int family, const struct sockaddr *address, socklen_t size) {
     link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0) return fail(link, "socket", strerror(errno));
+    if (link->fd < 0) return socket_fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
     if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: the attempt goes on, as after EINPROGRESS */
-    fail(link, "connect", strerror(errno));               /* also EAGAIN: the backlog of a unix socket is full */
+    socket_fail(link, "connect", strerror(errno));        /* also EAGAIN: the backlog of a unix socket is full */
     fd_close(link);
     return -1;
 }
@@ -170,7 +170,7 @@ static int dial(struct link *link, int family, const struct sockaddr *address, s
 static int dial_unix(struct link *link, const struct twi_endpoint *endpoint) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, endpoint->host, strnlen(endpoint->host, sizeof address.sun_path - 1));
-    return dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
+    return socket_dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
 }
 
 static int addresses_left(const struct addrinfo *address) {
@@ -184,7 +184,7 @@ static int dial_next(struct link *link, int64_t now_ms, int64_t deadline_ms) {
     for (; link->address; link->address = link->address->ai_next) {
         int64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
         link->dial_deadline_ms = now_ms + left_ms / addresses_left(link->address);
-        int done = dial(link, link->address->ai_family, link->address->ai_addr, link->address->ai_addrlen);
+        int done = socket_dial(link, link->address->ai_family, link->address->ai_addr, link->address->ai_addrlen);
         if (done >= 0) return done;
     }
     return -1;
@@ -198,7 +198,7 @@ static int dial_look(struct link *link) {
     int error = errno;
     socklen_t size = sizeof error;
     if (ready > 0 && getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0) return 1;
-    fail(link, "connect", strerror(error));
+    socket_fail(link, "connect", strerror(error));
     fd_close(link);
     return -1;
 }
@@ -209,7 +209,7 @@ static int dial_go_on(struct link *link, int64_t now_ms, int64_t deadline_ms) {
     if (done == 0) {
         bool last = !link->address || !link->address->ai_next;
         if (last || now_ms < link->dial_deadline_ms) return 0; /* the last address may use all the time that is left */
-        fail(link, "connect", "no answer");
+        socket_fail(link, "connect", "no answer");
         fd_close(link);
     }
     if (!link->address) return -1; /* a unix socket has one address */
@@ -243,7 +243,7 @@ static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t 
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-static bool would_wait(void) {
+static bool socket_would_wait(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
@@ -251,13 +251,13 @@ void twi_socket_wants_write(void *ctx, bool wants_write) {
     struct link *link = ctx;
     if (wants_write == link->wants_write) return;
     link->wants_write = wants_write;
-    watch(link);
+    socket_watch(link);
 }
 
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
     struct link *link = ctx;
     ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
-    if (sent < 0 && !would_wait()) return fail(link, "send", strerror(errno));
+    if (sent < 0 && !socket_would_wait()) return socket_fail(link, "send", strerror(errno));
     if (sent < 0) sent = 0;
     twi_socket_wants_write(link, (size_t)sent < size);
     return sent;
@@ -267,8 +267,8 @@ static ssize_t link_recv(void *ctx, void *data, size_t size) {
     struct link *link = ctx;
     ssize_t got = recv(link->fd, data, size, 0);
     if (got > 0) return got;
-    if (got == 0) return fail(link, "recv", "closed by Redis");
-    return would_wait() ? 0 : fail(link, "recv", strerror(errno));
+    if (got == 0) return socket_fail(link, "recv", "closed by Redis");
+    return socket_would_wait() ? 0 : socket_fail(link, "recv", strerror(errno));
 }
 
 static void link_close(void *ctx) {

@@ -41,7 +41,7 @@ struct link {
 
 /* ---- the BIO ----------------------------------------------------------------------------------------------------- */
 
-static bool would_wait(int error) {
+static bool tls_would_wait(int error) {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
@@ -52,7 +52,7 @@ static int bio_write(BIO *bio, const char *data, size_t size, size_t *written) {
     *written = sent > 0 ? (size_t)sent : 0;
     if (sent > 0) return 1;
     link->error = sent < 0 ? errno : 0;
-    if (sent < 0 && would_wait(errno)) BIO_set_retry_write(bio);
+    if (sent < 0 && tls_would_wait(errno)) BIO_set_retry_write(bio);
     return 0;
 }
 
@@ -63,7 +63,7 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *got) {
     *got = came > 0 ? (size_t)came : 0;
     if (came > 0) return 1;
     link->error = came < 0 ? errno : 0;
-    if (came < 0 && would_wait(errno)) BIO_set_retry_read(bio);
+    if (came < 0 && tls_would_wait(errno)) BIO_set_retry_read(bio);
     return 0;
 }
 
@@ -102,7 +102,7 @@ static BIO *bio_make(struct link *link) {
 
 /* ---- what went wrong --------------------------------------------------------------------------------------------- */
 
-static int fail(struct link *link, const char *what, const char *detail) {
+static int tls_fail(struct link *link, const char *what, const char *detail) {
     link->is_broken = true;
     snprintf(link->why, sizeof link->why, "%s: %s", what, detail);
     return -1;
@@ -126,12 +126,12 @@ static int broken(struct link *link, const char *what, int kind) {
         if (link->is_refused) twi_tls_refuse(link->tls);
         return -1;
     }
-    if (kind == SSL_ERROR_SYSCALL && link->error != 0) return fail(link, what, strerror(link->error));
-    return fail(link, what, link->state == SHAKING ? "closed by Redis in the handshake" : "closed by Redis");
+    if (kind == SSL_ERROR_SYSCALL && link->error != 0) return tls_fail(link, what, strerror(link->error));
+    return tls_fail(link, what, link->state == SHAKING ? "closed by Redis in the handshake" : "closed by Redis");
 }
 
 /* What OpenSSL waits for, as its last call said. */
-static void watch(struct link *link) {
+static void tls_watch(struct link *link) {
     twi_socket_wants_write(link->socket, link->wants_write || link->is_full);
 }
 
@@ -145,11 +145,11 @@ static void forget_ssl(struct link *link) {
 static int begin_failed(struct link *link) {
     forget_ssl(link);
     ERR_clear_error();
-    return fail(link, "TLS", "no memory");
+    return tls_fail(link, "TLS", "no memory");
 }
 
 /* The socket stands: makes what speaks TLS over it. 0, or -1. */
-static int begin(struct link *link, const struct twi_endpoint *endpoint) {
+static int tls_begin(struct link *link, const struct twi_endpoint *endpoint) {
     bool wants_write;
     link->fd = twi_socket_transport.fd(link->socket, &wants_write);
     link->wants_write = link->is_full = link->has_heard = link->is_broken = false;
@@ -181,14 +181,14 @@ static int shake(struct link *link) {
     int done = SSL_do_handshake(link->ssl);
     int kind = done == 1 ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
     link->wants_write = kind == SSL_ERROR_WANT_WRITE;
-    watch(link);
+    tls_watch(link);
     if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) return 0;
     if (done == 1 && is_verified(link)) {
         link->state = OPEN;
         twi_tls_shaken(link->tls, SSL_session_reused(link->ssl));
         return 1;
     }
-    if (done == 1) fail(link, "TLS", "the certificate was not verified");
+    if (done == 1) tls_fail(link, "TLS", "the certificate was not verified");
     if (done != 1) broken(link, "TLS", kind);
     twi_tls_session_forget(link->tls, link->peer.key); /* it may have been what Redis did not like */
     ERR_clear_error();
@@ -210,12 +210,13 @@ static int tls_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t n
         if (done <= 0) return done;
     }
     twi_tls_enter();
-    if (link->state == DIALLING) done = begin(link, endpoint);
+    if (link->state == DIALLING) done = tls_begin(link, endpoint);
     if (done >= 0) link->state = SHAKING;
     if (done >= 0) done = shake(link);
     /* A server without TLS waits for the rest of what it takes for a command. */
     if (done == 0 && now_ms >= deadline_ms)
-        done = fail(link, "TLS", "no answer to the handshake in time; does this port speak TLS? (without: redis://)");
+        done =
+            tls_fail(link, "TLS", "no answer to the handshake in time; does this port speak TLS? (without: redis://)");
     twi_tls_leave();
     return done;
 }
@@ -248,7 +249,7 @@ static ssize_t tls_send(void *ctx, const void *data, size_t size) {
     int done = SSL_write_ex(link->ssl, data, size, &sent);
     int kind = done ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
     link->is_full = kind == SSL_ERROR_WANT_WRITE;
-    watch(link);
+    tls_watch(link);
     if (!done && kind != SSL_ERROR_WANT_READ && kind != SSL_ERROR_WANT_WRITE) {
         (void)broken_write(link, kind);
         ERR_clear_error();
@@ -266,7 +267,7 @@ static ssize_t tls_recv(void *ctx, void *data, size_t size) {
     int done = SSL_read_ex(link->ssl, data, size, &got);
     int kind = done ? SSL_ERROR_NONE : SSL_get_error(link->ssl, done);
     link->wants_write = kind == SSL_ERROR_WANT_WRITE;
-    watch(link);
+    tls_watch(link);
     if (done) link->has_heard = true;
     if (!done && kind != SSL_ERROR_WANT_READ && kind != SSL_ERROR_WANT_WRITE) {
         (void)broken(link, "recv", kind);
@@ -280,7 +281,7 @@ static ssize_t tls_recv(void *ctx, void *data, size_t size) {
 
 /* A session stays good when its connection was cut: 10,000 engines come back at once. OpenSSL would drop it, so it is
  * told that both sides have taken their leave. */
-static void part(struct link *link, bool says_so) {
+static void tls_part(struct link *link, bool says_so) {
     if (!link->ssl) return;
     twi_tls_enter();
     if (says_so && link->state == OPEN && !link->is_broken) (void)SSL_shutdown(link->ssl);
@@ -292,7 +293,7 @@ static void part(struct link *link, bool says_so) {
 
 static void tls_close(void *ctx) {
     struct link *link = ctx;
-    part(link, true);
+    tls_part(link, true);
     link->state = IDLE;
     link->wants_write = link->is_full = false;
     link->fd = -1;
@@ -325,7 +326,7 @@ static void *tls_create(void *shared, int set) {
 static void tls_destroy(void *ctx) {
     struct link *link = ctx;
     if (!link) return;
-    part(link, true);
+    tls_part(link, true);
     twi_socket_transport.destroy(link->socket);
     free(link);
 }
@@ -334,7 +335,7 @@ static void tls_abandon(void *ctx) {
     struct link *link = ctx;
     if (!link) return;
     twi_tls_forked();
-    part(link, false);
+    tls_part(link, false);
     twi_socket_transport.abandon(link->socket);
     free(link);
 }

@@ -82,7 +82,7 @@ void twi_tls_leave(void) {
     pthread_rwlock_unlock(&gate);
 }
 
-static void begin(void) {
+static void context_begin(void) {
     gate_pid = getpid();
     pthread_atfork(gate_close, gate_open, twi_tls_forked);
     OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL);
@@ -123,7 +123,7 @@ static bool files_changed(struct twi_tls *tls) {
 
 /* ---- a context --------------------------------------------------------------------------------------------------- */
 
-static bool refuse(char *error, size_t size, const char *field, const char *what) {
+static bool context_refuse(char *error, size_t size, const char *field, const char *what) {
     snprintf(error, size, "%s: %s", field, what);
     ERR_clear_error();
     return false;
@@ -134,9 +134,9 @@ static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, 
     unsigned long why = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(why);
     char text[160];
-    if (access(path_of(tls, file), R_OK) != 0) return refuse(error, size, fields[file], strerror(errno));
+    if (access(path_of(tls, file), R_OK) != 0) return context_refuse(error, size, fields[file], strerror(errno));
     snprintf(text, sizeof text, "cannot be used (PEM is asked for): %s", reason ? reason : "not understood");
-    return refuse(error, size, fields[file], text);
+    return context_refuse(error, size, fields[file], text);
 }
 
 /* A key that is encrypted: nobody is asked for its password, least of all a terminal. */
@@ -146,7 +146,7 @@ static int no_password(char *out, int room, int is_writing, void *asked) {
     return -1;
 }
 
-static bool take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
+static bool context_take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
     bool asked = false;
     if (!tls->options.cert_file) return true;
     if (SSL_CTX_use_certificate_chain_file(context, tls->options.cert_file) != 1)
@@ -156,13 +156,13 @@ static bool take_own(const struct twi_tls *tls, SSL_CTX *context, char *error, s
     bool taken = SSL_CTX_use_PrivateKey_file(context, tls->options.key_file, SSL_FILETYPE_PEM) == 1;
     SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
     SSL_CTX_set_default_passwd_cb(context, NULL);
-    if (asked) return refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
+    if (asked) return context_refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
     /* A key of another certificate is refused at once, as the certificate was taken first. */
     if (!taken && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH)
-        return refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+        return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
     if (!taken) return refuse_file(tls, KEY, error, size);
     if (SSL_CTX_check_private_key(context) == 1) return true;
-    return refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
+    return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
 }
 
 static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *error, size_t size) {
@@ -175,7 +175,7 @@ static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *
         return SSL_CTX_load_verify_locations(context, tls->options.ca_file, NULL) == 1 ||
                refuse_file(tls, CA, error, size);
     return SSL_CTX_set_default_verify_paths(context) == 1 ||
-           refuse(error, size, fields[CA], "not given, and the system's authorities cannot be read");
+           context_refuse(error, size, fields[CA], "not given, and the system's authorities cannot be read");
 }
 
 static int session_new(SSL *ssl, SSL_SESSION *granted);
@@ -185,7 +185,7 @@ static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
     ERR_clear_error();
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (!context) {
-        refuse(error, size, "TLS", "no memory");
+        context_refuse(error, size, "TLS", "no memory");
         return NULL;
     }
     /* What is sent may have moved in memory by the time it is sent again, and there may be more of it. Buffers are not
@@ -198,8 +198,8 @@ static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
     SSL_CTX_sess_set_new_cb(context, session_new);
     SSL_CTX_set_app_data(context, tls);
     bool good = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 ||
-                refuse(error, size, "TLS", "this OpenSSL knows nothing as new as TLS 1.2");
-    good = good && take_authorities(tls, context, error, size) && take_own(tls, context, error, size);
+                context_refuse(error, size, "TLS", "this OpenSSL knows nothing as new as TLS 1.2");
+    good = good && take_authorities(tls, context, error, size) && context_take_own(tls, context, error, size);
     ERR_clear_error();
     if (good) return context;
     SSL_CTX_free(context);
@@ -282,7 +282,7 @@ bool twi_tls_news(struct twi_tls *tls, struct twi_tls_news *news) {
 }
 
 /* Under the lock. What is bad is not overwritten by what is good. */
-static void tell(struct twi_tls *tls, bool is_bad, const char *text, const char *detail) {
+static void context_tell(struct twi_tls *tls, bool is_bad, const char *text, const char *detail) {
     if (!is_bad && tls->news.text[0] && tls->news.is_bad) return;
     tls->news.is_bad = is_bad;
     snprintf(tls->news.text, sizeof tls->news.text, "%s%s", text, detail);
@@ -293,8 +293,8 @@ void twi_tls_shaken(struct twi_tls *tls, bool resumed) {
     if (resumed) twi_add_relaxed(&tls->resumed, 1);
     if (!tls->options.insecure) return;
     twi_lock(&tls->lock);
-    tell(tls, true, "redis_tls_insecure: Redis's certificate was not looked at; ",
-         "whoever stands in between can read and change everything, the password too");
+    context_tell(tls, true, "redis_tls_insecure: Redis's certificate was not looked at; ",
+                 "whoever stands in between can read and change everything, the password too");
     twi_unlock(&tls->lock);
 }
 
@@ -317,7 +317,7 @@ static void warn_of_key(struct twi_tls *tls) {
     const char *path = tls->options.key_file;
     if (!path || stat(path, &status) != 0 || (status.st_mode & S_IROTH) == 0) return;
     snprintf(mode, sizeof mode, "others may read it (mode %04o)", (unsigned)(status.st_mode & 07777));
-    tell(tls, true, "redis_tls_key_file: ", mode);
+    context_tell(tls, true, "redis_tls_key_file: ", mode);
 }
 
 /* Under the lock. */
@@ -325,13 +325,13 @@ static void read_anew(struct twi_tls *tls) {
     char error[TWI_TLS_ERROR_MAX];
     SSL_CTX *context = context_make(tls, error, sizeof error);
     if (!context) {
-        tell(tls, true, "TLS: files have changed and cannot be used; what was read before stays: ", error);
+        context_tell(tls, true, "TLS: files have changed and cannot be used; what was read before stays: ", error);
         return;
     }
     sessions_drop_all(tls);
     SSL_CTX_free(tls->context); /* connections that stand keep it */
     tls->context = context;
-    tell(tls, false, "TLS: certificates have changed and were read anew", "");
+    context_tell(tls, false, "TLS: certificates have changed and were read anew", "");
     warn_of_key(tls);
 }
 
@@ -350,7 +350,7 @@ const struct twi_tls_options *twi_tls_options_of(const struct twi_tls *tls) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static bool copy(const char **text) {
+static bool context_copy(const char **text) {
     if (*text && **text == '\0') *text = NULL;
     if (!*text) return true;
     *text = strdup(*text);
@@ -358,32 +358,32 @@ static bool copy(const char **text) {
 }
 
 /* True, or `error` says which option is wrong. */
-static bool check(const struct twi_tls_options *options, char *error, size_t size) {
+static bool context_check(const struct twi_tls_options *options, char *error, size_t size) {
     if (options->cert_file && !options->key_file)
-        return refuse(error, size, fields[KEY], "missing: redis_tls_cert_file is given");
+        return context_refuse(error, size, fields[KEY], "missing: redis_tls_cert_file is given");
     if (options->key_file && !options->cert_file)
-        return refuse(error, size, fields[CERT], "missing: redis_tls_key_file is given");
+        return context_refuse(error, size, fields[CERT], "missing: redis_tls_key_file is given");
     if (options->server_name && strlen(options->server_name) >= TWI_HOST_SIZE)
-        return refuse(error, size, "redis_tls_server_name", "longer than 255 bytes");
+        return context_refuse(error, size, "redis_tls_server_name", "longer than 255 bytes");
     return true;
 }
 
 struct twi_tls *twi_tls_create(const struct twi_tls_options *options, char *error, size_t size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, begin);
+    pthread_once(&once, context_begin);
     twi_tls_forked();
     struct twi_tls *tls = calloc(1, sizeof *tls);
     if (!tls) {
-        refuse(error, size, "TLS", "no memory");
+        context_refuse(error, size, "TLS", "no memory");
         return NULL;
     }
     pthread_mutex_init(&tls->lock, NULL);
     tls->options = *options;
-    bool copied = copy(&tls->options.ca_file);
-    copied = copy(&tls->options.cert_file) && copied;
-    copied = copy(&tls->options.key_file) && copied;
-    copied = copy(&tls->options.server_name) && copied;
-    bool good = copied ? check(&tls->options, error, size) : refuse(error, size, "TLS", "no memory");
+    bool copied = context_copy(&tls->options.ca_file);
+    copied = context_copy(&tls->options.cert_file) && copied;
+    copied = context_copy(&tls->options.key_file) && copied;
+    copied = context_copy(&tls->options.server_name) && copied;
+    bool good = copied ? context_check(&tls->options, error, size) : context_refuse(error, size, "TLS", "no memory");
     twi_tls_enter();
     (void)files_changed(tls);
     if (good) tls->context = context_make(tls, error, size);

@@ -37,7 +37,7 @@ bool twi_tls_peer_expect(struct twi_tls_peer *peer, SSL *ssl) {
 /* ---- what a certificate says ------------------------------------------------------------------------------------- */
 
 /* Appends bytes of a certificate, made harmless; behind others a comma. */
-static void append(char *out, size_t room, const unsigned char *bytes, size_t size) {
+static void peer_append(char *out, size_t room, const unsigned char *bytes, size_t size) {
     size_t used = strlen(out);
     if (used + 8 >= room) return;
     if (used) used += (size_t)snprintf(out + used, room - used, ", ");
@@ -46,8 +46,8 @@ static void append(char *out, size_t room, const unsigned char *bytes, size_t si
     out[used] = '\0';
 }
 
-static void append_text(char *out, size_t room, const char *text) {
-    append(out, room, (const unsigned char *)text, strlen(text));
+static void peer_append_text(char *out, size_t room, const char *text) {
+    peer_append(out, room, (const unsigned char *)text, strlen(text));
 }
 
 static void append_address(char *out, size_t room, const ASN1_OCTET_STRING *address) {
@@ -55,7 +55,7 @@ static void append_address(char *out, size_t room, const ASN1_OCTET_STRING *addr
     int size = ASN1_STRING_length(address);
     if (size == 4 || size == 16)
         (void)inet_ntop(size == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(address), digits, sizeof digits);
-    if (digits[0]) append_text(out, room, digits);
+    if (digits[0]) peer_append_text(out, room, digits);
 }
 
 static void read_names(X509 *certificate, char *out, size_t room) {
@@ -64,7 +64,7 @@ static void read_names(X509 *certificate, char *out, size_t room) {
     for (int i = 0; names && i < sk_GENERAL_NAME_num(names); i++) {
         const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
         if (name->type == GEN_DNS)
-            append(out, room, ASN1_STRING_get0_data(name->d.dNSName), (size_t)ASN1_STRING_length(name->d.dNSName));
+            peer_append(out, room, ASN1_STRING_get0_data(name->d.dNSName), (size_t)ASN1_STRING_length(name->d.dNSName));
         if (name->type == GEN_IPADD) append_address(out, room, name->d.iPAddress);
     }
     GENERAL_NAMES_free(names);
@@ -76,10 +76,10 @@ static void read_common_name(X509 *certificate, char *out, size_t room) {
     out[0] = '\0';
     if (at < 0) return;
     const ASN1_STRING *name = X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at));
-    append(out, room, ASN1_STRING_get0_data(name), (size_t)ASN1_STRING_length(name));
+    peer_append(out, room, ASN1_STRING_get0_data(name), (size_t)ASN1_STRING_length(name));
 }
 
-static void read_time(const ASN1_TIME *time, char *out, size_t room) {
+static void peer_read_time(const ASN1_TIME *time, char *out, size_t room) {
     struct tm parts;
     out[0] = '\0';
     if (ASN1_TIME_to_tm(time, &parts)) strftime(out, room, "%Y-%m-%d %H:%M UTC", &parts);
@@ -97,8 +97,8 @@ int twi_tls_peer_note(int is_good, X509_STORE_CTX *store) {
     read_names(certificate, peer->names, sizeof peer->names);
     peer->has_no_names = !peer->names[0];
     if (!peer->names[0]) memcpy(peer->names, peer->subject, sizeof peer->subject);
-    read_time(X509_get0_notBefore(certificate), peer->since, sizeof peer->since);
-    read_time(X509_get0_notAfter(certificate), peer->until, sizeof peer->until);
+    peer_read_time(X509_get0_notBefore(certificate), peer->since, sizeof peer->since);
+    peer_read_time(X509_get0_notAfter(certificate), peer->until, sizeof peer->until);
     return is_good;
 }
 

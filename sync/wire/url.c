@@ -15,12 +15,12 @@ struct span {
     size_t size;
 };
 
-static bool fail(char *error, size_t size, const char *text) {
+static bool url_fail(char *error, size_t size, const char *text) {
     if (error && size) snprintf(error, size, "redis_url: %s", text);
     return false;
 }
 
-static int hex(char c) {
+static int url_hex(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
@@ -32,8 +32,8 @@ static const char *decode(struct span in, char *out, size_t room) {
     for (size_t i = 0; i < in.size; i++) {
         char c = in.text[i];
         if (c == '%') {
-            int high = in.size - i > 2 ? hex(in.text[i + 1]) : -1;
-            int low = in.size - i > 2 ? hex(in.text[i + 2]) : -1;
+            int high = in.size - i > 2 ? url_hex(in.text[i + 1]) : -1;
+            int low = in.size - i > 2 ? url_hex(in.text[i + 2]) : -1;
             if (high < 0 || low < 0) return "needs two hexadecimal digits after every %";
             c = (char)(high * 16 + low);
             i += 2;
@@ -46,7 +46,7 @@ static const char *decode(struct span in, char *out, size_t room) {
     return NULL;
 }
 
-static bool number(struct span in, uint32_t max, uint32_t *value) {
+static bool url_number(struct span in, uint32_t max, uint32_t *value) {
     uint64_t n = 0;
     if (in.size == 0 || in.size > 10) return false;
     for (size_t i = 0; i < in.size; i++) {
@@ -170,7 +170,7 @@ static const char *parse_host(struct span authority, struct twi_url *url) {
     uint32_t port = url->kind == TWI_URL_SENTINEL ? SENTINEL_PORT : REDIS_PORT;
     const char *why = split(authority, &host, &port_text);
     if (why) return why;
-    if (port_text.text && (!number(port_text, 65535, &port) || port == 0)) return bad_port;
+    if (port_text.text && (!url_number(port_text, 65535, &port) || port == 0)) return bad_port;
     if (host.size == 0) return "the host is missing";
     for (size_t i = 0; i < host.size; i++)
         if ((unsigned char)host.text[i] <= ' ' || host.text[i] == ',' || host.text[i] == 127)
@@ -197,7 +197,7 @@ static const char *parse_hosts(struct span list, struct twi_url *url) {
 
 /* "" or a number. */
 static const char *parse_db(struct span db, struct twi_url *url) {
-    if (db.size == 0 || number(db, 999999, &url->db)) return NULL;
+    if (db.size == 0 || url_number(db, 999999, &url->db)) return NULL;
     return "the database must be a number, as in redis://host:6379/0";
 }
 
@@ -241,14 +241,14 @@ static const char *parse_unix(struct span rest, struct twi_url *url) {
     if (!mark) return NULL;
     struct span db = {mark + 1, rest.size - path.size - 1};
     if (db.size < 3 || memcmp(db.text, "db=", 3) != 0) return "only ?db=N may follow the path";
-    return number((struct span){db.text + 3, db.size - 3}, 999999, &url->db) ? NULL
-                                                                             : "db must be a number, as in ?db=0";
+    return url_number((struct span){db.text + 3, db.size - 3}, 999999, &url->db) ? NULL
+                                                                                 : "db must be a number, as in ?db=0";
 }
 
 bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t error_size) {
     memset(url, 0, sizeof *url);
     if (strnlen(text, TWI_URL_SIZE_MAX + 1) > TWI_URL_SIZE_MAX)
-        return fail(error, error_size, "is longer than 2048 bytes");
+        return url_fail(error, error_size, "is longer than 2048 bytes");
     const char *why = parse_scheme(&text, url);
     if (!why) {
         struct span rest = {text, strlen(text)};
@@ -257,7 +257,7 @@ bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t er
     }
     if (!why) return true;
     twi_url_wipe(url);
-    return fail(error, error_size, why);
+    return url_fail(error, error_size, why);
 }
 
 void twi_url_wipe(struct twi_url *url) {
