@@ -35,7 +35,7 @@ static tw_status driver_refuse(const tw_options *options, const char *text) {
     return twi_refuse_with(TW_ERR_OPTIONS, "%s", text);
 }
 
-/* Why these options do not fit a cluster; NULL: they do. A brace in the prefix would be the hash tag of every name. */
+/* Why these options do not fit a cluster; NULL if they do. A brace in the prefix would be a hash tag of every name. */
 static const char *why_no_cluster(const tw_options *options) {
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
     if (options->merge != TW_MERGE_SCRIPT) return "merge: in a cluster counts are merged by script";
@@ -114,7 +114,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     set_up_connection(sync->connections[0], engine, options);
 }
 
-/* False: no memory. */
+/* False if there is no memory. */
 static bool make_staging(struct twi_sync *sync, const tw_options *options) {
     bool by_slot = sync->cluster || (twi_port_tuning(sync->engine)->stores_by_tag && options->merge == TW_MERGE_SCRIPT);
     sync->collecting.items_max = by_slot ? TWI_STORES_ITEMS_MAX : TWI_BATCH_ITEMS_MAX;
@@ -123,7 +123,7 @@ static bool make_staging(struct twi_sync *sync, const tw_options *options) {
     return !by_slot || twi_stores_begin(sync);
 }
 
-/* Makes the first store. False: no memory. */
+/* Makes the first store. False if there is no memory. */
 static bool make_store(struct twi_sync *sync, const tw_options *options) {
     struct twi_store *store = calloc(1, sizeof *store);
     sync->stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
@@ -140,7 +140,7 @@ static bool make_store(struct twi_sync *sync, const tw_options *options) {
     return store->merge->has_script || (store->merge_plain = twi_merge_plain_create()) != NULL;
 }
 
-/* False: no memory. */
+/* False if there is no memory. */
 static bool driver_make_resolver(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     struct twi_resolver_rules rules = {.where = &sync->where,
@@ -161,7 +161,7 @@ static void name_target(struct twi_target *target) {
         snprintf(target->name, sizeof target->name, "the master %s", target->where->url.master);
 }
 
-/* False: no memory. */
+/* False if there is no memory. */
 static bool make_cluster(struct twi_sync *sync) {
     const struct twi_url *url = &sync->where.url;
     struct twi_endpoint seeds[TWI_URL_SEEDS_MAX];
@@ -173,7 +173,7 @@ static bool make_cluster(struct twi_sync *sync) {
 }
 
 /* The transport of the first connection: to the one Redis, or to the first node of the URL; the others are made when
- * they are asked. False: no memory. */
+ * they are asked. False if there is no memory. */
 static bool driver_make_transport(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     sync->connections[0]->is_node = sync->cluster != NULL;
@@ -182,7 +182,7 @@ static bool driver_make_transport(struct twi_sync *sync) {
     return target->owns_transport;
 }
 
-/* Of calls that wait. False: no memory, or no descriptor. */
+/* Of calls that wait. False if there is no memory, or no descriptor. */
 static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
     if (!sync->where.transport->create) return true; /* a simulator's, which has one connection */
     if (sync->cluster) {
@@ -198,7 +198,7 @@ static bool make_dispatcher(struct twi_sync *sync, const tw_options *options) {
     return sync->dispatcher != NULL;
 }
 
-/* False: no memory. */
+/* False if there is no memory. */
 static bool allocate(struct twi_sync *sync, const tw_options *options, const struct twi_transport *transport,
                      void *transport_ctx) {
     struct twi_target *target = &sync->connections[0]->target;
@@ -213,7 +213,7 @@ static bool allocate(struct twi_sync *sync, const tw_options *options, const str
     return make_dispatcher(sync, options);
 }
 
-/* With its first connection. NULL: no memory. */
+/* With its first connection. NULL if there is no memory. */
 static struct twi_sync *make_sync(void) {
     struct twi_sync *sync = calloc(1, sizeof *sync);
     struct twi_connection *connection = calloc(1, sizeof *connection);
@@ -288,7 +288,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 
-/* What Redis has certainly applied. It may have applied batches under way, too. False: the store is in doubt. */
+/* What Redis has certainly applied. It may have applied batches under way, too. False if the store is in doubt. */
 static bool own_of_store(const struct twi_store *store, struct twi_audit_own *own) {
     const struct twi_ledger *ledger = &store->ledger;
     if (!store->merge->has_script || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return false;

@@ -298,7 +298,7 @@ static char *next_arg(char **at, size_t *size) {
     return text;
 }
 
-/* The delta of that item in the encoded arguments. NULL: the item has none and only asks for the total. */
+/* The delta of that item in the encoded arguments. NULL if the item has none and only asks for the total. */
 static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
     char *at = batch->args.data;
     for (uint32_t item = 0; item < batch->key_count;) {

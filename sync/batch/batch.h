@@ -66,7 +66,8 @@ struct twi_freeze {
 
 /* Sorts items so that those of one kind and expiry stand together. They are one group on the wire. */
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
-/* Freezes as many of the (sorted) items as one batch holds, at least one. NULL: no memory, nothing was frozen. */
+/* Freezes as many of the (sorted) items as one batch holds, at least one. NULL if there is no memory, nothing was
+ * frozen. */
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
 /* The same for a merge without a script. Such a batch is encoded only when it is sent. */
@@ -75,12 +76,12 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
 /* A batch without items. It refreshes the ledger, asks how the ledger stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
-/* Strikes the delta of an item out: Redis refuses it whenever the batch is sent again. Returns its magnitude; 0: the
+/* Strikes the delta of an item out: Redis refuses it whenever the batch is sent again. Returns its magnitude; 0 for the
  * item has no delta, or it was overwritten before. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
 /* The same for a delta that goes back to its counter. The batch still knows the amount. */
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
-/* Strikes out a delta that was set aside. Returns its magnitude; 0: it was not set aside. */
+/* Strikes out a delta that was set aside. Returns its magnitude; 0 if it was not set aside. */
 uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
 size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory held */
 uint64_t twi_batch_size(const struct twi_batch *batch); /* bytes on the wire, without the envelope */

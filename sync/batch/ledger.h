@@ -37,7 +37,7 @@ struct twi_identity {
 
 struct twi_ledger {
     char name[TWI_LEDGER_NAME_MAX];
-    size_t name_size; /* 0: no identity */
+    size_t name_size; /* 0 if there is no identity */
     char marker[40];  /* of the store, by its last reply; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
@@ -55,7 +55,7 @@ struct twi_ledger {
     struct twi_batch *head, *tail;
     struct twi_batch *unconfirmed; /* the first above `confirmed`, or NULL; the window before it may hold thousands */
     size_t window_bytes;           /* of batches up to min(confirmed, acked) */
-    size_t *windows;               /* the sum of these over all ledgers that share one budget; NULL: nobody sums */
+    size_t *windows; /* the sum of these over all ledgers that share one budget; NULL if there is no such sum */
     size_t window_bytes_max;
     int64_t window_ms;
 };
@@ -77,9 +77,9 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
-/* Appends an empty batch, which asks how the ledger stands. False: no memory. */
+/* Appends an empty batch, which asks how the ledger stands. False if there is no memory. */
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
-struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL: not held */
+struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not held */
 /* The first batch that Redis is not known to hold. */
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);

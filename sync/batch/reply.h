@@ -30,19 +30,19 @@ struct twi_reply_head {
     bool has_last;
     uint64_t last; /* the ledger's number, after this batch */
     uint64_t plus_sum, minus_sum;
-    const char *marker; /* NULL: the store has none */
+    const char *marker; /* NULL if the store has none */
     size_t marker_size;
     bool registered;        /* GONE, opened: the store's marker knows our instance, or the reply does not say */
     bool has_older;         /* opened: the marker does not know it, but an older ledger of ours is there */
-    int64_t marker_made_ms; /* GONE, opened: when the marker was made (it knows of no instance before); 0: just now */
-    int64_t survivors;      /* opened, in a cluster: keys that may be left from before the marker; -1: not known */
+    int64_t marker_made_ms; /* GONE, opened: when the marker was made (it knows of no instance before); 0 if just now */
+    int64_t survivors;      /* opened, in a cluster: keys that may be left from before the marker; -1 if not known */
     bool done;              /* DUP: false if that run was cut short */
     int64_t unhealed;       /* keys that stay without an expiry */
     const struct twi_node *error; /* the error reply of NOSCRIPT, REFUSED, TURNED_AWAY, UNKNOWN; else NULL */
     size_t items_at;              /* index of the first item's node */
 };
 
-/* False: the reply does not have the script's form, and the connection is to be dropped. */
+/* False means that the reply does not have the script's form, and the connection is to be dropped. */
 bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head);
 /* The meaning of an error reply to any command. */
 enum twi_reply_kind twi_reply_error(const struct twi_node *error);
@@ -62,11 +62,11 @@ enum twi_item_kind { TWI_ITEM_TOTAL, TWI_ITEM_NO_TOTAL, TWI_ITEM_LATE, TWI_ITEM_
 struct twi_item_answer {
     enum twi_item_kind kind;
     int64_t total;
-    int64_t end_ms;               /* by Redis's clock; 0: the reply does not say */
+    int64_t end_ms;               /* by Redis's clock; 0 if the reply does not say */
     const struct twi_node *error; /* FAILED */
 };
 
-/* The next item's answer; `*at` moves on. False: the reply has none, and the connection is to be dropped. */
+/* The next item's answer; `*at` moves on. False means that the reply has none, and the connection is to be dropped. */
 bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer);
 
 #endif

@@ -26,7 +26,7 @@ struct twi_tickets {
     _Atomic uint64_t settled; /* all up to this one are settled */
     /* Of the last rounds: the last ticket of the round << 1 | refused. */
     _Atomic uint64_t outcomes[TWI_TICKET_OUTCOMES];
-    _Atomic uint64_t refused_before; /* the last ticket of the last refused round that was overwritten; 0: none */
+    _Atomic uint64_t refused_before; /* the last ticket of the last refused round that was overwritten; 0 if none */
     /* written by the turn alone */
     uint64_t round;                   /* rounds settled so far */
     uint64_t until;                   /* the round's last ticket */
@@ -37,7 +37,7 @@ struct twi_tickets {
 uint64_t twi_ticket_take(struct twi_tickets *tickets);                          /* any thread */
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket); /* any thread */
 bool twi_ticket_waits(const struct twi_tickets *tickets); /* is any ticket not settled? any thread */
-/* True: a round begins, and the caller begins a full collection now, and joins each store to it. */
+/* True means that a round begins, and the caller begins a full collection now, and joins each store to it. */
 bool twi_ticket_begin(struct twi_tickets *tickets);
 /* The round that collects has a share in this store. Also for a store that is made meanwhile. */
 void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share);
@@ -45,7 +45,8 @@ void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share
 void twi_ticket_collected(struct twi_tickets *tickets);
 void twi_ticket_await(struct twi_ticket_share *share, uint64_t number);
 void twi_ticket_refused(struct twi_tickets *tickets); /* a part of the round was refused, late or uncertain */
-/* Items went back to their counters, so the round collects again. True: the caller begins a full collection now. */
+/* Items went back to their counters, so the round collects again. True means that the caller begins a full collection
+ * now. */
 bool twi_ticket_renew(struct twi_tickets *tickets);
 /* The same if they are of one store, or if its batches were renumbered, also if the round had all of that store. What
  * is awaited of the others does not change. */

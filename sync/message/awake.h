@@ -29,7 +29,8 @@ void twi_awake_add(struct twi_sync *sync, struct twi_store *store);
 /* The store is given something to do, with a place or without one. If a round of tw_flush() collects, it joins. */
 void twi_awake_wake(struct twi_sync *sync, struct twi_store *store);
 void twi_awake_wake_all(struct twi_sync *sync);
-/* The store gets counts. True: it is awake. False: it waits for a place, and its counts are to be parked. */
+/* The store gets counts. True means that it is awake. False means that it waits for a place, and its counts are to be
+ * parked. */
 bool twi_awake_ask(struct twi_sync *sync, struct twi_store *store);
 /* A round of tw_flush() begins: those join that have something to do, or parked counters. Another joins as it wakes. */
 void twi_awake_join(struct twi_sync *sync);

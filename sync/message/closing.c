@@ -78,7 +78,8 @@ static void count_doubted(struct twi_sync *sync, int64_t now_ms) {
     closing->doubted = doubted;
 }
 
-/* True: this engine says that it has drained nothing. A store that stays away does not hold windows up for ever. */
+/* True means that this engine says that it has drained nothing. A store that stays away does not hold windows up for
+ * ever. */
 static bool doubts(const struct twi_sync *sync, int64_t now_ms) {
     const struct twi_closing_sender *closing = &sync->senders.closing;
     if (closing->doubted == 0) return false;
@@ -172,7 +173,7 @@ static void take_list(struct twi_sync *sync, const struct twi_closing_message *m
     }
 }
 
-/* The reply to one message: an array and its elements. False: it is none. */
+/* The reply to one message: an array and its elements. False means that it is none. */
 static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_message *message,
                                const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
@@ -373,7 +374,7 @@ static bool send(struct twi_sync *sync, struct parcel *parcel, struct twi_closin
     return twi_message_send_encoded(sync, &side, &encoded, now_ms);
 }
 
-/* NULL: all are under way, or there is no memory. */
+/* NULL if all are under way, or there is no memory. */
 static struct twi_closing_sent *closing_free_slot(struct twi_closing_sender *closing) {
     for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++) {
         if (closing->sent[i] == NULL) closing->sent[i] = calloc(1, sizeof *closing->sent[i]);
@@ -387,7 +388,7 @@ static bool may_begin(const struct twi_sync *sync) {
     return sync->by_slot || twi_message_may_send(sync, NULL, TWI_SENDER_CLOSING);
 }
 
-/* Fills the slot, and sends it. False: nothing more is to be sent in this turn. */
+/* Fills the slot, and sends it. False means that nothing more is to be sent in this turn. */
 static bool closing_send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
     tw_key names[TWI_CLOSING_NAMES_MAX];
     struct parcel parcel = {.store = NULL};

@@ -21,10 +21,10 @@ struct twi_closing_sender;
 struct twi_sync;
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms);
-/* A store was opened, or its marker was read: the marker was made at that time, by Redis's clock. 0: it was made just
+/* A store was opened, or its marker was read: the marker was made at that time, by Redis's clock. 0 if it was made just
  * now, or the reply does not say when. */
 void twi_closing_sender_met(struct twi_sync *sync, int64_t made_ms, int64_t redis_ms, int64_t now_ms);
-/* Returns when there is something to send. INT64_MAX: a reply must come first, or nothing is expected. */
+/* Returns when there is something to send. INT64_MAX if a reply must come first, or nothing is expected. */
 int64_t twi_closing_sender_due_ms(const struct twi_sync *sync);
 /* Nothing is under way any more. */
 void twi_closing_sender_free(struct twi_closing_sender *closing);

@@ -10,7 +10,7 @@
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* Like the first connection, but to another endpoint. NULL: no memory. */
+/* Like the first connection, but to another endpoint. NULL if there is no memory. */
 static struct twi_connection *cluster_make(const struct twi_sync *sync, const struct twi_endpoint *endpoint) {
     const struct twi_connection *first = sync->connections[0];
     struct twi_connection *connection = calloc(1, sizeof *connection);

@@ -18,23 +18,23 @@ struct twi_directory;
 struct twi_cluster {
     struct twi_cluster_map *map;
     uint32_t version;                /* rises when the map may have changed */
-    struct twi_directory *directory; /* what callers that wait know of the map; NULL: none may */
+    struct twi_directory *directory; /* what callers that wait know of the map; NULL if none may */
     uint32_t published;              /* the version of the map that callers know */
-    struct twi_connection *asked;    /* over which the map is being refreshed; NULL: it is not */
+    struct twi_connection *asked;    /* over which the map is being refreshed; NULL if it is not */
     bool has_tried;                  /* the map was read once, or could not be read */
     bool was_sent;                   /* CLUSTER SLOTS is under way there */
     int64_t asked_ms;                /* since when it is dialled, or the command is under way */
-    char unserved_error[128];        /* what was said of slots that nobody serves (outages.h); "": nothing */
+    char unserved_error[128];        /* what was said of slots that nobody serves (outages.h); "" if there is none */
 };
 
-/* The connection to that endpoint. It is made, but not dialled, if there is none. NULL: no memory. */
+/* The connection to that endpoint. It is made, but not dialled, if there is none. NULL if there is no memory. */
 struct twi_connection *twi_cluster_connection(struct twi_sync *sync, const struct twi_endpoint *endpoint);
-/* The connection to a node of the map; NULL: no memory, or the map has no such node any more. */
+/* The connection to a node of the map; NULL if there is no memory, or the map has no such node any more. */
 struct twi_connection *twi_cluster_connection_of(struct twi_sync *sync, uint64_t node);
 /* Frees a connection that nobody uses and that is down. */
 void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i);
 /* True: `reply` is a redirect of that store, and was noted. The outcome of what was asked is "nothing was done", unless
- * a script stopped in its middle. False: it is none, or there is one Redis. */
+ * a script stopped in its middle. False means that it is none, or there is one Redis. */
 bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                            const struct twi_node *reply, int64_t now_ms);
 /* A batch or an opening of the store was redirected. A move takes seconds. One that lasts was perhaps left: a master

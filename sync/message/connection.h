@@ -30,7 +30,7 @@ enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
 struct twi_target {
     const struct twi_where *where; /* that of the engine's sync */
     void *transport_ctx;
-    bool owns_transport; /* the transport's create() made transport_ctx; false: it was given */
+    bool owns_transport; /* the transport's create() made transport_ctx; false if it was given */
     struct twi_resolver *resolver;
     struct twi_endpoint endpoint;      /* where the resolver said that Redis is; valid once is_located */
     struct twi_endpoint home;          /* that of the last connection that reached a master */
@@ -42,15 +42,15 @@ struct twi_failure {
     bool is_there;
     bool slowly;      /* this does not heal by itself: the long back-off */
     bool is_refused;  /* by TLS, of one side or the other */
-    const char *why;  /* for the log; NULL: the log has a line already */
-    int64_t again_ms; /* the next try comes after this time; 0: the back-off decides */
+    const char *why;  /* for the log; NULL if the log has a line already */
+    int64_t again_ms; /* the next try comes after this time; 0 if the back-off decides */
     bool is_idle;     /* nothing is wrong: nobody uses the connection */
     char text[80];    /* where `why` lies, if it names a number */
 };
 
 /* What the server said at the greeting. */
 struct twi_server {
-    char history[41];    /* its master_replid, the history of its data; "": unknown */
+    char history[41];    /* its master_replid, the history of its data; "" if unknown */
     enum twi_role role;  /* what ROLE said; asked where the resolver may move */
     bool has_other_keys; /* another of its databases holds keys */
     bool may_restore;    /* it is known not to have dropped ledgers and markers by itself */
@@ -63,9 +63,9 @@ struct twi_server {
 
 /* What was logged in this outage. */
 struct twi_outage_log {
-    int64_t since_ms; /* monotonic: when it began; 0: the server answers */
+    int64_t since_ms; /* monotonic: when it began; 0 if the server answers */
     bool is_logged;   /* the line that the connection was lost */
-    char error[128];  /* what tw_stats.last_error was told; "": nothing. It goes with the outage */
+    char error[128];  /* what tw_stats.last_error was told; "" if there is none. It goes with the outage */
     uint64_t refusals[TWI_REFUSALS_LOGGED]; /* hashes of lines about refusals: each line comes once in an outage */
     uint32_t refusals_next;
 };
@@ -73,12 +73,12 @@ struct twi_outage_log {
 /* BGREWRITEAOF: sent after Redis has lost acknowledged writes. */
 struct twi_aof_rewrite {
     bool is_under_way;
-    uint32_t tries_left; /* 0: none is wanted */
+    uint32_t tries_left; /* 0 if none is wanted */
 };
 
 /* WAIT, by which Redis reports how many replicas have what was written. */
 struct twi_replica_waits {
-    uint32_t wanted;    /* wait_replicas; 0: no WAIT is sent */
+    uint32_t wanted;    /* wait_replicas; 0 if no WAIT is sent */
     uint32_t waits;     /* WAITs under way, without those of messages */
     int64_t ask_at_ms;  /* when the next WAIT is sent if no batch is */
     uint32_t short_run; /* counts WAITs while replicas lag: all but one of eight are short */
@@ -92,9 +92,9 @@ struct twi_clock_offset {
 
 /* Of a node of a cluster: who has use for the connection. */
 struct twi_node_use {
-    uint64_t node;         /* its number in the map; 0: it is not there */
+    uint64_t node;         /* its number in the map; 0 if it is not there */
     bool is_wanted;        /* somebody has use for it; always, of the one Redis */
-    int64_t idle_since_ms; /* since when nobody has; 0: somebody has */
+    int64_t idle_since_ms; /* since when nobody has; 0 if somebody has */
     uint32_t resting;      /* stores that are reached over it, and that are at rest or wait (awake.h) */
 };
 
@@ -112,7 +112,7 @@ struct twi_send_room {
 /* The last reply. */
 struct twi_replied {
     int64_t at_ms;
-    int64_t at_us;   /* the same moment; 0: none has come */
+    int64_t at_us;   /* the same moment; 0 if none has come */
     int64_t late_ms; /* lateness of turns while the oldest reply is awaited: the deadline moves by it (turn/turn.c) */
     uint64_t bytes;  /* received since then */
 };
@@ -156,7 +156,7 @@ void twi_connection_break(struct twi_connection *connection);
 
 /* Ends it, because nobody has use for it. */
 void twi_connection_rest(struct twi_connection *connection);
-/* Closes the connection, and frees it with all that it has. Calls `done` of no message. NULL: nothing. */
+/* Closes the connection, and frees it with all that it has. Calls `done` of no message. NULL is harmless. */
 void twi_connection_destroy(struct twi_connection *connection);
 
 /* It takes requests. */

@@ -51,7 +51,7 @@ static uint32_t put_items(const struct twi_store *store, const struct twi_waitin
 
 static twi_message_done distinct_answered;
 
-/* Sends some of the first `most` items, which are the store's. False: no memory. */
+/* Sends some of the first `most` items, which are the store's. False if there is no memory. */
 static bool distinct_send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
     static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
     struct twi_distinct_sender *sender = &sync->senders.distinct;

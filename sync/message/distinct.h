@@ -18,7 +18,7 @@
 struct twi_store;
 struct twi_sync;
 
-/* When there is something to do for it. INT64_MAX: a reply, or a store, has to come first. */
+/* When there is something to do for it. INT64_MAX if a reply, or a store, has to come first. */
 int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms);
 /* The store was brought to a connection that is up. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);

@@ -236,7 +236,7 @@ static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcom
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-/* A place for one more message. NULL: no memory, with several connections. */
+/* A place for one more message. NULL if there is no memory, with several connections. */
 static struct twi_lease_pending *lease_free_slot(struct twi_lease_sender *sender) {
     struct twi_lease_block *block = &sender->first;
     for (;; block = block->next) {

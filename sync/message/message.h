@@ -23,23 +23,23 @@ struct twi_message_argument {
 
 struct twi_message {
     enum twi_sender sender;
-    struct twi_store *store; /* where its keys lie; NULL: in the first store */
+    struct twi_store *store; /* where its keys lie; NULL for the first store */
     const struct twi_script_source *script;
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
     size_t key_count, argument_count;             /* argument_count: keys included */
     twi_message_done *done;
     /* With wait_replicas, after `done` was called with ANSWERED: the reply counts once the replicas have what the
-     * script wrote. NULL: it counts at once. */
+     * script wrote. NULL if it counts at once. */
     twi_message_replicated *replicated;
     void *ctx;
 };
 
-/* False: the store takes no message, whoever sends it: its server is away, its slot moves, or it is not known whether
- * it remembers us. */
+/* False means that the store takes no message, whoever sends it: its server is away, its slot moves, or it is not known
+ * whether it remembers us. */
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
 /* `store` NULL: the first one. */
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);
-/* False: not sent (no connection, no room, no memory, too long), and `done` is not called. */
+/* False if it was not sent (no connection, no room, no memory, too long), and `done` is not called. */
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms);
 /* The same with encoded arguments (twi_wire_put), the number of keys first. message->arguments is ignored. The queue
  * takes the memory of `arguments`, whatever it returns. */

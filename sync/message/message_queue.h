@@ -32,8 +32,8 @@ enum twi_message_outcome {
     TWI_MESSAGE_UNKNOWN  /* perhaps done; `nodes` is the error reply, or count is 0: the connection was lost */
 };
 
-/* Takes the outcome of a message. False: the reply is not understood, so the connection ends. The function may send
- * other messages, except if the outcome is UNKNOWN. */
+/* Takes the outcome of a message. False means that the reply is not understood, so the connection ends. The function
+ * may send other messages, except if the outcome is UNKNOWN. */
 typedef bool twi_message_done(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                               enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
                               int64_t now_ms);

@@ -46,9 +46,9 @@ struct twi_pending {
     struct twi_batch *batch; /* of OPEN, BATCH and MERGE_PLAIN */
     uint32_t cost;           /* of a batch: its part in keys_under_way */
     uint32_t replies;        /* how many are still to come */
-    int64_t sent_ms;         /* when its last byte was sent; 0: not yet */
+    int64_t sent_ms;         /* when its last byte was sent; 0 if not yet */
     int64_t wall_ms;         /* the same moment in engine time */
-    int64_t sent_us;         /* the same moment in us; 0: not yet */
+    int64_t sent_us;         /* the same moment in us; 0 if not yet */
     uint64_t out_end;        /* where it ends, in bytes of this connection */
     uint64_t out_begin;      /* where it begins */
     bool compiles;           /* the script's text went with it: Redis may have to compile that first */
@@ -80,7 +80,7 @@ struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_c
 struct twi_pending *twi_pipeline_at(struct twi_pipeline *pipeline, uint32_t i);
 /* Takes one reply of the oldest entry off. Returns a copy of the entry as it was before. */
 struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
-/* Returns when the last byte of the oldest entry was sent; 0: not yet, or nothing is awaited. */
+/* Returns when the last byte of the oldest entry was sent; 0 if not yet, or nothing is awaited. */
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);
 /* Returns how many bytes of this connection there will be once `out` is sent. */
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);

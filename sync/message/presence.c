@@ -37,7 +37,7 @@ static bool presence_answered(struct twi_sync *sync, struct twi_connection *conn
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* False: not sent (no memory); presence_answered() is not called. */
+/* False if it was not sent (no memory); presence_answered() is not called. */
 static bool send_statement(struct twi_sync *sync, struct twi_store *store, struct twi_statement statement, size_t keys,
                            size_t args, struct twi_bytes *words, int64_t now_ms) {
     static const struct twi_script_source scripts[TWI_STATEMENTS] = {
@@ -71,7 +71,7 @@ static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "1");
 }
 
-/* The store of the key with that name. NULL: no memory. */
+/* The store of the key with that name. NULL if there is no memory. */
 static struct twi_store *presence_store_of(struct twi_sync *sync, const char *name, size_t size) {
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(name, size)) : sync->stores[0];
 }
@@ -204,7 +204,7 @@ static void report_gauge(struct twi_sync *sync, const struct twi_item *item, con
     twi_port_acknowledge(item, &answer);
 }
 
-/* False: the reply is not one of the script's. */
+/* False means that the reply is not one of the script's. */
 static bool report_gauges(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
                           size_t count, int64_t now_ms) {
     if (nodes->type != TWI_NODE_ARRAY || count != acked->count + (size_t)1) return false;
@@ -231,7 +231,7 @@ static void presence_take_error(struct twi_sync *sync, struct twi_connection *co
     }
 }
 
-/* False: the reply is not one of the script's. */
+/* False means that the reply is not one of the script's. */
 static bool presence_take_answer(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
                                  size_t count, int64_t now_ms) {
     int64_t wait_ms = -1;

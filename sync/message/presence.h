@@ -16,7 +16,7 @@
 
 struct twi_sync;
 
-/* True: gauges wait, there is room for a statement, and a store takes it. */
+/* True means that gauges wait, there is room for a statement, and a store takes it. */
 static inline bool twi_presence_wait(const struct twi_presence *presence) {
     return twi_waiting_may_go(&presence->waiting) && presence->count < TWI_PRESENCE_MAX;
 }

@@ -19,7 +19,7 @@ void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, 
     out[used] = '\0';
 }
 
-/* True: the line was logged in this outage. */
+/* True means that the line was logged in this outage. */
 static bool was_logged(struct twi_outage_log *outage, const char *line) {
     uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
     for (size_t i = 0; i < TWI_REFUSALS_LOGGED; i++)
@@ -28,8 +28,8 @@ static bool was_logged(struct twi_outage_log *outage, const char *line) {
     return false;
 }
 
-/* True: the sentence is Redis's own. Others repeat arguments, as Redis does in quotes for a command that it does not
- * know. */
+/* True means that the sentence is Redis's own. Others repeat arguments, as Redis does in quotes for a command that it
+ * does not know. */
 static bool is_without_secret(const struct twi_login *login, const char *text) {
     if (login->ask || strpbrk(text, "'`\"")) return false;
     bool has_password = login->password && login->password[0];

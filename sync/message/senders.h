@@ -34,7 +34,7 @@ struct twi_waiting {
     uint32_t at, end, room;
     bool is_held;             /* the stores of all that wait take nothing now */
     uint64_t taken, answered; /* items, since the start */
-    uint64_t until;           /* a flush waits until `until - 1` items are answered; 0: none waits */
+    uint64_t until;           /* a flush waits until `until - 1` items are answered; 0 if none waits */
 };
 
 /* A statement on gauges or holds, or a sweep of reservations. */
@@ -90,7 +90,7 @@ struct twi_closing_sent {
     struct twi_closing_message messages[TWI_CLOSING_MESSAGES_MAX]; /* without their names */
 };
 struct twi_closing_sender {
-    struct twi_closing_sent *sent[TWI_CLOSING_SENT_MAX]; /* NULL: not needed yet */
+    struct twi_closing_sent *sent[TWI_CLOSING_SENT_MAX]; /* NULL if not needed yet */
     uint64_t number;                                     /* of the last message */
     uint32_t doubted;                                    /* how many stores are in doubt: closing.h */
     int64_t doubted_ms;                                  /* when that number last rose */

@@ -35,7 +35,7 @@ struct twi_collecting {
 
 /* Only where keys have hash tags: a store for each key slot in use (turn/stores.h). */
 struct twi_by_slot {
-    /* Returns the store that is that slot, and makes it if it is missing (turn/stores.h). NULL: no memory. */
+    /* Returns the store of that slot, and makes it if it is missing (turn/stores.h). NULL if there is no memory. */
     struct twi_store *(*store_of)(struct twi_sync *sync, uint32_t slot);
     struct twi_item *sorted;        /* TWI_STORES_ITEMS_MAX: collected items, by store */
     struct twi_batch_names names;   /* theirs, as far as there is room */
@@ -56,8 +56,8 @@ struct twi_awake {
     struct twi_store_list resting; /* in the order in which their ledgers were written */
     struct twi_store_list waiting; /* for a place, in the order in which they came */
     uint32_t places, taken;        /* by stores of users' own tags that are awake, and have something to send */
-    int64_t waiting_since_ms;      /* since when some wait in each turn; 0: none does */
-    int64_t logged_ms;             /* that some wait; 0: not yet */
+    int64_t waiting_since_ms;      /* since when some wait in each turn; 0 if none does */
+    int64_t logged_ms;             /* that some wait; 0 if not yet */
 };
 
 /* What other threads may read. */
@@ -66,13 +66,13 @@ struct twi_published {
     _Atomic uint32_t breaker_state;  /* at the end of the last turn */
     _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0: Redis replies */
     _Atomic uint32_t nodes, stores, stores_away, stores_split, stores_waiting; /* for tw_stats */
-    _Atomic int64_t acked_ms; /* monotonic: the last acknowledgement; 0: none yet */
+    _Atomic int64_t acked_ms; /* monotonic: the last acknowledgement; 0 if none yet */
 };
 
 struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
-    struct twi_dispatcher *dispatcher; /* of calls that wait; NULL: a simulator has one connection, so none may */
+    struct twi_dispatcher *dispatcher; /* of calls that wait; NULL if a simulator has one connection, so none may */
     struct twi_where where;            /* how Redis is reached */
     uint32_t interval_ms;
     bool own_thread; /* turns come every tick, whatever wake_ms says */
@@ -85,8 +85,8 @@ struct twi_sync {
     struct twi_store **stores;
     uint32_t store_count;
     struct twi_awake awake;
-    struct twi_cluster *cluster; /* NULL: one Redis (cluster.h) */
-    struct twi_by_slot *by_slot; /* NULL: there is one store */
+    struct twi_cluster *cluster; /* NULL for one Redis (cluster.h) */
+    struct twi_by_slot *by_slot; /* NULL if there is one store */
     uint64_t serials;            /* the last one that a store was given */
     uint32_t lives;              /* how often this process was found to live twice */
     bool leaves;                 /* the engine closes, and all that it counted is acknowledged (leave.h) */

@@ -18,7 +18,7 @@
 #define TWI_FORMERS 4u      /* a store that comes back after more ledgers than this is recognized by its marker only */
 #define TWI_STORES_KNOWN 8u /* a store that comes back after more stores than this is taken for a new one */
 
-/* The markers of the stores in which this engine has counted: a ring. "": an empty place. */
+/* The markers of the stores in which this engine has counted: a ring. "" for an empty place. */
 struct twi_known_stores {
     char markers[TWI_STORES_KNOWN][40];
     uint32_t next;
@@ -41,7 +41,7 @@ struct twi_store_look {
 /* What the store has of distinct counts (distinct.h). */
 struct twi_store_merged {
     bool is_there;    /* it has answered a merge ... */
-    char history[41]; /* ... over a connection to the server with this master_replid; "": unknown */
+    char history[41]; /* ... over a connection to the server with this master_replid; "" if unknown */
     bool is_suspect;  /* it may lack what it answered: its keys are to be sent again */
 };
 
@@ -53,8 +53,8 @@ struct twi_store_belief {
     bool has_left;            /* it was sent the last batch of this engine (leave.h) */
     uint32_t life;            /* sync->lives when this instance began */
     bool is_joined;           /* its marker came from another state, and may be younger than what we counted there */
-    char history[41];         /* master_replid of the server that last had the ledger; "": none, or unknown */
-    int64_t doubt_since_ms;   /* since when the store does not know this engine; 0: it does */
+    char history[41];         /* master_replid of the server that last had the ledger; "" if none, or unknown */
+    int64_t doubt_since_ms;   /* since when the store does not know this engine; 0 if it does */
     int64_t written_ms;       /* when the ledger was last written */
     int64_t entered_ms;       /* when the marker's entry of this engine was last written: by its clock ... */
     int64_t entered_redis_ms; /* ... and by Redis's clock */
@@ -66,10 +66,10 @@ struct twi_connection;
 
 /* How requests of a store reach it. With one Redis all but `serial` and `via` stays zero. */
 struct twi_route {
-    int64_t unserved_ms;           /* since when nobody serves its slot; 0: somebody does, or that is not known */
+    int64_t unserved_ms;           /* since when nobody serves its slot; 0 if somebody does, or that is not known */
     uint64_t serial;               /* rises with each connection that the store comes to */
     struct twi_connection *via;    /* where its batches are under way; valid while `awaited` is not 0 */
-    struct twi_connection *asking; /* after ASK: its next batch goes there, behind ASKING; NULL: none */
+    struct twi_connection *asking; /* after ASK: its next batch goes there, behind ASKING; NULL if none */
     struct twi_detour detour;      /* redirects, and how long they make it wait */
     bool is_waiting;               /* nothing is sent for it in this turn */
     uint32_t messages;             /* of its own, under way */
@@ -80,11 +80,11 @@ struct twi_split {
     enum { TWI_SPLIT_UNKNOWN, TWI_SPLIT_ASKING, TWI_SPLIT_FOUND, TWI_SPLIT_RULED_OUT } state;
     uint64_t owner;               /* ASKING, RULED OUT: who had the slot in the map when the asking began */
     int64_t ruled_ms;             /* RULED OUT: since when */
-    uint64_t node;                /* ASKING: the last master that was asked; 0: none yet */
-    struct twi_connection *asked; /* whose reply is awaited; NULL: none is */
-    /* The master that ASK named last: part of the slot may be there. NULL: none was named. */
+    uint64_t node;                /* ASKING: the last master that was asked; 0 if none yet */
+    struct twi_connection *asked; /* whose reply is awaited; NULL if none is */
+    /* The master that ASK named last: part of the slot may be there. NULL if none was named. */
     struct twi_connection *target;
-    int64_t target_away_ms; /* since when it does not answer; 0: it does, or was not asked */
+    int64_t target_away_ms; /* since when it does not answer; 0 if it does, or was not asked */
     bool has_asked_target;  /* ASKING: it was asked, too */
     bool is_logged;
     bool is_found;    /* FOUND, or ASKING again since then: tw_stats counts it all the while */
@@ -93,7 +93,7 @@ struct twi_split {
 
 /* Whether it has something to do (awake.h). */
 struct twi_store_place {
-    uint32_t at;                      /* in awake.stores, plus 1; 0: it is at rest, or waits for a place */
+    uint32_t at;                      /* in awake.stores, plus 1; 0 if it is at rest, or waits for a place */
     struct twi_store *before, *after; /* its neighbours in the list of those at rest, or of those that wait */
     bool is_waiting;                  /* for a place */
     bool is_bounded;                  /* of a user's own tag: it needs a place to have something to do */
@@ -105,9 +105,10 @@ struct twi_sync;
 
 /* How counts are merged, by tw_options.merge (turn/merge_plain.c). */
 struct twi_merge {
-    bool has_script; /* Redis keeps a ledger, and there are messages. False: one batch under way at a time, and TIME */
-    bool is_multi;   /* without a script: a batch is a transaction */
-    /* Makes a batch of the first items. NULL: no memory. */
+    /* Redis keeps a ledger, and there are messages. False: one batch is under way at a time, and TIME is sent. */
+    bool has_script;
+    bool is_multi; /* without a script: a batch is a transaction */
+    /* Makes a batch of the first items. NULL if there is no memory. */
     struct twi_batch *(*freeze)(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                 size_t *taken);
     void (*send)(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms);
@@ -120,17 +121,17 @@ struct twi_store {
     uint32_t slot;  /* its key slot, where there are several stores */
     uint32_t index; /* in sync->stores, and for the engine (twi_port_store()) */
     const struct twi_merge *merge;
-    char tag[16]; /* of its own names: "{14}"; "": there is one store */
+    char tag[16]; /* of its own names: "{14}"; "" if there is one store */
     char marker_name[TWI_LEDGER_NAME_MAX];
     size_t marker_name_size;
 
-    struct twi_connection *connection; /* to the server that has it; NULL: none is known */
+    struct twi_connection *connection; /* to the server that has it; NULL if none is known */
     struct twi_route route;
     struct twi_split split;
     struct twi_ledger ledger;      /* with the batches: the replay window, and the unsettled ones */
     uint32_t awaited;              /* replies that are due to its requests on the connection */
     uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
-    uint64_t wrote_number;         /* the last batch that this connection has written; 0: none yet */
+    uint64_t wrote_number;         /* the last batch that this connection has written; 0 if none yet */
     bool rewind;                   /* a reply was not "applied": await its others, then send again from confirmed + 1 */
     struct twi_batch *opening;     /* number 0 of a new instance, in flight */
     struct twi_identity candidate; /* the identity of that instance */
@@ -141,7 +142,7 @@ struct twi_store {
     struct twi_store_place place;
     struct twi_rejected rejected;        /* its keys that Redis rejects */
     struct twi_parking parking;          /* counters that wait until it takes batches */
-    struct twi_merge_plain *merge_plain; /* NULL: merge->has_script */
+    struct twi_merge_plain *merge_plain; /* NULL if merge->has_script */
 };
 
 #endif

@@ -16,7 +16,7 @@
 struct twi_store;
 struct twi_sync;
 
-/* True: a flush still waits for items that were taken before it. */
+/* True means that a flush still waits for items that were taken before it. */
 static inline bool twi_waiting_holds_flush(const struct twi_waiting *waiting) {
     return waiting->until != 0 && waiting->answered + 1 < waiting->until;
 }
@@ -26,15 +26,15 @@ static inline uint32_t twi_waiting_count(const struct twi_waiting *waiting) {
 static inline bool twi_waiting_is_full(const struct twi_waiting *waiting) {
     return twi_waiting_count(waiting) >= TWI_WAITING_MAX;
 }
-/* True: items wait, and a store takes them. */
+/* True means that items wait, and a store takes them. */
 static inline bool twi_waiting_may_go(const struct twi_waiting *waiting) {
     return twi_waiting_count(waiting) != 0 && !waiting->is_held;
 }
 
-/* False: no memory, and none was taken. */
+/* False if there is no memory, and none was taken. */
 bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items, size_t count);
 /* Chooses a store that takes a message of that sender now, and brings its items to the front, `count_max` at most.
- * Returns how many there are. 0: no store with items here takes one. */
+ * Returns how many there are. 0 if no store with items here takes one. */
 uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
                             uint32_t count_max, struct twi_store **store);
 /* Items that were taken go back to their counters, which have all of it. A flush ends as refused, or, if the items may

@@ -56,7 +56,7 @@ static void no_memory(struct twi_sync *sync, int64_t now_ms) {
     sync->collecting.hold_ms = now_ms + (sync->interval_ms < HOLD_MAX_MS ? sync->interval_ms : HOLD_MAX_MS);
 }
 
-/* Freezes items of one store into batches. False: no memory; the items that are left went back. */
+/* Freezes items of one store into batches. False if there is no memory; the items that are left went back. */
 static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                    int64_t now_ms) {
     const struct twi_connection *connection = store->connection;
@@ -84,8 +84,8 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
     return true;
 }
 
-/* The counters of a store that takes no batches now wait in its list. False: no memory; the items that are left went
- * back. */
+/* The counters of a store that takes no batches now wait in its list. False if there is no memory; the items that are
+ * left went back. */
 static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
     size_t at = 0;
     if (store->place.is_waiting) twi_ticket_join(&sync->tickets, &store->flush);
@@ -108,7 +108,7 @@ static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
     return others;
 }
 
-/* Items go into messages, not into batches. False: no memory; they went back. */
+/* Items go into messages, not into batches. False if there is no memory; they went back. */
 static bool collect_set_aside(struct twi_sync *sync, struct twi_waiting *waiting, const struct twi_item *items,
                               size_t count, int64_t now_ms) {
     if (count == 0 || twi_waiting_take(waiting, items, count)) return true;
@@ -125,7 +125,7 @@ static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct 
     return freeze(sync, store, items, counters, now_ms) && whole;
 }
 
-/* Gives all staged items to their stores. False: no memory; some went back. */
+/* Gives all staged items to their stores. False if there is no memory; some went back. */
 static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     struct twi_item *items = sync->collecting.items;
     if (!sync->by_slot) return collect_give(sync, sync->stores[0], items, count, now_ms);
@@ -144,7 +144,7 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     return whole;
 }
 
-/* Where there are several stores: which one each gauge is for. False: no memory. */
+/* Where there are several stores: which one each gauge is for. False if there is no memory. */
 static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t count) {
     char name[TWI_REDIS_KEY_MAX];
     for (size_t i = 0; sync->by_slot && i < count; i++) {
@@ -156,8 +156,8 @@ static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t 
     return true;
 }
 
-/* Gauges go into presence statements. They have absolute values, and cannot be parked. False: no memory; all items went
- * back. */
+/* Gauges go into presence statements. They have absolute values, and cannot be parked. False if there is no memory; all
+ * items went back. */
 static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
     struct twi_item *staging = sync->collecting.items;
     size_t kept = put_behind(staging, *count, TWI_ITEM_GAUGE), gauges = *count - kept;
@@ -205,7 +205,7 @@ static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     return true;
 }
 
-/* True: the messages with the flush's items are answered. */
+/* True means that the messages with the flush's items are answered. */
 static bool collect_is_answered(struct twi_waiting *waiting) {
     if (waiting->until == 0) waiting->until = waiting->taken + 1;
     return !twi_waiting_holds_flush(waiting);

@@ -366,7 +366,7 @@ static void name_former(struct twi_batch *opening, const char *name) {
     opening->key_count++;
 }
 
-/* Number 0 of a candidate identity. NULL: no memory. */
+/* Number 0 of a candidate identity. NULL if there is no memory. */
 static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_batch *opening = twi_batch_empty(now_ms);
     if (!opening) return NULL;

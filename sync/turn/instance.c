@@ -145,7 +145,7 @@ static void abandon(struct twi_store *store) {
     store->rewind = true;
 }
 
-/* The store begins anew, after so long: with the connection, if that is its own; else by itself. 0: the back-off
+/* The store begins anew, after so long: with the connection, if that is its own; else by itself. 0 for the back-off
  * decides, or at once. */
 static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
     if (sync->by_slot) {

@@ -7,8 +7,8 @@
 
 struct twi_sync;
 
-/* To be called after turns, while tw_close() has time, when the engine has nothing more to send. True: nothing more is
- * to be waited for. A store that cannot be told keeps its ledger for a day. */
+/* To be called after turns, while tw_close() has time, when the engine has nothing more to send. True means that
+ * nothing more is to be waited for. A store that cannot be told keeps its ledger for a day. */
 bool twi_leave(struct twi_sync *sync);
 
 #endif

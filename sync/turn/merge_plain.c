@@ -64,7 +64,7 @@ static bool is_from_first(const struct twi_item *item) {
     return item->flags & TWI_ITEM_FROM_FIRST;
 }
 
-/* When the key is to die, by Redis's clock; 0: never. */
+/* When the key is to die, by Redis's clock; 0 if never. */
 static int64_t plain_end_of(const struct twi_connection *connection, const struct twi_item *item) {
     if (item->expiry_ms == 0) return 0;
     return is_from_first(item) ? item->expiry_ms + connection->clock.offset_ms : item->expiry_ms;
@@ -323,7 +323,7 @@ static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
 }
 
-/* False: not a reply to EXEC. */
+/* False if it is no reply to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
     struct twi_store *store = sync->stores[0];

@@ -4,7 +4,7 @@
 
 #include "sync/message/pipeline.h"
 
-struct twi_merge_plain *twi_merge_plain_create(void); /* NULL: no memory */
+struct twi_merge_plain *twi_merge_plain_create(void); /* NULL if there is no memory */
 void twi_merge_plain_free(struct twi_merge_plain *merge_plain);
 twi_taker twi_merge_plain_reply, twi_merge_plain_time;
 const struct twi_merge *twi_merge_of(uint32_t option); /* TW_MERGE_* */

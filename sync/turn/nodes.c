@@ -28,7 +28,7 @@ static void refresh_failed(struct twi_sync *sync, bool was_sent, int64_t now_ms)
     twi_cluster_map_failed(cluster->map, was_sent, now_ms, twi_sync_random(sync->engine));
 }
 
-/* Chooses whom to ask. Returns the connection; NULL: it failed at once. */
+/* Chooses whom to ask. Returns the connection; NULL if it failed at once. */
 static struct twi_connection *begin_refresh(struct twi_sync *sync, int64_t now_ms) {
     struct twi_cluster *cluster = sync->cluster;
     struct twi_endpoint whom;
@@ -131,7 +131,7 @@ static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64
     store->rewind = true;
 }
 
-/* False: the store is not at the node that has its slot. */
+/* False means that the store is not at the node that has its slot. */
 static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
     if (store->connection && store->connection->use.node == node && node != 0) return true;

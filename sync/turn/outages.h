@@ -15,11 +15,11 @@ struct twi_sync;
 
 /* Nothing can be sent to that server now. */
 bool twi_outages_is_away(const struct twi_connection *connection);
-/* Since when nobody answers for the store, though it was tried; 0: somebody does. */
+/* Since when nobody answers for the store, though it was tried; 0 if somebody does. */
 int64_t twi_outages_of_store_ms(const struct twi_store *store);
-/* Looks at all that is wanted, and logs what is silent. Returns since when the first of them is away; 0: none is. */
+/* Looks at all that is wanted, and logs what is silent. Returns since when the first of them is away; 0 if none is. */
 int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms);
-/* When the next line is due; INT64_MAX: never. */
+/* When the next line is due; INT64_MAX if never. */
 int64_t twi_outages_due_ms(const struct twi_sync *sync);
 
 #endif

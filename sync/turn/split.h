@@ -4,8 +4,8 @@
 
 #include "sync/message/pipeline.h"
 
-/* True: no master but the store's own holds a key of its slot, as all of them have said a moment ago. False: that is
- * being found out, or is not so. */
+/* True means that no master but the store's own holds a key of its slot, as all of them have said a moment ago. False
+ * means that that is being found out, or is not so. */
 bool twi_split_is_ruled_out(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
 void twi_split_forget(struct twi_store *store);             /* the store knows this engine after all */
 void twi_split_step(struct twi_sync *sync, int64_t now_ms); /* asks the next masters */

@@ -55,7 +55,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store) {
 
 /* ---- making stores ----------------------------------------------------------------------------------------------- */
 
-/* A store like the first one, but for its name. NULL: no memory. */
+/* A store like the first one, but for its name. NULL if there is no memory. */
 static struct twi_store *stores_make(const struct twi_sync *sync) {
     const struct twi_store *first = sync->stores[0];
     struct twi_store *store = calloc(1, sizeof *store);
@@ -85,7 +85,7 @@ static bool needs_place(const struct twi_sync *sync, uint32_t slot) {
     return !is_default || twi_port_tuning(sync->engine)->tags_wait;
 }
 
-/* Makes the store with the next index. False: no memory. */
+/* Makes the store with the next index. False if there is no memory. */
 static bool make_next(struct twi_sync *sync) {
     struct twi_store *store = stores_has_room(sync) ? stores_make(sync) : NULL;
     if (!store) return false;
@@ -97,7 +97,7 @@ static bool make_next(struct twi_sync *sync) {
     return true;
 }
 
-/* True: the store with that index is there. The engine may have met others before it. */
+/* True means that the store with that index is there. The engine may have met others before it. */
 static bool has_store(struct twi_sync *sync, uint32_t index) {
     while (sync->store_count <= index)
         if (!make_next(sync)) return false;

@@ -18,7 +18,7 @@ struct twi_sync;
 
 #define TWI_STORES_NAMES_MAX (1u << 20) /* bytes of their names that are kept; the others are rendered once more */
 
-/* Before the first store is named: this engine has a store for each slot. False: no memory. */
+/* Before the first store is named: this engine has a store for each slot. False if there is no memory. */
 bool twi_stores_begin(struct twi_sync *sync);
 /* Gives the store its slot, and its marker's name. */
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot);

@@ -11,7 +11,7 @@ struct twi_sync;
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms);
 /* Handles every whole reply that is there, up to one that shows the connection broken. */
 void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
-/* When the connection is given up if nothing comes; INT64_MAX: nothing is awaited. */
+/* When the connection is given up if nothing comes; INT64_MAX if nothing is awaited. */
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection);
 
 /* Marks the connection as broken if that moment has come. */

@@ -172,7 +172,7 @@ static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     return turn_earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
 }
 
-/* When a store needs a turn; INT64_MAX: a reply has to come first. */
+/* When a store needs a turn; INT64_MAX if a reply has to come first. */
 static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
     const struct twi_connection *connection = store->connection;
     if (!connection || !twi_connection_takes(connection) || store->route.is_waiting) return INT64_MAX;

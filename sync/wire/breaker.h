@@ -26,13 +26,13 @@ struct twi_breaker {
     enum twi_breaker_state state;
     uint32_t failures;     /* in a row */
     int64_t retry_at_ms;   /* OPEN: when the next try may begin */
-    uint32_t retry_max_ms; /* set before use; 0: the default */
+    uint32_t retry_max_ms; /* set before use; 0 for the default */
 };
 
 void twi_breaker_fail(struct twi_breaker *breaker, int64_t now_ms, uint64_t random);
 void twi_breaker_fail_slowly(struct twi_breaker *breaker, int64_t now_ms, uint64_t random);
 void twi_breaker_succeed(struct twi_breaker *breaker);
-bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms); /* true: the try has begun */
+bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms); /* true if the try has begun */
 void twi_breaker_nudge(struct twi_breaker *breaker, int64_t now_ms);   /* a flush waits: the next try may begin now */
 
 #endif

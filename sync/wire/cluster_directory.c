@@ -14,7 +14,7 @@
 
 struct table {
     uint32_t count, room;           /* of `endpoints` */
-    uint16_t owners[TWI_KEY_SLOTS]; /* index of the endpoint + 1; 0: nobody */
+    uint16_t owners[TWI_KEY_SLOTS]; /* index of the endpoint + 1; 0 for nobody */
     struct twi_endpoint endpoints[];
 };
 
@@ -58,7 +58,7 @@ void twi_directory_destroy(struct twi_directory *directory) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* Returns its index + 1; 0: there is no room. */
+/* Returns its index + 1; 0 if there is no room. */
 static uint16_t directory_place_of(struct table *table, const struct twi_endpoint *endpoint) {
     for (uint32_t i = 0; i < table->count; i++)
         if (twi_endpoint_equals(&table->endpoints[i], endpoint)) return (uint16_t)(i + 1);
@@ -124,7 +124,7 @@ bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct t
 
 /* ---- what callers learn ------------------------------------------------------------------------------------------ */
 
-/* Under the lock. False: there is no room. */
+/* Under the lock. False means that there is no room. */
 static bool directory_keep(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
     uint32_t at = 0;
     while (at < directory->moved_count && directory->moved[at].slot != slot) at++;

@@ -16,23 +16,23 @@
 
 struct twi_directory;
 
-/* NULL: no memory. At first nobody is known to have any slot. */
+/* NULL if there is no memory. At first nobody is known to have any slot. */
 struct twi_directory *twi_directory_create(void);
 /* No thread uses it any more; or in a forked child. NULL is harmless. */
 void twi_directory_destroy(struct twi_directory *directory);
 
 /* By the owner of the turn. */
 
-/* The map has changed. False: no memory; the directory is as before. */
+/* The map has changed. False if there is no memory; the directory is as before. */
 bool twi_directory_set(struct twi_directory *directory, const struct twi_cluster_map *map);
-/* What a caller has learnt since: for twi_cluster_map_moved(). False: no more. */
+/* What a caller has learnt since: for twi_cluster_map_moved(). False means no more. */
 bool twi_directory_take_moved(struct twi_directory *directory, uint32_t *slot, struct twi_endpoint *to);
 /* Whether a caller has said since the last call that a refresh is wanted: for twi_cluster_map_want(). */
 bool twi_directory_take_wanted(struct twi_directory *directory);
 
 /* Any thread. */
 
-/* False: nobody is known to have the slot. */
+/* False means that nobody is known to have the slot. */
 bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct twi_endpoint *endpoint);
 void twi_directory_note_moved(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to);
 void twi_directory_want(struct twi_directory *directory);

@@ -14,7 +14,7 @@
 struct node {
     uint64_t number;
     struct twi_endpoint endpoint;
-    char id[TWI_NODE_ID_SIZE]; /* "": only MOVED has named it so far */
+    char id[TWI_NODE_ID_SIZE]; /* "" if only MOVED has named it so far */
     uint32_t slots;
     uint16_t place;        /* in the table */
     bool is_told;          /* the refresh that is being applied names it */
@@ -25,16 +25,16 @@ struct node {
 struct patch {
     uint16_t slot; /* NO_SLOT: a later change of the slot took its place */
     int64_t at_ms;
-    uint64_t claimant; /* 0: nobody */
-    uint64_t claimed;  /* the node that has the slot, by its words; 0: none */
+    uint64_t claimant; /* 0 for nobody */
+    uint64_t claimed;  /* the node that has the slot, by its words; 0 if none */
 };
 
 struct twi_cluster_map {
-    struct node *nodes[TWI_MAP_NODES_MAX]; /* NULL: an empty place */
+    struct node *nodes[TWI_MAP_NODES_MAX]; /* NULL for an empty place */
     uint32_t nodes_end;
     uint64_t numbers;                 /* the last number */
-    uint16_t owners[TWI_KEY_SLOTS];   /* place + 1; 0: nobody */
-    uint16_t patch_of[TWI_KEY_SLOTS]; /* place in the ring + 1; 0: none */
+    uint16_t owners[TWI_KEY_SLOTS];   /* place + 1; 0 for nobody */
+    uint16_t patch_of[TWI_KEY_SLOTS]; /* place in the ring + 1; 0 if none */
     struct patch patches[TWI_MAP_PATCHES_MAX];
     uint32_t patch_first, patch_count;
 
@@ -105,7 +105,8 @@ static void map_forget(struct twi_cluster_map *map, struct node *node) {
     while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
 }
 
-/* An empty place; if there is none, that of the node that has had no slots for longest. False: all are in use. */
+/* An empty place; if there is none, that of the node that has had no slots for longest. False means that all are in
+ * use. */
 static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
     struct node *oldest = NULL;
     for (*place = 0; *place < TWI_MAP_NODES_MAX; ++*place) {
@@ -208,12 +209,12 @@ struct refresh {
     const struct twi_node *nodes; /* of the reply */
     size_t count;
     int64_t now_ms;
-    const struct node *witness; /* who was asked; NULL: no master is known under this address */
+    const struct node *witness; /* who was asked; NULL if no master is known under this address */
     bool is_changed;
     bool is_contested; /* a change by MOVED stands against it */
     struct told masters[TWI_MAP_TOLD_MAX];
     uint32_t master_count;
-    uint16_t master_of[TWI_KEY_SLOTS]; /* in `masters`, plus 1; 0: nobody serves it */
+    uint16_t master_of[TWI_KEY_SLOTS]; /* in `masters`, plus 1; 0 if nobody serves it */
 };
 
 static bool has_same_endpoint(const struct twi_slot_range *a, const struct twi_slot_range *b) {
@@ -224,8 +225,8 @@ static bool is_same(const struct twi_slot_range *a, const struct twi_slot_range 
     return strcmp(a->id, b->id) == 0 && (has_same_endpoint(a, b) || (!a->has_endpoint && !b->has_endpoint));
 }
 
-/* The master of a range among those of the reply; NULL: it is new. False: the reply contradicts itself: two masters
- * have one id, or one address. */
+/* The master of a range among those of the reply; NULL if it is new. False means the reply contradicts itself: two
+ * masters have one id, or one address. */
 static bool find_told(struct refresh *refresh, const struct twi_slot_range *range, struct told **found) {
     *found = NULL;
     for (uint32_t i = 0; i < refresh->master_count; i++) {
@@ -239,7 +240,7 @@ static bool find_told(struct refresh *refresh, const struct twi_slot_range *rang
     return true;
 }
 
-/* Lists the masters of the reply, and whose the slots are. False: the reply cannot be used. */
+/* Lists the masters of the reply, and whose the slots are. False means that the reply cannot be used. */
 static bool list_masters(struct refresh *refresh) {
     struct twi_slot_range range;
     struct told *told;
@@ -258,8 +259,8 @@ static bool list_masters(struct refresh *refresh) {
     return has_endpoint;
 }
 
-/* Finds or makes the node of a master; NULL: nobody knows where it is. False: another master of the reply is there, or
- * no memory. */
+/* Finds or makes the node of a master; NULL if nobody knows where it is. False means that another master of the reply
+ * is there, or no memory. */
 static bool place_master(struct refresh *refresh, struct told *told) {
     struct twi_cluster_map *map = refresh->map;
     const struct twi_slot_range *range = &told->range;
@@ -362,8 +363,8 @@ static uint32_t count_masters(const struct twi_cluster_map *map) {
     return count;
 }
 
-/* One of the masters that have slots, by chance, but not the one that was asked last if there are others; NULL: none is
- * known. While none answers they are asked in turn. */
+/* One of the masters that have slots, by chance, but not the one that was asked last if there are others; NULL if none
+ * is known. While none answers they are asked in turn. */
 static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
     bool was_last =
         map->asked_place < map->nodes_end && map->nodes[map->asked_place] && map->nodes[map->asked_place]->slots != 0;

@@ -31,27 +31,27 @@
 
 struct twi_cluster_map;
 
-/* NULL: no memory. At least one seed; TLS and the name to verify are those of the first. */
+/* NULL if there is no memory. At least one seed; TLS and the name to verify are those of the first. */
 struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds, uint32_t count);
 void twi_cluster_map_destroy(struct twi_cluster_map *map); /* NULL is harmless */
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */
 
-/* The number of the node that has the slot; 0: nobody is known. */
+/* The number of the node that has the slot; 0 if nobody is known. */
 uint64_t twi_cluster_map_owner(const struct twi_cluster_map *map, uint32_t slot);
-/* NULL: the node was forgotten. Valid until the map is changed. */
+/* NULL if the node was forgotten. Valid until the map is changed. */
 const struct twi_endpoint *twi_cluster_map_endpoint(const struct twi_cluster_map *map, uint64_t number);
-/* How many slots the node has. 0: its connection may be closed, once nothing is under way there. */
+/* How many slots the node has. 0 if its connection may be closed, once nothing is under way there. */
 uint32_t twi_cluster_map_slots(const struct twi_cluster_map *map, uint64_t number);
-/* The masters that have slots, in the order of their numbers: begin after 0. 0: there are no more. */
+/* The masters that have slots, in the order of their numbers: begin after 0. 0 if there are no more. */
 uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 
-/* MOVED says that the slot is there. False: no memory; nothing was changed. */
+/* MOVED says that the slot is there. False if there is no memory; nothing was changed. */
 bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms);
-/* The reply to CLUSTER SLOTS, from `asked`. False: it cannot be read, or names no master: nothing was changed, and the
- * refresh counts as failed. */
+/* The reply to CLUSTER SLOTS, from `asked`. False means that it cannot be read, or names no master: nothing was
+ * changed, and the refresh counts as failed. */
 bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoint *asked, const struct twi_node *nodes,
                            size_t count, int64_t now_ms, uint64_t random);
 /* Forgets nodes that had no slots for TWI_MAP_UNUSED_MS. */
@@ -63,7 +63,7 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
  * Without that the map is refreshed each minute: an engine that uses one master only would miss that all others were
  * replaced, and have nobody to ask when this one goes, too. */
 void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
-/* When the next refresh is to begin. INT64_MAX: one is under way. */
+/* When the next refresh is to begin. INT64_MAX if one is under way. */
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
 /* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);

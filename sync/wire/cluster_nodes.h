@@ -22,10 +22,10 @@ struct twi_own_slots {
 bool twi_slot_set_has(const struct twi_slot_set *set, uint32_t slot);
 void twi_slot_set_add(struct twi_slot_set *set, uint32_t slot);
 
-/* False: there is no line of the node itself, or it cannot be read. */
+/* False means that there is no line of the node itself, or it cannot be read. */
 bool twi_cluster_nodes_own(const char *text, struct twi_own_slots *own);
-/* The next node to which a slot of this one moves. Begin with `*at` = 0. False: there are no more. `asked` is the node
- * that replied. */
+/* The next node to which a slot of this one moves. Begin with `*at` = 0. False means that there are no more. `asked` is
+ * the node that replied. */
 bool twi_cluster_nodes_target(const char *text, const struct twi_endpoint *asked, size_t *at,
                               struct twi_endpoint *target);
 

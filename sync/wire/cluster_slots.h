@@ -18,15 +18,15 @@ extern const struct twi_wire_limits twi_cluster_slots_limits;
 /* Its texts are those of the reply and of the node that was asked. */
 struct twi_slot_range {
     uint32_t first, last;
-    bool has_endpoint; /* false: the node that was asked does not know where the master is */
+    bool has_endpoint; /* false if the node that was asked does not know where the master is */
     uint16_t port;     /* if has_endpoint */
     const char *host;  /* if has_endpoint */
-    const char *id;    /* of the master; "": not told (before Redis 4) */
+    const char *id;    /* of the master; "" if it was not given (before Redis 4) */
 };
 
-/* True: every range can be read, and no slot stands in two of them. */
+/* True means that every range can be read, and no slot stands in two of them. */
 bool twi_cluster_slots_valid(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked);
-/* Reads the range at `*at`, and moves on. Begin with `*at` = 1. False: there is none, or it cannot be read. */
+/* Reads the range at `*at`, and moves on. Begin with `*at` = 1. False if there is none, or it cannot be read. */
 bool twi_cluster_slots_next(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked, size_t *at,
                             struct twi_slot_range *range);
 

@@ -31,7 +31,7 @@
 
 /* The least of the last five to ten seconds. */
 struct twi_least {
-    int64_t of[2];   /* of this half of the time, and of the half before; 0: nothing was measured */
+    int64_t of[2];   /* of this half of the time, and of the half before; 0 if nothing was measured */
     int64_t half_us; /* when this half began */
 };
 
@@ -39,7 +39,7 @@ struct twi_estimate {
     bool by_latest;          /* set before use: the host runs the turns */
     struct twi_least way_us; /* the round trip */
     struct twi_least best;   /* the best pace: microseconds for a MiB */
-    int64_t pace;            /* the latest pace; 0: unknown */
+    int64_t pace;            /* the latest pace; 0 if unknown */
     int64_t doubt;           /* what deadlines that passed say of the pace, an eighth less with each heavy reply */
     uint32_t timeouts;       /* deadlines that passed in a row */
 };
@@ -60,7 +60,7 @@ void twi_estimate_timed_out(struct twi_estimate *estimate, uint64_t bytes, int64
 /* The next server may be nearer, or the next link faster. What deadlines said is kept. */
 void twi_estimate_forget(struct twi_estimate *estimate);
 
-/* The round trip; 0: not known yet, and treated as near. */
+/* The round trip; 0 if not known yet, and treated as near. */
 int64_t twi_estimate_way_us(const struct twi_estimate *estimate);
 /* The round trip, and what the link needs for a light request. Meanwhile the server is idle for us. */
 int64_t twi_estimate_distance_us(const struct twi_estimate *estimate);

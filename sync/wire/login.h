@@ -12,7 +12,7 @@
 struct twi_login {
     const char *user;                                   /* NULL or "": the default user */
     const char *password;                               /* NULL or "": none; unless it is asked for: */
-    int (*ask)(void *ctx, char *password, size_t size); /* a C string; returns its length, or -1. NULL: not asked */
+    int (*ask)(void *ctx, char *password, size_t size); /* a C string; returns its length, or -1. NULL if not asked */
     void *ask_ctx;
 };
 

@@ -22,7 +22,7 @@ struct twi_pace {
 };
 
 void twi_pace_begin(struct twi_pace *pace, int64_t now_ms);
-/* Returns how many keys may be sent now, at most `most`. 0: none for another *wait_ms. */
+/* Returns how many keys may be sent now, at most `most`. 0 if none for another *wait_ms. */
 size_t twi_pace_room(struct twi_pace *pace, size_t most, int64_t now_ms, int64_t *wait_ms);
 /* `keys` keys were collected. `whole`: nothing is left, so the catching up is over. */
 void twi_pace_took(struct twi_pace *pace, size_t keys, bool whole);

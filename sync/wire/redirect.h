@@ -29,7 +29,7 @@ enum twi_redirect_kind {
 struct twi_redirect {
     enum twi_redirect_kind kind;
     uint32_t slot;          /* of MOVED and ASK */
-    bool has_endpoint;      /* of MOVED and ASK; false: the node does not know where */
+    bool has_endpoint;      /* of MOVED and ASK; false if the node does not know where */
     struct twi_endpoint to; /* if has_endpoint */
 };
 

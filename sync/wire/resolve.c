@@ -21,7 +21,7 @@
 struct twi_lookup {
     char host[256];
     uint16_t port;
-    int bell; /* an eventfd; -1: none */
+    int bell; /* an eventfd; -1 if none */
     _Atomic int holders;
     _Atomic bool is_answered;
     struct addrinfo *found;

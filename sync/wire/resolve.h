@@ -15,12 +15,13 @@ struct twi_lookup;
  * with freeaddrinfo(). */
 struct addrinfo *twi_resolve_digits(const char *host, uint16_t port);
 
-struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port); /* NULL: no memory, or no thread could be made */
-/* Readable from the answer on; -1: no descriptor was left, and the owner looks from time to time. The look-up closes
+struct twi_lookup *twi_lookup_begin(const char *host,
+                                    uint16_t port); /* NULL if there is no memory, or no thread could be made */
+/* Readable from the answer on; -1 if no descriptor was left, and the owner looks from time to time. The look-up closes
  * it. */
 int twi_lookup_fd(const struct twi_lookup *lookup);
-/* False: there is no answer yet. True: the look-up is over, and the caller owns `*found` (NULL: failed, `*why` says
- * why). */
+/* False means that there is no answer yet. True means that the look-up is over, and the caller owns `*found` (NULL:
+ * failed, `*why` says why). */
 bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why);
 /* Nobody wants the answer any more. */
 void twi_lookup_abandon(struct twi_lookup *lookup);

@@ -11,21 +11,21 @@
 
 struct twi_resolver;
 
-/* NULL: no memory. */
+/* NULL if there is no memory. */
 struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules);
-/* For one node of a cluster, which is there or nowhere. NULL: no memory. */
+/* For one node of a cluster, which is there or nowhere. NULL if there is no memory. */
 struct twi_resolver *twi_resolver_create_at(const struct twi_endpoint *endpoint);
 void twi_resolver_destroy(struct twi_resolver *resolver); /* NULL is harmless */
 void twi_resolver_abandon(struct twi_resolver *resolver); /* in a forked child. NULL is harmless */
 
-/* Where Redis always is; NULL: it may move. */
+/* Where Redis always is; NULL if it may move. */
 const struct twi_endpoint *twi_resolver_fixed(const struct twi_resolver *resolver);
 bool twi_resolver_may_move(const struct twi_resolver *resolver);
 
 /* For a connection that is to be made: begins to ask, or goes on. */
 enum twi_resolved twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
                                    int64_t *again_ms);
-/* While it is asked: the descriptor of whoever was asked; -1: none. */
+/* While it is asked: the descriptor of whoever was asked; -1 if none. */
 int twi_resolver_fd(const struct twi_resolver *resolver, bool *wants_write);
 const char *twi_resolver_why(const struct twi_resolver *resolver); /* the last error */
 /* What was named last could not be reached, or was no master. */
@@ -36,6 +36,6 @@ void twi_resolver_rest(struct twi_resolver *resolver);
 /* For a connection that was made: to a master, now; and in each turn from then on. True: Redis is elsewhere by now. */
 void twi_resolver_found(struct twi_resolver *resolver, int64_t now_ms);
 bool twi_resolver_look(struct twi_resolver *resolver, int64_t now_ms, const struct twi_endpoint *here);
-int64_t twi_resolver_look_due_ms(const struct twi_resolver *resolver, int64_t now_ms); /* INT64_MAX: never */
+int64_t twi_resolver_look_due_ms(const struct twi_resolver *resolver, int64_t now_ms); /* INT64_MAX if never */
 
 #endif

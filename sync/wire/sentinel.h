@@ -21,7 +21,7 @@ enum twi_resolved {
 /* Whom to ask, and how. */
 struct twi_resolver_rules {
     const struct twi_where *where; /* outlives what is made of the rules */
-    int set;                       /* the socket set, as in the transport's create(); -1: none */
+    int set;                       /* the socket set, as in the transport's create(); -1 if none */
     uint32_t timeout_ms;           /* of one answer */
     uint64_t random;               /* so that not all engines ask the same sentinel first */
 };
@@ -43,7 +43,7 @@ enum twi_sentinel_says twi_sentinel_read(const struct twi_node *nodes, size_t co
 
 struct twi_sentinels;
 
-struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rules); /* NULL: no memory */
+struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rules); /* NULL if there is no memory */
 void twi_sentinels_destroy(struct twi_sentinels *sentinels);
 void twi_sentinels_abandon(struct twi_sentinels *sentinels); /* in a forked child */
 
@@ -60,7 +60,7 @@ void twi_sentinels_found(struct twi_sentinels *sentinels, int64_t now_ms);
 bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const struct twi_endpoint *here);
 int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t now_ms); /* when next */
 
-int twi_sentinels_fd(const struct twi_sentinels *sentinels, bool *wants_write); /* -1: nobody is being asked */
+int twi_sentinels_fd(const struct twi_sentinels *sentinels, bool *wants_write); /* -1 if nobody is being asked */
 const char *twi_sentinels_why(const struct twi_sentinels *sentinels);           /* what went wrong last */
 
 #endif

@@ -29,13 +29,13 @@ enum state { IDLE, RESOLVING, DIALLING, OPEN };
 struct link {
     enum state state;
     int fd;
-    int set;                    /* the socket set; -1: none */
+    int set;                    /* the socket set; -1 if none */
     uint32_t fd_known;          /* what the set knows of `fd` */
     uint32_t lookup_known;      /* ... and of the look-up's descriptor */
     bool wants_write;           /* OPEN: what was sent last did not go out whole */
     char host[TWI_HOST_SIZE];   /* whose addresses stand here, or are being looked up */
     uint16_t port;              /* and to which port they lead */
-    struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
+    struct addrinfo *addresses; /* NULL if not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
     bool is_old;                /* the addresses served a connection that has ended: the name may lead elsewhere now */
     struct twi_lookup *lookup;
@@ -84,7 +84,7 @@ static void lookup_abandon(struct link *link) {
     link->lookup = NULL;
 }
 
-/* NULL: none are known. */
+/* NULL if none are known. */
 static void set_addresses(struct link *link, struct addrinfo *addresses) {
     if (link->addresses) freeaddrinfo(link->addresses);
     link->addresses = addresses;
@@ -120,7 +120,7 @@ static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, 
     return 0;
 }
 
-/* 1: link->addresses is set; 0: not yet; -1: failed. */
+/* 1 if link->addresses is set; 0 if not yet; -1 if it failed. */
 static int lookup_look(struct link *link, int64_t now_ms) {
     struct addrinfo *found = NULL;
     const char *why = NULL;

@@ -29,7 +29,7 @@ struct link {
     enum state state;
     SSL *ssl;
     int fd;           /* the socket's, from SHAKING on */
-    int error;        /* errno of the last read or write that failed; 0: the other end closed */
+    int error;        /* errno of the last read or write that failed; 0 if the other end closed */
     bool wants_write; /* OpenSSL has to write before it can go on */
     bool is_full;     /* what was sent last did not go out */
     bool has_heard;   /* Redis has said something: what comes later is no refusal of TLS */
@@ -81,7 +81,7 @@ static BIO_METHOD *method_make(void) {
     return method;
 }
 
-/* One for all connections of the process. NULL: no memory; the next connection tries again. */
+/* One for all connections of the process. NULL if there is no memory; the next connection tries again. */
 static BIO_METHOD *the_method(void) {
     static _Atomic(BIO_METHOD *) shared;
     BIO_METHOD *found = twi_load_acquire(&shared), *own;

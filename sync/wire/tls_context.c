@@ -108,8 +108,8 @@ static bool stamp_equals(const struct stamp *a, const struct stamp *b) {
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Notes the files as they are now. True: one is not as it was. Without a file of authorities the system's is looked at.
- */
+/* Notes the files as they are now. True means that one is not as it was. Without a file of authorities the system's is
+ * looked at. */
 static bool files_changed(struct twi_tls *tls) {
     bool changed = false;
     for (enum file file = CA; file < FILES; file++) {

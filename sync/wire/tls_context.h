@@ -36,7 +36,8 @@ void twi_tls_destroy(struct twi_tls *tls);
 /* In a forked child, before anything else of TLS. Harmless elsewhere. */
 void twi_tls_forked(void);
 struct twi_tls_counts twi_tls_counts(const struct twi_tls *tls);
-/* Something that the log should have: files that changed, or a certificate that was not looked at. False: nothing. */
+/* Something that the log should have: files that changed, or a certificate that was not looked at. False if there is
+ * none. */
 struct twi_tls_news {
     bool is_bad;
     char text[TWI_TLS_ERROR_MAX + 100];
@@ -53,10 +54,10 @@ void twi_tls_leave(void);
 /* From here on: between the two. */
 
 /* The context of a connection that begins now; changed files are read. The caller frees it, and names its peer
- * (tls_peer.h) to it. NULL: no memory. */
+ * (tls_peer.h) to it. NULL if there is no memory. */
 struct ssl_ctx_st *twi_tls_context(struct twi_tls *tls);
 const struct twi_tls_options *twi_tls_options_of(const struct twi_tls *tls);
-/* The session of the last connection to that endpoint, made with that context; NULL: there is none. The caller frees
+/* The session of the last connection to that endpoint, made with that context; NULL if there is none. The caller frees
  * it. */
 struct ssl_session_st *twi_tls_session(struct twi_tls *tls, const struct ssl_ctx_st *context, const char *key);
 void twi_tls_session_forget(struct twi_tls *tls, const char *key);

@@ -146,7 +146,7 @@ static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_
     }
 }
 
-/* What the other end says by an alert, or why the two could not agree; NULL: something else. */
+/* What the other end says by an alert, or why the two could not agree; NULL if it is something else. */
 static const char *reason_of(int reason) {
     switch (reason) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:

@@ -20,7 +20,7 @@ struct twi_tls_peer {
     bool is_address;
     char key[2 * TWI_HOST_SIZE + 8]; /* of its session: no other endpoint has it */
     /* the first thing that was wrong */
-    int error; /* X509_V_ERR_...; 0: nothing */
+    int error; /* X509_V_ERR_...; 0 for nothing */
     char subject[64];
     char names[160];   /* of the certificate */
     bool has_no_names; /* no subjectAltName: `names` is the common name, which is never verified */
@@ -29,7 +29,7 @@ struct twi_tls_peer {
 
 /* `server_name`: where the endpoint names no other. */
 void twi_tls_peer_make(struct twi_tls_peer *peer, const struct twi_endpoint *endpoint, const char *server_name);
-/* Tells OpenSSL what to ask for. False: no memory. */
+/* Tells OpenSSL what to ask for. False if there is no memory. */
 bool twi_tls_peer_expect(struct twi_tls_peer *peer, struct ssl_st *ssl);
 /* The callback of the verification: notes what is wrong, changes nothing. */
 int twi_tls_peer_note(int is_good, struct x509_store_ctx_st *store);

@@ -38,7 +38,7 @@ struct twi_url {
     uint32_t seed_count; /* 1 to TWI_URL_SEEDS_MAX; of TWI_URL_ONE: 1 */
     struct twi_url_seed seeds[TWI_URL_SEEDS_MAX];
     char hosts[TWI_URL_SIZE_MAX + 1]; /* one text after the other, each with its NUL */
-    char user[256];                   /* "": none given */
+    char user[256];                   /* "" if none given */
     char password[1024];              /* percent-decoded; never a NUL within */
     char master[256];                 /* of TWI_URL_SENTINEL: the name that the sentinels know it by */
 };

@@ -13,7 +13,7 @@
 
 struct twi_where {
     struct twi_url url;
-    struct twi_tls *tls; /* NULL: without TLS */
+    struct twi_tls *tls; /* NULL without TLS */
     const struct twi_transport *transport;
     void *shared; /* for the transport's create() */
     struct twi_login login, sentinel_login;

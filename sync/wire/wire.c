@@ -125,7 +125,7 @@ static uint32_t depth_of(const redisReadTask *task) {
     return depth;
 }
 
-/* Appends a node. NULL: past a bound, or no memory; hiredis then reports an error. */
+/* Appends a node. NULL past a bound, or no memory; hiredis then reports an error. */
 static struct twi_node *node_add(const redisReadTask *task, enum twi_node_type type) {
     struct twi_reader *reader = task->privdata;
     uint32_t depth = depth_of(task);

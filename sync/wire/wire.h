@@ -55,7 +55,7 @@ enum twi_node_type { TWI_NODE_NIL, TWI_NODE_INTEGER, TWI_NODE_STRING, TWI_NODE_S
 /* One element of a reply. The nodes stand in the order of the wire: an array, then its elements, to any depth. */
 struct twi_node {
     enum twi_node_type type;
-    uint32_t depth;   /* 0: the reply itself */
+    uint32_t depth;   /* 0 for the reply itself */
     int64_t integer;  /* INTEGER: the value; ARRAY: how many elements */
     const char *text; /* STRING, STATUS, ERROR: `size` bytes and a NUL */
     size_t size;
@@ -68,17 +68,17 @@ struct twi_wire_limits {
 };
 
 struct twi_reader;
-struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits); /* NULL: no memory */
+struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits); /* NULL if there is no memory */
 void twi_reader_free(struct twi_reader *reader);
-/* Takes bytes that were received. False: no memory, or more bytes are waiting than `bytes_max`. */
+/* Takes bytes that were received. False if there is no memory, or more bytes are waiting than `bytes_max`. */
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size);
 /* Returns the next reply. Its nodes are valid until the next call with this reader. After BAD it always returns BAD. */
 enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node **nodes, size_t *count);
 
 /* Is the node's text this word, or does it begin with this word and a space? */
 bool twi_node_is(const struct twi_node *node, const char *word);
-/* Reads the node as a whole number: an INTEGER, or a STRING of digits. False: it is neither. The unsigned form reads a
- * STRING only. */
+/* Reads the node as a whole number: an INTEGER, or a STRING of digits. False means that it is neither. The unsigned
+ * form reads a STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
 /* The same, and whatever is greater or less becomes the bound. Every number that the engine goes on with is read by one
