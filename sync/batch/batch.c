@@ -3,6 +3,8 @@
  * arguments and keys that were encoded. */
 #include "sync/batch/batch.h"
 
+#include "engine/base/check.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,8 @@ static char batch_kind_of(const struct twi_item *item, bool look_always) {
 
 /* Only windows share their expiry. The other groups carry no expiry, or one for each item. */
 static int64_t group_expiry(char kind, const struct twi_item *item) {
+    twi_check(item != NULL);
+    twi_check_dear(strchr("rRfFewW", kind) != NULL);
     return kind == 'w' || kind == 'W' ? item->expiry_ms : 0;
 }
 
@@ -66,6 +70,7 @@ static int compare_look(const void *a, const void *b) {
 }
 
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always) {
+    twi_check(items != NULL || count == 0);
     qsort(items, count, sizeof *items, look_always ? compare_look : compare_merge_plain);
 }
 
@@ -77,6 +82,8 @@ static void put_arg_i64(struct twi_batch *batch, int64_t value) {
 }
 
 static void put_group(struct twi_batch *batch, char shape, char kind, int64_t expiry_ms, size_t count) {
+    twi_check(count != 0 && kind != '\0');
+    twi_check(shape == '\0' || shape == 'h' || shape == 'z');
     const char letters[] = {shape, kind};
     twi_wire_put(&batch->args, letters + !shape, 2 - !shape);
     batch->arg_count++;
@@ -85,6 +92,7 @@ static void put_group(struct twi_batch *batch, char shape, char kind, int64_t ex
 }
 
 static void put_delta(struct twi_batch *batch, char kind, const struct twi_item *item, int64_t redis_offset_ms) {
+    twi_check(item->delta != INT64_MIN);
     if (item->delta == 0) return;
     put_arg_i64(batch, item->delta);
     if (kind == 'f' || kind == 'F') put_arg_i64(batch, item->expiry_ms + redis_offset_ms);
@@ -104,6 +112,7 @@ static void batch_put_item(struct twi_batch *batch, char shape, char kind, const
 }
 
 static size_t group_size(const struct twi_item *items, size_t count, bool look_always) {
+    twi_check(count != 0);
     size_t size = 1;
     while (size < count && batch_compare(&items[0], &items[size], look_always) == 0) size++;
     return size;
@@ -112,6 +121,7 @@ static size_t group_size(const struct twi_item *items, size_t count, bool look_a
 /* The item's name in Redis. `room` has TWI_REDIS_KEY_MAX bytes, for a name that is rendered here. */
 static const char *batch_name_of(const struct twi_item *item, const struct twi_batch_names *names, char *room,
                                  size_t *size) {
+    twi_check(item->named == 0 || (names != NULL && item->named <= names->count));
     if (item->named == 0) {
         *size = twi_port_render(item, room);
         return room;
@@ -124,6 +134,9 @@ static const char *batch_name_of(const struct twi_item *item, const struct twi_b
 /* Encodes the keys of as many items as fit into the batch, and returns how many these are. */
 static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count,
                        const struct twi_freeze *how) {
+    twi_check(count != 0 && batch->key_count == 0);
+    twi_check(how->keys_max >= 1 && how->keys_max <= TWI_BATCH_ITEMS_MAX);
+    twi_check(how->bytes_max <= TWI_BATCH_BYTES_MAX);
     char room[TWI_REDIS_KEY_MAX];
     size_t taken = 0, size, inner = 0;
     if (count > how->keys_max) count = how->keys_max;
@@ -135,14 +148,17 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
         if (items[taken].flags & TWI_ITEM_NAMED) inner += twi_port_key(&items[taken]).size + 32;
         size_t names = batch->keys.size + size + inner, bytes = names + (taken + 1) * 128;
         if (taken > 0 && (bytes > TWI_BATCH_BYTES_MAX || names + (taken + 1) * ITEM_BYTES > how->bytes_max)) break;
+        twi_check(size != 0 && size <= TWI_REDIS_KEY_MAX);
         twi_wire_put(&batch->keys, name, size);
     }
     batch->key_count = (uint32_t)taken;
+    twi_check(taken >= 1 && taken <= count);
     return taken;
 }
 
 static void put_args(struct twi_batch *batch, const struct twi_item *items, size_t count,
                      const struct twi_freeze *how) {
+    twi_check(count != 0 && batch->arg_count == 0);
     for (size_t at = 0; at < count;) {
         size_t size = group_size(items + at, count - at, how->look_always);
         char shape = batch_shape_of(&items[at]), kind = batch_kind_of(&items[at], how->look_always);
@@ -168,6 +184,7 @@ struct named {
 };
 
 static size_t put_member(struct twi_bytes *member, const struct twi_item *items, size_t count) {
+    twi_check(count != 0);
     size_t taken = 0;
     char size[24];
     member->size = 0;
@@ -182,6 +199,7 @@ static size_t put_member(struct twi_bytes *member, const struct twi_item *items,
 
 /* Encodes the members, and returns how many these are. */
 static size_t put_members(struct twi_bytes *wire, const struct twi_item *items, size_t count) {
+    twi_check(count != 0);
     struct twi_bytes member = {0};
     size_t members = 0;
     for (size_t at = 0; at < count; members++) {
@@ -194,9 +212,11 @@ static size_t put_members(struct twi_bytes *wire, const struct twi_item *items, 
 }
 
 static void put_named(struct twi_batch *batch, const struct named *named) {
+    twi_check(named->count != 0 && named->arg >= FIRST_ARG);
     struct twi_window_names names;
     bool is_new = false;
     twi_port_window_names(named->items, &names);
+    twi_check(names.key_count >= 1 && names.key_count <= TWI_WINDOW_NAMES_KEYS);
     for (uint32_t i = 0; i < names.key_count; i++) twi_wire_put(&batch->keys, names.keys[i], names.sizes[i]);
     batch->name_keys += names.key_count;
     for (size_t i = 0; i < named->count; i++) is_new = is_new || named->items[i].delta != named->items[i].units;
@@ -218,6 +238,7 @@ static void put_named(struct twi_batch *batch, const struct named *named) {
 }
 
 static size_t named_size(const struct twi_item *items, size_t count) {
+    twi_check(count != 0);
     size_t size = 0;
     while (size < count && (items[size].flags & TWI_ITEM_NAMED) && items[size].generation == items[0].generation)
         size++;
@@ -226,6 +247,7 @@ static size_t named_size(const struct twi_item *items, size_t count) {
 
 /* Behind all items: the names of those keys in which this engine counts for the first time, window by window. */
 static void batch_put_names(struct twi_batch *batch, const struct twi_item *items, size_t count, bool look_always) {
+    twi_check(count == batch->key_count);
     uint32_t arg = FIRST_ARG;
     for (size_t at = 0; at < count;) {
         size_t end = at + group_size(items + at, count - at, look_always);
@@ -248,10 +270,12 @@ struct twi_batch *twi_batch_empty(int64_t now_ms) {
 
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken) {
+    twi_check(items != NULL && count != 0);
     struct twi_batch *batch = twi_batch_empty(how->now_ms);
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count, how);
     put_args(batch, items, fits, how);
+    twi_check(batch->arg_count >= 3); /* one group at least */
     batch_put_names(batch, items, fits, how->look_always);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {
@@ -266,6 +290,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
 
 struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken) {
+    twi_check(items != NULL && count != 0);
     char name[TWI_REDIS_KEY_MAX];
     size_t fits = 0;
     if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
@@ -291,6 +316,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
 
 /* The next argument. On the wire it is "$length" and the text, each with its line end. */
 static char *next_arg(char **at, size_t *size) {
+    twi_check(**at == '$');
     char *text;
     *size = strtoul(*at + 1, &text, 10);
     text += 2;
@@ -300,6 +326,7 @@ static char *next_arg(char **at, size_t *size) {
 
 /* The delta of that item in the encoded arguments. NULL if the item has none and only asks for the total. */
 static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
+    twi_check(index < batch->key_count);
     char *at = batch->args.data;
     for (uint32_t item = 0; item < batch->key_count;) {
         char *letters = next_arg(&at, size);
@@ -334,6 +361,7 @@ static uint64_t strike(struct twi_batch *batch, uint32_t index, bool aside) {
     long long delta = strtoll(text, NULL, 10);
     uint64_t units = delta < 0 ? (uint64_t)-delta : (uint64_t)delta;
     batch->struck += units;
+    twi_check(batch->struck <= batch->plus + batch->minus);
     for (; is_delta(*text); text++) {
         if (!aside)
             *text = 'x';
@@ -365,6 +393,8 @@ uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
 /* ---- the envelope ------------------------------------------------------------------------------------------------ */
 
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {
+    twi_check(envelope->ledger_size != 0 && envelope->marker_name_size != 0);
+    twi_check(!batch->keys.failed && !batch->args.failed);
     char nonce[20];
     snprintf(nonce, sizeof nonce, "%016" PRIx64, batch->nonce);
     static const struct twi_script_source script = {twi_script_batch, twi_script_batch_sha1};
@@ -388,10 +418,12 @@ void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 uint64_t twi_batch_size(const struct twi_batch *batch) {
+    twi_check(batch->keys.size <= batch->keys.room && batch->args.size <= batch->args.room);
     return batch->keys.size + batch->args.size;
 }
 
 size_t twi_batch_bytes(const struct twi_batch *batch) {
+    twi_check(batch->items != NULL || batch->struck <= batch->plus + batch->minus);
     size_t items = batch->items ? batch->item_count * sizeof *batch->items : 0;
     return sizeof *batch + batch->keys.room + batch->args.room + items;
 }

@@ -1,12 +1,14 @@
 /* depth.c -- see depth.h. */
 #include "sync/batch/depth.h"
 
+#include "engine/base/check.h"
 #include "sync/batch/batch.h"
 
 #define STEP_US \
     256 /* for so much of the way one small batch more is under way: half of what Redis could take meanwhile */
 
 struct twi_load twi_depth_load(const struct twi_estimate *estimate, uint32_t near_keys) {
+    twi_check(near_keys >= 1 && near_keys <= TWI_BATCH_ITEMS_MAX);
     uint32_t near = near_keys, most = TWI_PIPELINE_MAX * TWI_BATCH_ITEMS_MAX;
     int64_t way_us = twi_estimate_distance_us(estimate);
     int64_t far = way_us < most * STEP_US ? way_us * near / STEP_US : most;
@@ -14,6 +16,7 @@ struct twi_load twi_depth_load(const struct twi_estimate *estimate, uint32_t nea
     uint32_t keys = under_way / TWI_PIPELINE_MAX;
     if (keys < near) keys = near;
     if (keys > TWI_BATCH_ITEMS_MAX) keys = TWI_BATCH_ITEMS_MAX;
+    twi_check(keys >= near && keys <= under_way);
     uint32_t batches = under_way / keys;
     return (struct twi_load){keys, batches < TWI_PIPELINE_MAX ? batches : TWI_PIPELINE_MAX};
 }

@@ -13,6 +13,7 @@ static void ledger_hex(const uint8_t *bytes, size_t count, char *out) {
 
 /* The bytes of the window, here and in the sum over all ledgers. */
 static void set_window(struct twi_ledger *ledger, size_t bytes) {
+    twi_check(ledger->windows == NULL || *ledger->windows >= ledger->window_bytes);
     if (ledger->windows) *ledger->windows += bytes - ledger->window_bytes;
     ledger->window_bytes = bytes;
 }
@@ -34,10 +35,13 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
     set_window(ledger, 0); /* nothing is confirmed: nothing may be dropped */
+    twi_check(ledger->acked <= ledger->last);
+    twi_check_full(twi_ledger_is_valid(ledger));
 }
 
 void twi_identity_make(struct twi_identity *identity, const char *prefix, const char *tag,
                        void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    twi_check(strlen(prefix) + strlen(tag) < TWI_LEDGER_NAME_MAX);
     uint8_t id[16];
     char id_text[33], marker_text[33];
     random(ctx, id, sizeof id);
@@ -53,6 +57,7 @@ void twi_identity_make(struct twi_identity *identity, const char *prefix, const 
 
 void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
                       void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    twi_check(identity->name_size != 0 && identity->name_size < sizeof ledger->name);
     memcpy(ledger->name, identity->name, identity->name_size + 1);
     ledger->name_size = identity->name_size;
     memcpy(ledger->marker, identity->marker, sizeof ledger->marker);
@@ -70,6 +75,8 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 }
 
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {
+    twi_check((ledger->head == NULL) == (ledger->tail == NULL));
+    twi_check(ledger->last != UINT64_MAX);
     batch->before = ledger->last;
     batch->number = ++ledger->last;
     batch->nonce = nonce;
@@ -82,6 +89,8 @@ void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint6
         ledger->head = batch;
     ledger->tail = batch;
     if (!ledger->unconfirmed) ledger->unconfirmed = batch;
+    twi_check(ledger->tail->number == ledger->last && batch->before < batch->number);
+    twi_check_full(twi_ledger_is_valid(ledger));
 }
 
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms) {
@@ -108,16 +117,20 @@ static void seek_unconfirmed(struct twi_ledger *ledger) {
 }
 
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger) {
+    twi_check(ledger->confirmed <= ledger->acked);
     return ledger->confirmed < ledger->acked;
 }
 
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
+    twi_check(batch->number <= ledger->last && ledger->confirmed <= ledger->acked);
     twi_check(batch->before == ledger->confirmed);
     ledger->confirmed = batch->number;
     ledger->unconfirmed = batch->next;
     if (batch->number > ledger->acked) ledger->acked = batch->number;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
     set_window(ledger, ledger->window_bytes + twi_batch_bytes(batch));
+    twi_check(ledger->confirmed <= ledger->acked);
+    twi_check_full(twi_ledger_is_valid(ledger));
 }
 
 void twi_ledger_doubt_replicas(struct twi_ledger *ledger) {
@@ -126,6 +139,7 @@ void twi_ledger_doubt_replicas(struct twi_ledger *ledger) {
 }
 
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger) {
+    twi_check(ledger->acked <= ledger->last);
     return ledger->awaits_replicas && ledger->replicated < ledger->acked ? ledger->replicated : ledger->acked;
 }
 
@@ -134,6 +148,7 @@ bool twi_ledger_may_drop(const struct twi_ledger *ledger) {
 }
 
 void twi_ledger_drop_first(struct twi_ledger *ledger) {
+    twi_check(twi_ledger_may_drop(ledger));
     struct twi_batch *batch = ledger->head;
     set_window(ledger, ledger->window_bytes - twi_batch_bytes(batch));
     twi_ledger_remove(ledger, batch);
@@ -149,6 +164,7 @@ void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
 /* ---- units in the sums that Redis lacks -------------------------------------------------------------------------- */
 
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units) {
+    twi_check(number <= ledger->last);
     if (units == 0) return;
     uint32_t at = ledger->missing_next++ % TWI_LEDGER_MISSING;
     ledger->missing[at].number = number;
@@ -157,6 +173,7 @@ void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_
 
 /* `units`, less those known to be missing from the numbers above `low` up to `high`. */
 static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
+    twi_check(low <= high);
     for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
         if (ledger->missing[i].number <= low || ledger->missing[i].number > high) continue;
         units -= ledger->missing[i].units < units ? ledger->missing[i].units : units;
@@ -176,6 +193,8 @@ uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
 /* Inserts `step` before `next` (NULL: at the end). It takes the number just before that of `next`, and follows on
  * `from`. */
 static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
+    twi_check(step->items == NULL && step->key_count == 0);
+    twi_check(next == NULL || next->number > from);
     step->is_step = true;
     step->before = from;
     step->number = next ? next->number - 1 : ledger->last;
@@ -190,6 +209,7 @@ static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, 
         ledger->head = step;
     if (!next) ledger->tail = step;
     if (ledger->unconfirmed == next) ledger->unconfirmed = step;
+    twi_check(step->before < step->number);
 }
 
 static void reckon_window(struct twi_ledger *ledger) {
@@ -200,6 +220,7 @@ static void reckon_window(struct twi_ledger *ledger) {
 }
 
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
+    twi_check(ledger->confirmed <= ledger->acked);
     struct twi_batch *batch = ledger->head;
     while (batch && batch->number + TWI_LEDGER_REMEMBERS <= last) batch = batch->next;
     if (!batch || batch->before <= ledger->confirmed || batch->before > ledger->acked) return false;
@@ -207,6 +228,7 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
     ledger->unconfirmed = batch;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
     reckon_window(ledger);
+    twi_check_full(twi_ledger_is_valid(ledger));
     return true;
 }
 
@@ -232,6 +254,8 @@ void twi_ledger_look_back(struct twi_ledger *ledger) {
     if (from < ledger->confirmed) ledger->confirmed = from;
     seek_unconfirmed(ledger);
     reckon_window(ledger);
+    twi_check(ledger->confirmed <= ledger->looked);
+    twi_check_full(twi_ledger_is_valid(ledger));
 }
 
 void twi_ledger_believe(struct twi_ledger *ledger) {
@@ -241,6 +265,7 @@ void twi_ledger_believe(struct twi_ledger *ledger) {
 
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_head *head, struct twi_batch *step,
                               uint64_t nonce) {
+    twi_check(step != NULL && head->last <= ledger->last);
     ledger->confirmed = head->last;
     seek_unconfirmed(ledger);
     twi_ledger_believe(ledger);
@@ -263,7 +288,9 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
     uint64_t minus = head->minus_sum < step->minus_sum ? step->minus_sum - head->minus_sum : 0;
     uint64_t units = plus + minus;
     uint64_t lost = less_missing(ledger, units, head->last, step->number);
+    twi_check(lost <= units);
     twi_ledger_note_missing(ledger, step->number, lost);
+    twi_check_full(twi_ledger_is_valid(ledger));
     return lost;
 }
 
@@ -276,12 +303,15 @@ uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
         twi_batch_free(batch);
     }
     set_window(ledger, 0);
+    twi_check(ledger->head == NULL || ledger->head->number > ledger->acked);
     return sum;
 }
 
 void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch) {
+    twi_check(ledger->head != NULL && batch != NULL);
     struct twi_batch *before = ledger->head == batch ? NULL : ledger->head;
     while (before && before->next != batch) before = before->next;
+    twi_check(before != NULL || ledger->head == batch); /* it is in the list */
     if (before)
         before->next = batch->next;
     else

@@ -1,6 +1,8 @@
 /* reply.c -- reads the replies of sync/script/batch.lua, and errors. See reply.h. */
 #include "sync/batch/reply.h"
 
+#include "engine/base/check.h"
+
 #include <string.h>
 
 /* Errors that come before a script's first write, or before the script starts. Waiting helps. */
@@ -12,6 +14,7 @@ static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "R
                                           "CROSSSLOT", "DENIED", "MOVED",     "ASK",      NULL};
 
 static bool on_list(const char *code, size_t size, const char *const *list) {
+    twi_check(code != NULL);
     for (; *list; list++)
         if (strlen(*list) == size && memcmp(*list, code, size) == 0) return true;
     return false;
@@ -21,6 +24,7 @@ static bool on_list(const char *code, size_t size, const char *const *list) {
  * @user_script: 19: -OOM command not allowed ...". The inner error code stands after the last ": -" or ": ". Our
  * scripts let out only errors of calls up to their first write, so the inner code can be relied on. */
 static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
+    twi_check(error->type == TWI_NODE_ERROR);
     static const char wrapped[] = "ERR Error running script";
     *code = error->text;
     *size = error->size;
@@ -35,6 +39,7 @@ static void inner_code(const struct twi_node *error, const char **code, size_t *
     }
     const char *space = memchr(*code, ' ', *size);
     if (space) *size = (size_t)(space - *code);
+    twi_check(*code >= error->text && *code + *size <= error->text + error->size);
 }
 
 bool twi_reply_is_replicas(const struct twi_node *error) {
@@ -46,6 +51,7 @@ bool twi_reply_is_replicas(const struct twi_node *error) {
 }
 
 enum twi_role twi_reply_role(const struct twi_node *nodes, size_t count) {
+    twi_check(count >= 1);
     if (nodes[0].type != TWI_NODE_ARRAY || count < 2) return TWI_ROLE_UNKNOWN;
     return twi_node_is(&nodes[1], "master") ? TWI_ROLE_MASTER : TWI_ROLE_REPLICA;
 }
@@ -63,6 +69,7 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
  * that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
  * case. */
 static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
+    twi_check(size <= error->size);
     if (size == 9 && memcmp(code, "WRONGTYPE", 9) == 0) return true;
     return size == 3 && memcmp(code, "ERR", 3) == 0 && strstr(error->text, "user_script") &&
            !strstr(error->text, "non local") && !strstr(error->text, "can't run");
@@ -103,6 +110,7 @@ static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
 /* GONE and an opening also say whether the store knows our instance. A reply that does not say so counts as "it
  * does". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
+    twi_check(count > HEAD_SIZE);
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_count(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_time(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
@@ -112,6 +120,7 @@ static void read_gone(const struct twi_node *nodes, size_t count, struct twi_rep
 }
 
 bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
+    twi_check(count >= 1);
     *head = (struct twi_reply_head){.items_at = 1 + HEAD_SIZE};
     if (nodes[0].type == TWI_NODE_ERROR) {
         head->kind = twi_reply_error(&nodes[0]);
@@ -154,6 +163,7 @@ static void read_value(const struct twi_node *node, struct twi_item_answer *answ
 }
 
 bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer) {
+    twi_check(*at >= 1);
     *answer = (struct twi_item_answer){0};
     if (*at >= count || nodes[*at].depth != 1) return false;
     const struct twi_node *node = &nodes[(*at)++];
@@ -165,5 +175,6 @@ bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, stru
     read_value(&nodes[*at], answer);
     (void)twi_node_time(&nodes[*at + 1], &answer->end_ms);
     *at += 2;
+    twi_check(*at <= count);
     return true;
 }

@@ -3,6 +3,7 @@
  * overwritten see that it was refused. */
 #include "sync/batch/ticket.h"
 
+#include "engine/base/check.h"
 #include "engine/base/atomic.h"
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets) {
@@ -10,6 +11,7 @@ uint64_t twi_ticket_take(struct twi_tickets *tickets) {
 }
 
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket) {
+    twi_check(ticket != 0);
     if (twi_load_acquire(&tickets->settled) < ticket) return TWI_TICKET_OPEN; /* T4, pairs with T3 */
     /* The first round that reaches the ticket, among those still kept, is its own, or comes after it. */
     uint64_t first = UINT64_MAX;
@@ -28,26 +30,31 @@ bool twi_ticket_waits(const struct twi_tickets *tickets) {
 }
 
 bool twi_ticket_begin(struct twi_tickets *tickets) {
+    twi_check(tickets->active || (tickets->stores_short == 0 && !tickets->collecting));
     uint64_t taken = twi_load_acquire(&tickets->taken); /* T2, pairs with T1: read before the collection begins */
     if (tickets->active || taken == twi_load_relaxed(&tickets->settled))
         return false; /* settled: only the turn writes it */
     tickets->active = tickets->collecting = true;
     tickets->refused = false;
     tickets->until = taken;
+    twi_check(tickets->until != 0);
     return true;
 }
 
 void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share) {
+    twi_check(!share->again || share->is_short);
     if (!tickets->active || !tickets->collecting) return;
     tickets->stores_short += !share->is_short;
     share->is_short = share->again = true;
 }
 
 void twi_ticket_collected(struct twi_tickets *tickets) {
+    twi_check(tickets->active || !tickets->collecting);
     tickets->collecting = false;
 }
 
 void twi_ticket_await(struct twi_ticket_share *share, uint64_t number) {
+    twi_check(!share->again || share->is_short);
     if (!share->again) return;
     share->again = false;
     share->number = number;
@@ -63,6 +70,7 @@ bool twi_ticket_renew(struct twi_tickets *tickets) {
 }
 
 bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share *share) {
+    twi_check(!share->again || share->is_short);
     if (!tickets->active) return false;
     tickets->stores_short += !share->is_short;
     share->is_short = share->again = true;
@@ -70,6 +78,7 @@ bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share
 }
 
 void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_share *share, uint64_t acked) {
+    twi_check(!share->is_short || tickets->stores_short != 0);
     if (!share->is_short || share->again || acked < share->number) return;
     share->is_short = false;
     tickets->stores_short--;
@@ -77,12 +86,14 @@ void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_shar
 }
 
 void twi_ticket_settle(struct twi_tickets *tickets) {
+    twi_check(tickets->active || tickets->stores_short == 0);
     if (!tickets->active || tickets->collecting || tickets->stores_short != 0) return;
     _Atomic uint64_t *outcome = &tickets->outcomes[tickets->round++ % TWI_TICKET_OUTCOMES];
     uint64_t before = twi_load_relaxed(outcome); /* only the turn writes it */
     if ((before & 1) != 0) twi_store_relaxed(&tickets->refused_before, before >> 1);
     twi_store_release(outcome,
-                      tickets->until << 1 | tickets->refused); /* T5: whoever misses the old one sees the mark */
+                      tickets->until << 1 | tickets->refused);       /* T5: whoever misses the old one sees the mark */
+    twi_check(tickets->until > twi_load_relaxed(&tickets->settled)); /* a round settles somebody */
     tickets->active = false;
     twi_store_release(&tickets->settled, tickets->until); /* T3 */
 }

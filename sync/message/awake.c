@@ -13,6 +13,7 @@
 
 /* Puts the store behind `before`; NULL: at the head. */
 static void insert(struct twi_store_list *list, struct twi_store *store, struct twi_store *before) {
+    twi_check(store != before && store->place.before == NULL && store->place.after == NULL);
     struct twi_store *after = before ? before->place.after : list->first;
     store->place.at = 0;
     store->place.before = before;
@@ -25,22 +26,27 @@ static void insert(struct twi_store_list *list, struct twi_store *store, struct 
 
 /* Takes the store out of the list that it is in. */
 static void take_out(struct twi_awake *awake, struct twi_store *store) {
+    twi_check(store->place.at == 0);
     struct twi_store_place *place = &store->place;
     struct twi_store_list *list = place->is_waiting ? &awake->waiting : &awake->resting;
     *(place->before ? &place->before->place.after : &list->first) = place->after;
     *(place->after ? &place->after->place.before : &list->last) = place->before;
     place->before = place->after = NULL;
     place->is_waiting = false;
+    twi_check(list->count != 0);
     list->count--;
     if (store->connection) store->connection->use.resting--;
+    twi_check((list->count == 0) == (list->first == NULL));
 }
 
 static void put_awake(struct twi_awake *awake, struct twi_store *store) {
+    twi_check(!store->place.is_waiting && store->place.before == NULL && store->place.after == NULL);
     awake->stores[awake->count++] = store;
     store->place.at = awake->count;
 }
 
 static void put_waiting(struct twi_awake *awake, struct twi_store *store) {
+    twi_check(store->place.is_bounded && !store->place.is_waiting);
     store->place.is_waiting = true;
     insert(&awake->waiting, store, awake->waiting.last);
 }
@@ -48,6 +54,7 @@ static void put_waiting(struct twi_awake *awake, struct twi_store *store) {
 /* ---- waking ------------------------------------------------------------------------------------------------------ */
 
 static bool has_place(const struct twi_awake *awake) {
+    twi_check(awake->taken <= awake->count);
     return awake->taken < awake->places;
 }
 
@@ -57,12 +64,14 @@ static bool may_wake(const struct twi_awake *awake, const struct twi_store *stor
 }
 
 static void start(struct twi_sync *sync, struct twi_store *store) {
+    twi_check(!store->place.is_waiting);
     put_awake(&sync->awake, store);
     sync->awake.taken += store->place.is_bounded;
     twi_ticket_join(&sync->tickets, &store->flush);
 }
 
 void twi_awake_add(struct twi_sync *sync, struct twi_store *store) {
+    twi_check(store->place.at == 0);
     if (may_wake(&sync->awake, store))
         start(sync, store);
     else
@@ -73,6 +82,7 @@ void twi_awake_wake(struct twi_sync *sync, struct twi_store *store) {
     if (store->place.at != 0) return;
     take_out(&sync->awake, store);
     start(sync, store);
+    twi_check(store->place.at == sync->awake.count);
 }
 
 void twi_awake_wake_all(struct twi_sync *sync) {
@@ -145,6 +155,7 @@ static bool is_cut_off(const struct twi_store *store) {
 
 /* It is not at home, or not sure that its node still has what it acknowledged. */
 static bool is_astray(const struct twi_store *store) {
+    twi_check(!store->place.is_waiting || store->place.is_bounded);
     const struct twi_route *route = &store->route;
     const struct twi_store_look *look = &store->belief.look;
     return is_cut_off(store) || route->asking || route->detour.is_held || route->unserved_ms != 0 ||
@@ -157,12 +168,14 @@ static bool takes_place(const struct twi_store *store) {
 }
 
 static void put_to_rest(struct twi_awake *awake, struct twi_store *store) {
+    twi_check(store->place.before == NULL && store->place.after == NULL);
     struct twi_store *before = awake->resting.last;
     while (before && before->belief.written_ms > store->belief.written_ms) before = before->place.before;
     insert(&awake->resting, store, before);
 }
 
 static void note_waiting(struct twi_sync *sync, int64_t now_ms) {
+    twi_check((sync->awake.waiting.count == 0) == (sync->awake.waiting.first == NULL));
     struct twi_awake *awake = &sync->awake;
     if (awake->waiting.count == 0) {
         awake->waiting_since_ms = 0;
@@ -191,6 +204,7 @@ void twi_awake_rest(struct twi_sync *sync, int64_t now_ms) {
         else
             put_to_rest(awake, store);
     }
+    twi_check(awake->count <= count && awake->taken <= awake->count);
     note_waiting(sync, now_ms);
 }
 

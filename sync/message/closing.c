@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
@@ -32,6 +33,7 @@ static const char *const verbs[] = {
 
 /* It goes to a set of names, not to the election. */
 static bool is_of_names(const struct twi_closing_message *message) {
+    twi_check(message->verb < sizeof verbs / sizeof *verbs);
     return message->verb >= TWI_CLOSING_SEND_ADD;
 }
 
@@ -74,6 +76,7 @@ static void count_doubted(struct twi_sync *sync, int64_t now_ms) {
         look->serial = store->route.serial;
         doubted += is_doubted(sync, store);
     }
+    twi_check(doubted <= sync->awake.count);
     if (doubted > closing->doubted) closing->doubted_ms = now_ms;
     closing->doubted = doubted;
 }
@@ -81,6 +84,7 @@ static void count_doubted(struct twi_sync *sync, int64_t now_ms) {
 /* True means that this engine says that it has drained nothing. A store that stays away does not hold windows up for
  * ever. */
 static bool doubts(const struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->senders.closing.doubted <= sync->store_count);
     const struct twi_closing_sender *closing = &sync->senders.closing;
     if (closing->doubted == 0) return false;
     return !sync->by_slot || now_ms - closing->doubted_ms < twi_port_tuning(sync->engine)->closing_wait_ms;
@@ -114,6 +118,7 @@ static enum twi_closing_kind closing_kind_of(const struct twi_node *status) {
 
 static void closing_refused(struct twi_sync *sync, struct twi_connection *connection,
                             const struct twi_closing_message *message, const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR);
     struct twi_closing_sender *closing = &sync->senders.closing;
     char keys[TWI_CLOSING_KEYS][TWI_OWN_NAME_MAX], what[160];
     size_t sizes[TWI_CLOSING_KEYS];
@@ -164,6 +169,7 @@ static void take_names(struct twi_sync *sync, const struct twi_closing_message *
 /* Names of keys, or windows, as they stand behind the reply's head. */
 static void take_list(struct twi_sync *sync, const struct twi_closing_message *message, bool are_names,
                       const struct twi_node *nodes, size_t count) {
+    twi_check(nodes->type == TWI_NODE_ARRAY);
     for (size_t i = 5; i < count; i++) {
         if (nodes[i].type != TWI_NODE_STRING) continue;
         if (are_names)
@@ -176,6 +182,7 @@ static void take_list(struct twi_sync *sync, const struct twi_closing_message *m
 /* The reply to one message: an array and its elements. False means that it is none. */
 static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_message *message,
                                const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(count != 0);
     struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
     bool whole = nodes->type == TWI_NODE_ARRAY && count >= 4;
     if (whole) result.kind = closing_kind_of(&nodes[1]);
@@ -200,6 +207,7 @@ static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_m
 
 /* Where the reply to a message ends: before the next node that is not within it. */
 static size_t size_of(const struct twi_node *nodes, size_t count) {
+    twi_check(count != 0);
     size_t size = 1;
     while (size < count && nodes[size].depth > nodes->depth) size++;
     return size;
@@ -208,6 +216,7 @@ static size_t size_of(const struct twi_node *nodes, size_t count) {
 /* One reply, or an array of as many as there are messages; each message has its answer, whatever comes. */
 static bool closing_take(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                          enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(outcome != TWI_MESSAGE_ANSWERED || count != 0);
     struct twi_closing_sent *slot = ctx;
     bool is_error = outcome != TWI_MESSAGE_ANSWERED && count != 0, is_understood = true;
     bool are_many = slot->count > 1 && outcome == TWI_MESSAGE_ANSWERED;
@@ -238,25 +247,30 @@ struct words {
 };
 
 static void closing_put(struct words *words, const void *data, size_t size) {
+    twi_check(words->count < ARGUMENTS_MAX);
     words->at[words->count++] = (struct twi_message_argument){data, size};
 }
 static void put_text(struct words *words, const char *text) {
     closing_put(words, text, strlen(text));
 }
 static void put_i64(struct words *words, int64_t number) {
+    twi_check(words->used < sizeof words->text);
     char *at = words->text + words->used;
     size_t size = (size_t)snprintf(at, sizeof words->text - words->used, "%lld", (long long)number);
     words->used += size + 1;
+    twi_check(words->used <= sizeof words->text);
     closing_put(words, at, size);
 }
 
 static void put_ends(struct words *words, const struct twi_closing_message *message, bool holds_all) {
+    twi_check(words->used < sizeof words->text);
     char *at = words->text + words->used;
     size_t room = sizeof words->text - words->used, size = 1;
     at[0] = ',';
     for (uint32_t i = 0; i < message->end_count && !holds_all; i++)
         size += (size_t)snprintf(at + size, room - size, "%lld,", (long long)message->ends_ms[i]);
     words->used += size + 1;
+    twi_check(words->used <= sizeof words->text);
     closing_put(words, at, size);
 }
 
@@ -271,6 +285,7 @@ static void put_listed(struct words *words, const struct twi_closing_message *me
 
 static void put_message(struct twi_sync *sync, struct words *words, const struct twi_closing_message *message,
                         const struct twi_store *store, int64_t now_ms) {
+    twi_check(store->connection != NULL && !is_of_names(message));
     bool holds_all = doubts(sync, now_ms);
     put_text(words, message->by_tag ? "2" : "1");
     put_text(words, verbs[message->verb]);
@@ -301,6 +316,7 @@ static bool has_marker(const struct twi_closing_message *message) {
 /* To a set of names. */
 static void put_names_message(struct words *words, const struct twi_closing_message *message,
                               const struct twi_store *store) {
+    twi_check(store->connection != NULL && is_of_names(message));
     put_text(words, "1");
     put_text(words, verbs[message->verb]);
     if (message->verb == TWI_CLOSING_SEND_FETCH) put_text(words, message->scan);
@@ -390,6 +406,7 @@ static bool may_begin(const struct twi_sync *sync) {
 
 /* Fills the slot, and sends it. False means that nothing more is to be sent in this turn. */
 static bool closing_send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
+    twi_check(!slot->busy);
     tw_key names[TWI_CLOSING_NAMES_MAX];
     struct parcel parcel = {.store = NULL};
     uint32_t most = sync->by_slot ? 1 : TWI_CLOSING_MESSAGES_MAX;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/awake.h"
 #include "sync/message/refusal.h"
@@ -12,6 +13,7 @@
 
 /* Like the first connection, but to another endpoint. NULL if there is no memory. */
 static struct twi_connection *cluster_make(const struct twi_sync *sync, const struct twi_endpoint *endpoint) {
+    twi_check(sync->connection_count != 0 && sync->connections[0]->is_node);
     const struct twi_connection *first = sync->connections[0];
     struct twi_connection *connection = calloc(1, sizeof *connection);
     if (!connection) return NULL;
@@ -38,6 +40,7 @@ static struct twi_connection *cluster_make(const struct twi_sync *sync, const st
 }
 
 struct twi_connection *twi_cluster_connection(struct twi_sync *sync, const struct twi_endpoint *endpoint) {
+    twi_check(sync->cluster != NULL);
     for (uint32_t i = 0; i < sync->connection_count; i++)
         if (twi_endpoint_equals(twi_resolver_fixed(sync->connections[i]->target.resolver), endpoint))
             return sync->connections[i];
@@ -51,6 +54,7 @@ struct twi_connection *twi_cluster_connection(struct twi_sync *sync, const struc
 }
 
 struct twi_connection *twi_cluster_connection_of(struct twi_sync *sync, uint64_t node) {
+    twi_check(node != 0 && sync->cluster != NULL);
     for (uint32_t i = 0; i < sync->connection_count; i++)
         if (sync->connections[i]->use.node == node) return sync->connections[i];
     const struct twi_endpoint *endpoint = twi_cluster_map_endpoint(sync->cluster->map, node);
@@ -60,6 +64,7 @@ struct twi_connection *twi_cluster_connection_of(struct twi_sync *sync, uint64_t
 }
 
 void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i) {
+    twi_check(i != 0 && i < sync->connection_count);
     twi_connection_destroy(sync->connections[i]);
     sync->connections[i] = sync->connections[--sync->connection_count];
 }
@@ -77,6 +82,7 @@ bool twi_cluster_is_whole(const struct twi_sync *sync) {
 /* The slot of a redirect is the store's, if the node is sane. */
 static void follow_moved(struct twi_sync *sync, struct twi_store *store, const struct twi_redirect *redirect,
                          int64_t now_ms) {
+    twi_check(redirect->kind == TWI_REDIRECT_MOVED);
     struct twi_cluster *cluster = sync->cluster;
     bool is_known = redirect->has_endpoint && redirect->slot == store->slot &&
                     twi_cluster_map_moved(cluster->map, redirect->slot, &redirect->to, now_ms);
@@ -88,6 +94,7 @@ static void follow_moved(struct twi_sync *sync, struct twi_store *store, const s
 /* The next batch goes to the node that was named. An opening cannot: one of its keys is new, and the node would wait
  * for the rest of the slot. */
 static void follow_ask(struct twi_sync *sync, struct twi_store *store, const struct twi_redirect *redirect) {
+    twi_check(redirect->kind == TWI_REDIRECT_ASK);
     struct twi_connection *target = redirect->has_endpoint ? twi_cluster_connection(sync, &redirect->to) : NULL;
     store->route.asking = store->belief.is_open ? target : NULL;
     if (target != store->split.target) store->split.target_away_ms = 0;
@@ -96,6 +103,7 @@ static void follow_ask(struct twi_sync *sync, struct twi_store *store, const str
 
 static void cluster_note(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                          const struct twi_redirect *redirect, const struct twi_node *reply, int64_t now_ms) {
+    twi_check(sync->cluster != NULL && redirect->kind != TWI_REDIRECT_NONE);
     enum twi_redirect_kind kind = redirect->kind;
     switch (kind) {
     case TWI_REDIRECT_MOVED:
@@ -132,6 +140,7 @@ bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connect
 
 void twi_cluster_sent_away(struct twi_sync *sync, struct twi_store *store, const struct twi_node *reply,
                            int64_t now_ms) {
+    twi_check(reply->type == TWI_NODE_ERROR);
     struct twi_detour *detour = &store->route.detour;
     if (detour->since_ms == 0) detour->since_ms = now_ms ? now_ms : 1;
     if (detour->is_told || now_ms - detour->since_ms < twi_port_tuning(sync->engine)->apart_ms) return;

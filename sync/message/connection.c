@@ -1,11 +1,14 @@
 /* connection.c -- see connection.h. */
 #include "sync/message/connection.h"
 
+#include "engine/base/check.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why) {
+    twi_check(connection->target.where != NULL);
     if (connection->failure.is_there) return;
     connection->failure = (struct twi_failure){.is_there = true, .slowly = slowly, .why = why};
 }
@@ -19,6 +22,7 @@ void twi_connection_time_out(struct twi_connection *connection, int64_t waited_m
 }
 
 void twi_connection_break(struct twi_connection *connection) {
+    twi_check(connection->phase != TWI_DOWN);
     const struct twi_target *target = &connection->target;
     bool is_refused =
         target->where->transport->is_refused && target->where->transport->is_refused(target->transport_ctx);
@@ -28,6 +32,7 @@ void twi_connection_break(struct twi_connection *connection) {
 }
 
 void twi_connection_rest(struct twi_connection *connection) {
+    twi_check(connection->phase != TWI_DOWN);
     if (connection->failure.is_there) return;
     connection->failure = (struct twi_failure){.is_there = true, .is_idle = true};
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/awake.h"
@@ -20,6 +21,7 @@
 #define AGAIN_MS 1000         /* between two walks over all keys: slots may move one after the other */
 
 static struct twi_distinct_sent *distinct_free_slot(struct twi_distinct_sender *sender) {
+    twi_check(sender->count < TWI_DISTINCT_SENT_MAX);
     uint32_t i = 0;
     while (sender->sent[i].is_under_way) i++;
     return &sender->sent[i];
@@ -28,12 +30,14 @@ static struct twi_distinct_sent *distinct_free_slot(struct twi_distinct_sender *
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
 static const char *wish_of(const struct twi_item *item) {
+    twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
     return (item->flags & TWI_ITEM_SEALED) != 0 ? "c" : (item->flags & TWI_ITEM_ASKED) != 0 ? "r" : "";
 }
 
 /* Puts the first items that wait, `most` at most. Returns how many. */
 static uint32_t put_items(const struct twi_store *store, const struct twi_waiting *waiting, uint32_t most,
                           struct twi_bytes *keys, struct twi_bytes *arguments) {
+    twi_check(most != 0 && store->connection != NULL);
     int64_t offset_ms = store->connection->clock.offset_ms;
     uint32_t count = 0;
     for (; count < most && arguments->size < BYTES_MAX; count++) {
@@ -53,6 +57,7 @@ static twi_message_done distinct_answered;
 
 /* Sends some of the first `most` items, which are the store's. False if there is no memory. */
 static bool distinct_send_some(struct twi_sync *sync, struct twi_store *store, uint32_t most, int64_t now_ms) {
+    twi_check(most != 0 && most <= KEYS_MAX && store != NULL);
     static const struct twi_script_source script = {twi_script_distinct, twi_script_distinct_sha1};
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     struct twi_waiting *waiting = &sender->waiting;
@@ -82,10 +87,12 @@ static bool distinct_send_some(struct twi_sync *sync, struct twi_store *store, u
     *slot = (struct twi_distinct_sent){store, items, count, true};
     sender->count++;
     waiting->at += count;
+    twi_check(count <= most && waiting->at <= waiting->end);
     return true;
 }
 
 static bool distinct_may_send(const struct twi_distinct_sender *sender) {
+    twi_check(sender->count <= TWI_DISTINCT_SENT_MAX);
     return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
 }
 
@@ -121,6 +128,7 @@ void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
 /* Its window is over in Redis, where nobody merges or reads it any more. One log line in an outage names a key, and
  * on_lost names all. */
 static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *item) {
+    twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     char key[120];
     if (item->delta == 0) {
@@ -141,6 +149,7 @@ static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *i
  * reads is not asked for by itself: its next reading is the next try. */
 static void settle_refused(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                            const struct twi_node *error, int64_t now_ms) {
+    twi_check(error->type == TWI_NODE_ERROR && (item->flags & TWI_ITEM_DISTINCT) != 0);
     if (item->delta == 0 && (item->flags & TWI_ITEM_SEALED) == 0) {
         twi_refusal_read(store->connection, item, error);
         (void)twi_port_distinct_merged(item, &(struct twi_merged){.size = 0});
@@ -152,6 +161,7 @@ static void settle_refused(struct twi_sync *sync, struct twi_store *store, const
 
 static void distinct_settle(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                             const struct twi_node *node, int64_t now_ms) {
+    twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
     static const char unreadable[] = "its registers cannot be read";
     static const struct twi_node no_sketch = {
         .type = TWI_NODE_ERROR, .text = unreadable, .size = sizeof unreadable - 1};
@@ -169,6 +179,7 @@ static void distinct_settle(struct twi_sync *sync, struct twi_store *store, cons
 }
 
 static bool distinct_is_whole(const struct twi_distinct_sent *sent, const struct twi_node *nodes, size_t count) {
+    twi_check(sent->count != 0 && count != 0);
     if (nodes->type != TWI_NODE_ARRAY || count != sent->count + (size_t)2) return false;
     for (uint32_t i = 1; i <= sent->count + 1; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
@@ -186,6 +197,7 @@ static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const
 
 static void distinct_take_answer(struct twi_sync *sync, const struct twi_connection *connection,
                                  const struct twi_distinct_sent *sent, const struct twi_node *nodes, int64_t now_ms) {
+    twi_check(sent->count != 0 && sent->store != NULL);
     struct twi_store *store = sent->store;
     look_at_marker(sync, store, &nodes[1], now_ms);
     for (uint32_t i = 0; i < sent->count; i++) distinct_settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms);
@@ -198,6 +210,7 @@ static void distinct_take_answer(struct twi_sync *sync, const struct twi_connect
 /* A replica that refuses is not where this engine wants to be: the connection ends. */
 static void distinct_take_error(struct twi_sync *sync, struct twi_connection *connection,
                                 enum twi_message_outcome outcome, const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR && outcome != TWI_MESSAGE_ANSWERED);
     struct twi_distinct_sender *sender = &sync->senders.distinct;
     if (!sender->is_refusal_logged) twi_refusal_report(connection, "distinct counts", error);
     sender->is_refusal_logged = true;
@@ -212,6 +225,7 @@ static void distinct_take_error(struct twi_sync *sync, struct twi_connection *co
 static bool distinct_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                               enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
                               int64_t now_ms) {
+    twi_check(sync->senders.distinct.count != 0);
     struct twi_distinct_sent *slot = ctx, sent = *slot;
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
     *slot = (struct twi_distinct_sent){.is_under_way = false};
@@ -233,6 +247,7 @@ static bool distinct_answered(struct twi_sync *sync, struct twi_connection *conn
 /* Another history than that of the server that answered, or one that is not known: a server that was restarted or
  * promoted, or another one. It may lack what was answered. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store) {
+    twi_check(store->connection != NULL);
     struct twi_store_merged *merged = &store->belief.merged;
     const char *history = store->connection->server.history;
     if (!merged->is_there || (history[0] != '\0' && strcmp(history, merged->history) == 0)) return;

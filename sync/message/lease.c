@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
@@ -35,6 +36,7 @@ static const struct {
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
 static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char *name) {
+    twi_check(name != NULL && name[0] != '\0');
     char text[TWI_LEDGER_NAME_MAX];
     int size = snprintf(text, sizeof text, "%s%s", twi_port_prefix(sync->engine), name);
     twi_wire_put(words, text, (size_t)size);
@@ -43,6 +45,7 @@ static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char 
 /* Where there are several stores, each has names of its own in its slot. */
 static void lease_begin(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                         uint32_t script) {
+    twi_check(script < sizeof scripts / sizeof *scripts);
     char text[48];
     const char *colon = store->tag[0] != '\0' ? ":" : "";
     twi_wire_put_u64(words, scripts[script].keys);
@@ -55,6 +58,7 @@ static void lease_begin(struct twi_sync *sync, const struct twi_store *store, st
 /* Returns how many names of other engines follow the script's arguments. */
 static size_t put_epoch_message(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                                 const struct twi_lease_message *message) {
+    twi_check(message->lease == NULL);
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
     /* Where an engine may come again, a departure names the life that ends. */
     bool names_life = store->tag[0] != '\0' && epoch->incarnation[0] != '\0';
@@ -85,6 +89,7 @@ static void put_lease_name(struct twi_bytes *words, const struct twi_lease_messa
 
 static void put_lease_message(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                               const struct twi_lease_message *message) {
+    twi_check(message->lease != NULL);
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine, store->index);
     lease_begin(sync, store, words, SCRIPT_LEASE);
     put_lease_name(words, message);
@@ -112,6 +117,7 @@ static void put_lease_message(struct twi_sync *sync, const struct twi_store *sto
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static void lease_report(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+    twi_check(slot->is_under_way);
     struct twi_lease_message message = slot->message;
     slot->is_under_way = false;
     twi_port_lease_answered(sync->engine, &message, answer);
@@ -119,6 +125,7 @@ static void lease_report(struct twi_sync *sync, struct twi_lease_pending *slot, 
 
 static bool read_lease(const struct twi_lease_message *message, const struct twi_node *nodes, size_t count,
                        struct twi_lease_answer *answer) {
+    twi_check(message->lease != NULL && count >= 3);
     if (twi_node_is(&nodes[1], "EPOCH")) answer->kind = TWI_LEASE_ENDED;
     if (twi_node_is(&nodes[1], "LATE")) answer->kind = TWI_LEASE_TOO_LATE;
     if (twi_node_is(&nodes[1], "STALE") || twi_node_is(&nodes[1], "TWIN")) answer->kind = TWI_LEASE_TWIN;
@@ -145,11 +152,13 @@ static void take_requested(struct twi_sync *sync, uint32_t store, const struct t
 #define EPOCH_HEAD 11u
 
 static bool is_text(const struct twi_node *node, size_t size_max) {
+    twi_check(size_max != 0);
     return node->type == TWI_NODE_STRING && node->size <= size_max;
 }
 
 static bool read_epoch(struct twi_sync *sync, uint32_t store, const struct twi_node *nodes, size_t count,
                        struct twi_lease_answer *answer) {
+    twi_check(count >= 3);
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open, others;
     if (count < EPOCH_HEAD || !is_text(&nodes[3], 32) || !twi_node_count(&nodes[4], &open) || !is_text(&nodes[5], 40) ||
@@ -173,6 +182,7 @@ static bool read_epoch(struct twi_sync *sync, uint32_t store, const struct twi_n
 
 static bool lease_read_answer(struct twi_sync *sync, const struct twi_lease_message *message,
                               const struct twi_node *nodes, size_t count, struct twi_lease_answer *answer) {
+    twi_check(count != 0);
     *answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
     if (!twi_node_time(&nodes[2], &answer->redis_ms)) return false;
@@ -182,6 +192,7 @@ static bool lease_read_answer(struct twi_sync *sync, const struct twi_lease_mess
 
 /* Keeps the answer in the slot, with copies of its texts, because the reply is freed. */
 static void lease_keep(struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+    twi_check(slot->is_under_way);
     slot->answer = *answer;
     if (!answer->id) return;
     snprintf(slot->id, sizeof slot->id, "%s", answer->id);
@@ -195,6 +206,7 @@ static void lease_keep(struct twi_lease_pending *slot, const struct twi_lease_an
 /* Names the key: that of the lease's counter, or the epoch of all leases. */
 static void report_refusal(struct twi_connection *connection, const struct twi_lease_message *message,
                            const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR);
     char what[160] = "leases of hard limits (tw:leases)";
     if (message->lease != NULL) {
         char name[96];
@@ -249,6 +261,7 @@ static struct twi_lease_pending *lease_free_slot(struct twi_lease_sender *sender
 
 static void send_message(struct twi_sync *sync, struct twi_store *store, const struct twi_lease_message *message,
                          int64_t now_ms) {
+    twi_check(store->connection != NULL);
     static const struct twi_lease_answer again = {.kind = TWI_LEASE_RESEND};
     struct twi_lease_pending *slot = lease_free_slot(&sync->senders.leases);
     if (!slot) {
@@ -279,8 +292,10 @@ static void send_message(struct twi_sync *sync, struct twi_store *store, const s
 static void lease_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     struct twi_lease_message messages[TWI_LEASES_MAX];
     if (!twi_message_may_send(sync, store, TWI_SENDER_LEASES)) return;
+    twi_check(store->connection->messages.of[TWI_SENDER_LEASES] <= TWI_LEASES_MAX);
     size_t room = TWI_LEASES_MAX - store->connection->messages.of[TWI_SENDER_LEASES];
     size_t count = twi_port_leases(sync->engine, store->index, store->route.serial, messages, room);
+    twi_check(count <= room);
     for (size_t i = 0; i < count; i++) send_message(sync, store, &messages[i], now_ms);
 }
 
@@ -291,6 +306,7 @@ static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
 
 /* Another store begins in each turn: one that has much to say does not keep the others of its connection waiting. */
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->store_count != 0);
     uint32_t first = sync->senders.leases.turns++ % sync->store_count, at;
     for (at = next_store(sync, first); at < sync->store_count; at = next_store(sync, at + 1))
         lease_send_of(sync, sync->stores[at], now_ms);

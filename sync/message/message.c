@@ -1,6 +1,7 @@
 /* message.c -- see message.h. */
 #include "sync/message/message.h"
 
+#include "engine/base/check.h"
 #include "sync/batch/reply.h"
 #include "sync/message/cluster.h"
 #include "sync/message/replicas.h"
@@ -21,6 +22,7 @@ bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store
 }
 
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender) {
+    twi_check(sender < TWI_SENDERS);
     if (!store) store = sync->stores[0];
     static const uint32_t quotas[TWI_SENDERS] = {[TWI_SENDER_LEASES] = TWI_LEASES_MAX,
                                                  [TWI_SENDER_REGISTRY] = 1,
@@ -45,6 +47,7 @@ static void message_put(struct twi_connection *connection, const struct twi_mess
 }
 
 static void enqueue(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
+    twi_check(connection->messages.count < TWI_MESSAGES_MAX);
     struct twi_messages *messages = &connection->messages;
     *pending_at(messages, messages->count++) = *pending;
     messages->of[pending->sender]++;
@@ -54,6 +57,8 @@ static void enqueue(struct twi_connection *connection, const struct twi_message_
 
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms) {
+    twi_check(message->done != NULL && message->sender < TWI_SENDERS);
+    twi_check(message->key_count != 0 && message->argument_count >= message->key_count);
     struct twi_store *store = message->store ? message->store : sync->stores[0];
     struct twi_message_pending pending = {.sender = message->sender,
                                           .store = store,
@@ -73,6 +78,7 @@ bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *m
 }
 
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms) {
+    twi_check(message->arguments != NULL || message->argument_count == 0);
     struct twi_bytes encoded = {0};
     if (!twi_message_may_send(sync, message->store, message->sender)) return false;
     twi_wire_put_u64(&encoded, message->key_count);
@@ -83,22 +89,27 @@ bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, 
 }
 
 static struct twi_message_pending message_take_first(struct twi_messages *messages) {
+    twi_check(messages->count != 0 && messages->count <= TWI_MESSAGES_MAX);
     struct twi_message_pending pending = *pending_at(messages, 0);
     *pending_at(messages, 0) = (struct twi_message_pending){0};
     messages->first = (messages->first + 1) % TWI_MESSAGES_MAX;
     messages->count--;
+    twi_check(messages->of[pending.sender] != 0);
     messages->of[pending.sender]--;
+    twi_check(pending.store == NULL || pending.store->route.messages != 0);
     if (pending.store) pending.store->route.messages--;
     return pending;
 }
 
 static enum twi_message_outcome outcome_of(const struct twi_node *nodes) {
+    twi_check(nodes != NULL);
     if (nodes->type != TWI_NODE_ERROR) return TWI_MESSAGE_ANSWERED;
     return twi_reply_error(nodes) == TWI_REPLY_UNKNOWN ? TWI_MESSAGE_UNKNOWN : TWI_MESSAGE_REFUSED;
 }
 
 void twi_message_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *awaited,
                        const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(count != 0 && awaited->command == TWI_MESSAGE);
     (void)awaited;
     struct twi_messages *messages = &connection->messages;
     struct twi_message_pending pending = message_take_first(messages);
@@ -116,6 +127,7 @@ void twi_message_reply(struct twi_sync *sync, struct twi_connection *connection,
     if (!pending.done(sync, connection, pending.ctx, outcome, nodes, count, now_ms)) {
         twi_connection_fail(connection, false, "a reply that is not understood");
     } else if (pending.replicated != NULL && connection->replicas.wanted != 0 && outcome == TWI_MESSAGE_ANSWERED) {
+        twi_check(messages->held_count < TWI_LEASES_MAX);
         messages->held[messages->held_count++] = pending;
         messages->of[pending.sender]++;
     }
@@ -124,6 +136,7 @@ void twi_message_reply(struct twi_sync *sync, struct twi_connection *connection,
 /* ---- replicas ---------------------------------------------------------------------------------------------------- */
 
 void twi_message_step(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->messages.count <= TWI_MESSAGES_MAX);
     if (!connection->messages.unwaited) return;
     twi_pipeline_begin(&connection->pipeline, now_ms);
     twi_replicas_put(connection);
@@ -133,7 +146,9 @@ void twi_message_step(struct twi_connection *connection, int64_t now_ms) {
 }
 
 static void release(struct twi_sync *sync, struct twi_messages *messages, enum twi_message_outcome outcome) {
+    twi_check(messages->held_count <= TWI_LEASES_MAX);
     for (uint32_t i = 0; i < messages->held_count; i++) {
+        twi_check(messages->of[messages->held[i].sender] != 0);
         messages->of[messages->held[i].sender]--;
         messages->held[i].replicated(sync, messages->held[i].ctx, outcome);
     }
@@ -142,6 +157,7 @@ static void release(struct twi_sync *sync, struct twi_messages *messages, enum t
 
 void twi_message_wait_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *awaited,
                             const struct twi_node *answer, size_t count, int64_t now_ms) {
+    twi_check(connection->messages.waits != 0);
     int64_t replicas = 0;
     (void)awaited, (void)count, (void)now_ms;
     connection->messages.waits--;
@@ -152,6 +168,7 @@ void twi_message_wait_reply(struct twi_sync *sync, struct twi_connection *connec
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->messages.count <= TWI_MESSAGES_MAX);
     struct twi_messages *messages = &connection->messages;
     release(sync, messages, TWI_MESSAGE_UNKNOWN);
     messages->waits = 0;

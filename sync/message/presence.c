@@ -26,6 +26,7 @@
 #define SWEEP_MS 3600000 /* Redis names the next end of a reservation: no later than this it is asked again */
 
 static struct twi_statement *presence_free_slot(struct twi_presence *presence) {
+    twi_check(presence->count < TWI_PRESENCE_MAX);
     uint32_t i = 0;
     while (presence->statements[i].is_under_way) i++;
     return &presence->statements[i];
@@ -40,6 +41,7 @@ static bool presence_answered(struct twi_sync *sync, struct twi_connection *conn
 /* False if it was not sent (no memory); presence_answered() is not called. */
 static bool send_statement(struct twi_sync *sync, struct twi_store *store, struct twi_statement statement, size_t keys,
                            size_t args, struct twi_bytes *words, int64_t now_ms) {
+    twi_check(statement.what < TWI_STATEMENTS && keys != 0);
     static const struct twi_script_source scripts[TWI_STATEMENTS] = {
         [TWI_STATEMENT_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
         [TWI_STATEMENT_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
@@ -101,11 +103,14 @@ static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
         return false; /* later */
     }
     presence->waiting.at += count;
+    twi_check(presence->waiting.at <= presence->waiting.end);
     presence->number++;
     return true;
 }
 
 static void holds_answered(struct twi_sync *sync, uint64_t serial) {
+    twi_check(serial > sync->senders.presence.holds_answered);
+    twi_check(serial <= sync->senders.presence.holds_sent && serial - sync->senders.presence.holds_answered <= 32);
     struct twi_presence *presence = &sync->senders.presence;
     presence->holds_done |= 1u << (serial - presence->holds_answered - 1);
     for (; presence->holds_done & 1; presence->holds_done >>= 1, presence->holds_answered++)
@@ -186,6 +191,7 @@ void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
 /* The statement was not acknowledged. Items of gauges go back to their counters. Holds and sweeps are sent again later.
  */
 static void presence_give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
+    twi_check(statement->what < TWI_STATEMENTS);
     if (statement->what == TWI_STATEMENT_SWEEP) twi_port_sweep_answered(sync->engine, statement->serial, after_ms);
     if (statement->what == TWI_STATEMENT_GAUGES)
         twi_waiting_return(sync, &sync->senders.presence.waiting, statement->items, statement->count, after_ms);
@@ -194,6 +200,7 @@ static void presence_give_back(struct twi_sync *sync, const struct twi_statement
 /* A refused gauge is re-sent as all gauges are, before its lifetime is over. Until then flushes count it as refused. */
 static void report_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node,
                          int64_t now_ms) {
+    twi_check((item->flags & TWI_ITEM_GAUGE) != 0);
     struct twi_store *store = sync->stores[item->store];
     struct twi_reply answer = {0};
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_count(node, &answer.total);
@@ -207,6 +214,7 @@ static void report_gauge(struct twi_sync *sync, const struct twi_item *item, con
 /* False means that the reply is not one of the script's. */
 static bool report_gauges(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
                           size_t count, int64_t now_ms) {
+    twi_check(acked->what == TWI_STATEMENT_GAUGES && count != 0);
     if (nodes->type != TWI_NODE_ARRAY || count != acked->count + (size_t)1) return false;
     for (uint32_t i = 1; i <= acked->count; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
@@ -220,6 +228,7 @@ static bool report_gauges(struct twi_sync *sync, const struct twi_statement *ack
 static void presence_take_error(struct twi_sync *sync, struct twi_connection *connection,
                                 const struct twi_statement *acked, enum twi_message_outcome outcome,
                                 const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR && acked->what < TWI_STATEMENTS);
     static const char *const words[TWI_STATEMENTS] = {"gauges", "what is held", "to take back what is over"};
     twi_refusal_report(connection, words[acked->what], error);
     presence_give_back(sync, acked, REFUSED_MS);
@@ -234,6 +243,7 @@ static void presence_take_error(struct twi_sync *sync, struct twi_connection *co
 /* False means that the reply is not one of the script's. */
 static bool presence_take_answer(struct twi_sync *sync, const struct twi_statement *acked, const struct twi_node *nodes,
                                  size_t count, int64_t now_ms) {
+    twi_check(count != 0);
     int64_t wait_ms = -1;
     if (acked->what == TWI_STATEMENT_GAUGES) return report_gauges(sync, acked, nodes, count, now_ms);
     if (acked->what == TWI_STATEMENT_HOLDS) return true;
@@ -248,6 +258,7 @@ static bool presence_take_answer(struct twi_sync *sync, const struct twi_stateme
 static bool presence_answered(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                               enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count,
                               int64_t now_ms) {
+    twi_check(sync->senders.presence.count != 0);
     struct twi_statement *slot = ctx, acked = *slot;
     bool well = true;
     *slot = (struct twi_statement){.is_under_way = false};

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
 #include "sync/message/state.h"
 #include "sync/wire/fnv.h"
 
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
+    twi_check(size != 0);
     size_t used = 0;
     for (size_t i = 0; i < error->size && used + 1 < size; i++) {
         if (first_word && error->text[i] == ' ') break;
@@ -31,6 +33,7 @@ static bool was_logged(struct twi_outage_log *outage, const char *line) {
 /* True means that the sentence is Redis's own. Others repeat arguments, as Redis does in quotes for a command that it
  * does not know. */
 static bool is_without_secret(const struct twi_login *login, const char *text) {
+    twi_check(text != NULL);
     if (login->ask || strpbrk(text, "'`\"")) return false;
     bool has_password = login->password && login->password[0];
     return !has_password || !strstr(text, login->password);
@@ -38,6 +41,7 @@ static bool is_without_secret(const struct twi_login *login, const char *text) {
 
 static void refusal_report(struct twi_connection *connection, const struct twi_node *error, const char *what,
                            bool of_login) {
+    twi_check(error->type == TWI_NODE_ERROR && what != NULL);
     char text[120], line[260];
     twi_refusal_text(error, false, text, sizeof text);
     if (of_login && !is_without_secret(&connection->target.where->login, text))
@@ -58,6 +62,7 @@ void twi_refusal_login(struct twi_connection *connection, const char *what, cons
 }
 
 void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error) {
+    twi_check(item->delta == 0);
     char title[96], what[120];
     twi_port_title(item, title, sizeof title);
     snprintf(what, sizeof what, "the key %s", title);

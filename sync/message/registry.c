@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
 #include "sync/message/message.h"
@@ -17,6 +18,7 @@ static const struct twi_script_source script = {twi_script_registry, twi_script_
 
 static void registry_refused(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *error,
                              int64_t now_ms) {
+    twi_check(error->type == TWI_NODE_ERROR);
     struct twi_registry *registry = &sync->senders.registry;
     registry->at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
     if (!registry->is_logged) twi_refusal_report(connection, "the registry of live engines (tw:live)", error);
@@ -26,6 +28,7 @@ static void registry_refused(struct twi_sync *sync, struct twi_connection *conne
 
 static bool reported(struct twi_sync *sync, struct twi_connection *connection, void *ctx,
                      enum twi_message_outcome outcome, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(sync->senders.registry.awaiting);
     struct twi_registry *registry = &sync->senders.registry;
     int64_t live, every_ms;
     (void)ctx;
@@ -67,6 +70,7 @@ void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
                                      .ctx = NULL};
     if (!twi_message_send(sync, &side, now_ms)) return;
     registry->awaiting = true;
+    twi_check(!leaves || twi_port_is_closing(sync->engine));
     registry->has_left = leaves;
     int64_t pause_ms = registry->pause_ms != 0 ? registry->pause_ms : TWI_REGISTRY_EVERY_MS;
     registry->at_ms = now_ms + pause_ms;

@@ -11,6 +11,7 @@
  * of such batches, nothing more is collected: deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/pipeline.h"
 #include "sync/message/refusal.h"
@@ -30,12 +31,14 @@ bool twi_replicas_hold(const struct twi_sync *sync) {
 }
 
 static uint64_t patience_ms(struct twi_connection *connection) {
+    twi_check(connection->timeout_ms != 0);
     uint64_t long_ms = connection->timeout_ms / 2 + 1;
     bool is_short = connection->replicas.is_short && ++connection->replicas.short_run % SHORT_RUN != 0;
     return is_short && long_ms > SHORT_MS ? SHORT_MS : long_ms;
 }
 
 void twi_replicas_put(struct twi_connection *connection) {
+    twi_check(connection->replicas.wanted != 0);
     twi_wire_begin(&connection->pipeline.out, 3);
     twi_wire_put_text(&connection->pipeline.out, "WAIT");
     twi_wire_put_u64(&connection->pipeline.out, connection->replicas.wanted);
@@ -71,6 +74,7 @@ void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection,
 }
 
 static void note_short(struct twi_connection *connection, int64_t replicas) {
+    twi_check(connection->replicas.wanted != 0);
     twi_port_count(connection->engine, replicas_short, 1);
     if (connection->replicas.is_short) return;
     connection->replicas.is_short = true;
@@ -81,15 +85,18 @@ static void note_short(struct twi_connection *connection, int64_t replicas) {
 
 /* The replicas have what this connection has written to that store. */
 static void take_replicated(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->connection != NULL);
     struct twi_ledger *ledger = &store->ledger;
     if (store->wrote_number <= ledger->replicated) return;
     ledger->replicated = store->wrote_number;
+    twi_check(ledger->replicated <= twi_ledger_known(ledger));
     twi_sync_trim(sync, store, now_ms);
     twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(ledger));
 }
 
 void twi_replicas_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                         const struct twi_node *answer, size_t count, int64_t now_ms) {
+    twi_check(connection->replicas.waits != 0 && pending->command == TWI_WAIT);
     (void)pending, (void)count;
     connection->replicas.waits--;
     connection->replicas.ask_at_ms = now_ms + AGAIN_MS;

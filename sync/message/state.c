@@ -1,6 +1,7 @@
 /* state.c -- see state.h. */
 #include "sync/message/state.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 
 /* The ledger whose window begins with the oldest batch that may be dropped. While a rewind awaits replies, these may be
@@ -16,6 +17,7 @@ static struct twi_ledger *oldest(const struct twi_sync *sync) {
 }
 
 void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(sync->store_count != 0);
     struct twi_ledger *ledger;
     twi_ledger_trim(&store->ledger, now_ms);
     if (sync->store_count == 1) return; /* the ledger has done it */
@@ -30,5 +32,6 @@ uint64_t twi_sync_random(tw_engine *engine) {
 }
 
 void twi_sync_fill_random(void *engine, void *out, size_t size) {
+    twi_check(out != NULL && size != 0);
     twi_port_random(engine, out, size);
 }
