@@ -11,6 +11,7 @@
 
 #include "tests/sim/fake_port.h"
 
+#include "engine/core/options.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/instance.h"
 #include "sync/message/awake.h"
@@ -198,8 +199,8 @@ static void cells_make(tw_engine *engine) {
 
 static void node_make(int index) {
     tw_engine *engine = &sim.engines[index];
-    tw_options options = {
-        .size = sizeof options, .redis_url = sim.url ? sim.url : "redis://sim", .sync_interval_ms = 20};
+    tw_options checked,
+        options = {.size = sizeof options, .redis_url = sim.url ? sim.url : "redis://sim", .sync_interval_ms = 20};
     options.redis_timeout_ms = sim.timeout_ms;
     options.replay_ms = sim.replay_ms;
     options.wait_replicas = sim.wait_replicas;
@@ -210,8 +211,9 @@ static void node_make(int index) {
     engine->clock_lies = sim.world.faults.step_clock != 0;
     test_prng_seed(&engine->prng, sim.seed + 77 * (uint64_t)sim.world.nodes[index].life + 1);
     cells_make(engine);
+    assert_int_equal(twi_options_check(&options, &checked), TW_OK);
     assert_int_equal(
-        twi_driver_find()->create(engine, &options, &sim.transport, &sim.world.nodes[index], &engine->sync), TW_OK);
+        twi_driver_find()->create(engine, &checked, &sim.transport, &sim.world.nodes[index], &engine->sync), TW_OK);
 }
 
 /* The state of a node's oldest unsettled batch. */
