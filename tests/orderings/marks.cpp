@@ -10,7 +10,7 @@
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct a64f8e1ff4b5
-//   engine/turn/collect.c:make_item dd2c61438796
+//   engine/turn/collect.c:make_item 22efe32f258d
 //   engine/turn/collect.c:collect_chunk 75e792e94467
 //   engine/turn/collect.c:next_chunk 8c2c5a4a29f9
 //   engine/turn/collect.c:collect_pass be52a2d5d61c

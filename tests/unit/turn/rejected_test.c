@@ -72,8 +72,8 @@ static void a_key_that_is_not_rejected_again_is_forgotten(void **state) {
     twi_rejected_free(&rejected);
 }
 
-/* Goal: a counter waits once, until the latest of its times, and all that are due are taken. Method: 1,000 counters wait
- * for different times, some of them twice. They are taken at three times. */
+/* Goal: a counter waits once, until the latest of its times, and all that are due are taken. Method: 1,000 counters
+ * wait for different times, some of them twice. They are taken at three times. */
 static void counters_wait_once_and_until_the_latest_time(void **state) {
     (void)state;
     struct twi_rejected rejected = {0};
