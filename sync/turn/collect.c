@@ -6,6 +6,7 @@
  * a message (gauges, distinct counts), or back in its counter. */
 #include "sync/turn/collect.h"
 
+#include "engine/base/check.h"
 #include "engine/port/items.h"
 #include "sync/message/awake.h"
 #include "sync/message/distinct.h"
@@ -28,11 +29,13 @@ uint64_t twi_sync_unsettled(const struct twi_store *store) {
 
 /* The batches of one store that may wait to be settled. */
 static uint64_t most_unsettled(const struct twi_store *store) {
+    twi_check(store->ledger.confirmed <= store->ledger.last);
     uint64_t batches = store->connection ? twi_connection_load(store->connection).batches : 0;
     return batches > BATCHES_AHEAD ? batches : BATCHES_AHEAD;
 }
 
 bool twi_sync_is_full(const struct twi_sync *sync) {
+    twi_check(sync->store_count != 0);
     bool has_ledger = sync->stores[0]->merge->has_script;
     uint64_t most = has_ledger ? twi_connection_load(sync->connections[0]).batches : TWI_PIPELINE_MAX, unsettled = 0;
     if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
@@ -47,6 +50,7 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
 
 /* Of several stores each has a part of the keys only. What it has goes into one batch, if that is not large. */
 static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connection *connection) {
+    twi_check(connection->near_keys != 0);
     uint32_t keys = twi_connection_load(connection).keys, whole = TAG_BATCHES * connection->near_keys;
     return sync->by_slot && keys < whole ? whole : keys;
 }
@@ -59,6 +63,7 @@ static void no_memory(struct twi_sync *sync, int64_t now_ms) {
 /* Freezes items of one store into batches. False if there is no memory; the items that are left went back. */
 static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                    int64_t now_ms) {
+    twi_check(store->connection != NULL || count == 0);
     const struct twi_connection *connection = store->connection;
     struct twi_freeze how = {
         .look_always = now_ms < sync->collecting.look_until_ms || now_ms % LOOK_PERIOD_MS < LOOK_SHARE_MS,
@@ -87,6 +92,7 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
 /* The counters of a store that takes no batches now wait in its list. False if there is no memory; the items that are
  * left went back. */
 static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
+    twi_check(count != 0);
     size_t at = 0;
     if (store->place.is_waiting) twi_ticket_join(&sync->tickets, &store->flush);
     while (at < count && twi_port_park(&store->parking, &items[at])) at++;
@@ -98,6 +104,7 @@ static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item
 
 /* Items with that flag go behind the others. Returns how many others there are. */
 static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
+    twi_check(flag != 0);
     size_t others = 0;
     for (size_t i = 0; i < count; i++) {
         if ((items[i].flags & flag) != 0) continue;
@@ -105,6 +112,7 @@ static size_t put_behind(struct twi_item *items, size_t count, uint16_t flag) {
         items[i] = items[others];
         items[others++] = item;
     }
+    twi_check(others <= count);
     return others;
 }
 
@@ -127,6 +135,7 @@ static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct 
 
 /* Gives all staged items to their stores. False if there is no memory; some went back. */
 static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
+    twi_check(count <= sync->collecting.items_max);
     struct twi_item *items = sync->collecting.items;
     if (!sync->by_slot) return collect_give(sync, sync->stores[0], items, count, now_ms);
     size_t sorted = twi_stores_sort(sync, count);
@@ -146,6 +155,7 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
 
 /* Where there are several stores: which one each gauge is for. False if there is no memory. */
 static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t count) {
+    twi_check(items != NULL);
     char name[TWI_REDIS_KEY_MAX];
     for (size_t i = 0; sync->by_slot && i < count; i++) {
         uint32_t slot = twi_key_slot_of(name, twi_port_render(&items[i], name));
@@ -159,6 +169,7 @@ static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t 
 /* Gauges go into presence statements. They have absolute values, and cannot be parked. False if there is no memory; all
  * items went back. */
 static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    twi_check(*count <= sync->collecting.items_max);
     struct twi_item *staging = sync->collecting.items;
     size_t kept = put_behind(staging, *count, TWI_ITEM_GAUGE), gauges = *count - kept;
     bool is_whole = assign_gauges(sync, staging + kept, gauges);
@@ -207,6 +218,7 @@ static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
 
 /* True means that the messages with the flush's items are answered. */
 static bool collect_is_answered(struct twi_waiting *waiting) {
+    twi_check(waiting->answered <= waiting->taken);
     if (waiting->until == 0) waiting->until = waiting->taken + 1;
     return !twi_waiting_holds_flush(waiting);
 }
@@ -302,6 +314,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
             return;
         }
         size_t count = twi_port_collect(sync->engine, sync->collecting.items, room);
+        twi_check(count <= room);
         sync->collecting.is_under_way = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
         if (!set_gauges_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {

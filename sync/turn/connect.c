@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
@@ -48,12 +49,14 @@ static bool connect_put_auth(struct twi_connection *connection) {
 }
 
 static void put_word(struct twi_connection *connection, enum twi_command command, const char *word) {
+    twi_check(command < TWI_COMMANDS && word[0] != '\0');
     twi_wire_begin(&connection->pipeline.out, 1);
     twi_wire_put_text(&connection->pipeline.out, word);
     (void)twi_pipeline_await(&connection->pipeline, command, NULL, 1);
 }
 
 static void connect_greet(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase == TWI_CONNECTING && connection->pipeline.count == 0);
     connection->phase = TWI_GREETING;
     connection->server.history[0] = '\0';
     connection->server.role = TWI_ROLE_UNKNOWN;
@@ -87,6 +90,7 @@ static void connect_greet(struct twi_sync *sync, struct twi_connection *connecti
  * but at least twice and at most ten times `timeout_ms`. Where nobody answers at all, this time passes before the
  * next try. */
 static int64_t dial_ms(const struct twi_connection *connection) {
+    twi_check(connection->timeout_ms != 0);
     int64_t most_ms = 10 * (int64_t)connection->timeout_ms, least_ms = 2 * (int64_t)connection->timeout_ms;
     if (connection->breaker.failures < 2) return most_ms;
     int64_t half_ms =
@@ -97,6 +101,7 @@ static int64_t dial_ms(const struct twi_connection *connection) {
 
 /* Asks the resolver where Redis is. */
 static void connect_locate(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase == TWI_CONNECTING && !connection->is_located);
     struct twi_target *target = &connection->target;
     int64_t again_ms = 0;
     enum twi_resolved where = twi_resolver_ask(target->resolver, now_ms, &target->endpoint, &again_ms);
@@ -109,6 +114,7 @@ static void connect_locate(struct twi_connection *connection, int64_t now_ms) {
 }
 
 static void log_tls(struct twi_sync *sync) {
+    twi_check(sync->where.tls != NULL);
     struct twi_tls_news news;
     if (twi_tls_news(sync->where.tls, &news))
         twi_port_log(sync->engine, news.is_bad ? TW_LOG_WARNING : TW_LOG_INFO, TW_EVENT_TLS, "%s", news.text);
@@ -138,6 +144,7 @@ void twi_connect_step(struct twi_sync *sync, struct twi_connection *connection, 
 
 /* The value of a line "name:value" of INFO; "" if there is none. */
 static void info_value(const struct twi_node *info, const char *name, char *out, size_t size) {
+    twi_check(size != 0);
     size_t length = strlen(name);
     out[0] = '\0';
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
@@ -176,6 +183,7 @@ static bool may_restore(struct twi_server *server, const char *policy, const str
 }
 
 static void check_server(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info) {
+    twi_check(info->type == TWI_NODE_STRING);
     char value[64];
     bool news = !connection->server.is_checked; /* one line each, at the first connect */
     info_value(info, "maxmemory_policy", value, sizeof value);
@@ -231,6 +239,7 @@ void twi_connect_rewrite(struct twi_connection *connection, int64_t now_ms) {
 }
 
 static void rewrite_answered(struct twi_connection *connection, const struct twi_node *answer) {
+    twi_check(connection->rewrite.is_under_way);
     char text[120];
     connection->rewrite.is_under_way = false;
     connection->rewrite.tries_left = 0;
@@ -249,6 +258,8 @@ static void rewrite_answered(struct twi_connection *connection, const struct twi
 
 static void greeting_refused(struct twi_connection *connection, enum twi_command command,
                              const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR);
+    twi_check(command == TWI_AUTH || command == TWI_SELECT || command == TWI_PING);
     static const char *const words[] = {
         [TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
     bool slowly = command != TWI_PING || twi_reply_error(error) != TWI_REPLY_REFUSED;
@@ -262,6 +273,7 @@ static void greeting_refused(struct twi_connection *connection, enum twi_command
 
 /* A master is reached. Calls that wait may go to another one. */
 static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t now_ms) {
+    twi_check(target->endpoint.host[0] != '\0');
     bool has_moved = target->home.host[0] && !twi_endpoint_equals(&target->home, &target->endpoint);
     target->home = target->endpoint;
     twi_resolver_found(target->resolver, now_ms);
@@ -272,11 +284,14 @@ static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t no
 static uint64_t next_serial(struct twi_sync *sync) {
     uint64_t now_ms = (uint64_t)twi_port_wall_ms(sync->engine), of_time = now_ms * 1000;
     of_time += (uint64_t)twi_port_mono_us(sync->engine) % 1000;
-    sync->serials = of_time > sync->serials ? of_time : sync->serials + 1;
+    uint64_t before = sync->serials;
+    sync->serials = of_time > before ? of_time : before + 1;
+    twi_check(sync->serials > before);
     return sync->serials;
 }
 
 void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store) {
+    twi_check(connection != NULL);
     if (store->connection != connection) {
         twi_ledger_doubt_replicas(&store->ledger);
         twi_split_forget(store);
@@ -294,6 +309,7 @@ void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection
 }
 
 static void greeted(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase == TWI_GREETING);
     arrived(sync, &connection->target, now_ms);
     twi_port_count(sync->engine, connects, 1);
     twi_port_presence_resend(sync->engine);
@@ -333,6 +349,7 @@ static bool may_stay(struct twi_connection *connection, const struct twi_node *i
 
 static void take_info(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info,
                       int64_t now_ms) {
+    twi_check(connection->phase == TWI_GREETING);
     /* INFO may be forbidden. Then nothing is known of the server, and nothing is restored after a wipe. */
     connection->server.may_restore = connection->server.is_seven = false;
     if (!may_stay(connection, info)) return;
@@ -361,6 +378,7 @@ void twi_connect_reply(struct twi_sync *sync, struct twi_connection *connection,
 /* ---- number 0 ---------------------------------------------------------------------------------------------------- */
 
 static void name_former(struct twi_batch *opening, const char *name) {
+    twi_check(opening->key_count <= TWI_FORMERS);
     if (name[0] == '\0') return;
     twi_wire_put_text(&opening->keys, name);
     opening->key_count++;
@@ -368,6 +386,7 @@ static void name_former(struct twi_batch *opening, const char *name) {
 
 /* Number 0 of a candidate identity. NULL if there is no memory. */
 static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->connection != NULL && store->opening == NULL);
     struct twi_batch *opening = twi_batch_empty(now_ms);
     if (!opening) return NULL;
     twi_identity_make(&store->candidate, twi_port_prefix(sync->engine), store->tag, twi_sync_fill_random, sync->engine);
@@ -392,6 +411,7 @@ static void doubt_again(struct twi_store *store) {
 }
 
 void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->connection != NULL && store->awaited == 0);
     if (store->ledger.name_size != 0 && !twi_split_is_ruled_out(sync, store, now_ms)) {
         doubt_again(store);
         return;
@@ -407,6 +427,7 @@ void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t no
 /* ---- while it is up ---------------------------------------------------------------------------------------------- */
 
 void twi_connect_watch(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase == TWI_UP);
     if (!twi_resolver_look(connection->target.resolver, now_ms, &connection->target.endpoint)) return;
     twi_connection_fail(connection, false, "more than half of the sentinels name another master");
     connection->failure.again_ms = TWI_BREAKER_FLOOR_MS;
@@ -440,6 +461,7 @@ static void interrupt(struct twi_sync *sync, const struct twi_connection *connec
 }
 
 void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->failure.is_there);
     struct twi_failure failure = connection->failure;
     bool was_up = connection->phase == TWI_UP;
     TWI_PROBE2(connection_ended, connection->target.name, failure.why);
@@ -456,6 +478,7 @@ void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, i
     connection->room.keys_under_way = 0;
     connection->room.bytes_under_way = 0;
     for (uint32_t i = 0; i < sync->store_count; i++) interrupt(sync, connection, sync->stores[i]);
+    twi_check(connection->pipeline.count == 0 && connection->messages.count == 0);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     if (failure.is_idle) return;
     if (connection->use.is_wanted) twi_port_connected(sync->engine, false);

@@ -24,6 +24,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/atomic.h"
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
@@ -40,6 +41,7 @@
 
 /* Whether we have counted in this store before, by its marker. */
 static bool is_known_store(const struct twi_store *store, const struct twi_reply_head *head) {
+    twi_check(head->marker_size == 0 || head->marker != NULL);
     for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
         if (strlen(store->known.markers[i]) == head->marker_size &&
             memcmp(store->known.markers[i], head->marker, head->marker_size) == 0)
@@ -82,11 +84,13 @@ void twi_instance_note(struct twi_sync *sync, struct twi_store *store, const str
 }
 
 void twi_instance_entered(struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
+    twi_check(head->kind == TWI_REPLY_OK);
     store->belief.entered_ms = now_ms;
     store->belief.entered_redis_ms = head->redis_ms;
 }
 
 void twi_instance_at_own_store(const struct twi_connection *connection, struct twi_store *store) {
+    twi_check(connection != NULL);
     memcpy(store->belief.history, connection->server.history, sizeof store->belief.history);
     store->belief.doubt_since_ms = 0;
     twi_split_forget(store);
@@ -95,6 +99,7 @@ void twi_instance_at_own_store(const struct twi_connection *connection, struct t
 /* The reply to each copy of this store's batches that is under way on this connection is "no ledger": none was applied
  * or can be. */
 static void close_copies_in_flight(const struct twi_store *store) {
+    twi_check(store->awaited == 0 || store->route.via != NULL);
     struct twi_connection *connection = store->route.via;
     if (store->awaited == 0) return;
     for (uint32_t i = 0; i < connection->pipeline.count; i++) {
@@ -109,6 +114,7 @@ static void close_copies_in_flight(const struct twi_store *store) {
  * applied either, if the ledger was ours alone. Where two engines wrote it, the other engine's batch may have come
  * before ours. So it is given up.) */
 static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
+    twi_check(store->ledger.acked <= store->ledger.last);
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
         next = batch->next;
         if (batch->number <= store->ledger.acked || batch->copies_open == 0) continue;
@@ -121,6 +127,7 @@ static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
 /* Ends the instance. The batches of the window are in Redis, except those that were still to be replayed: these are
  * uncertain. */
 static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why) {
+    twi_check(why != NULL && why[0] != '\0');
     uint64_t open = twi_ledger_window_drop(&store->ledger, twi_ledger_known(&store->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync, store);
@@ -133,6 +140,7 @@ static void leave_instance(struct twi_sync *sync, struct twi_store *store, const
 
 /* What is under way for the store says nothing any more. */
 static void abandon(struct twi_store *store) {
+    twi_check(store->awaited == 0 || store->route.via != NULL);
     struct twi_connection *connection = store->route.via;
     for (uint32_t i = 0; store->awaited != 0 && i < connection->pipeline.count; i++) {
         struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
@@ -148,6 +156,7 @@ static void abandon(struct twi_store *store) {
 /* The store begins anew, after so long: with the connection, if that is its own; else by itself. 0 for the back-off
  * decides, or at once. */
 static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
+    twi_check(store->connection != NULL && pause_ms >= 0);
     if (sync->by_slot) {
         abandon(store);
         store->route.detour.again_ms = pause_ms != 0 ? now_ms + pause_ms : store->route.detour.again_ms;
@@ -158,6 +167,7 @@ static void restart(struct twi_sync *sync, struct twi_store *store, int64_t paus
 }
 
 void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const char *why) {
+    twi_check(why != NULL);
     if (store->belief.life == sync->lives) { /* not since this instance began */
         sync->lives++;
         twi_port_twin(sync->engine);
@@ -176,6 +186,7 @@ bool twi_instance_is_ours(struct twi_sync *sync, struct twi_store *store, const 
 }
 
 static void note_forgotten(struct twi_connection *connection, uint64_t lost, const char *what, const char *remedy) {
+    twi_check(what != NULL && remedy != NULL);
     twi_port_count(connection->engine, rollbacks, 1);
     twi_port_count(connection->engine, lost, (int64_t)lost);
     connection->rewrite.tries_left = REWRITE_TRIES;
@@ -187,6 +198,7 @@ static void note_forgotten(struct twi_connection *connection, uint64_t lost, con
 /* Redis has nothing of this instance any more, but perhaps something of an earlier one. The batches that are held
  * are sent under another instance. */
 static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
+    twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
     note_forgotten(store->connection, twi_ledger_beyond_window(&store->ledger), what,
                    "the latest batches are sent again");
@@ -202,6 +214,7 @@ static void note_adrift(struct twi_store *store) {
 /* This store has nothing of this engine, and it can apply no copy that is under way, because it lacks the ledger.
  * The counters know what they contributed; the batches of the window are a part of that. */
 static void restore_all(struct twi_sync *sync, struct twi_store *store, const char *what) {
+    twi_check(store->connection != NULL);
     note_adrift(store);
     while (store->ledger.head) {
         struct twi_batch *batch = store->ledger.head;
@@ -209,6 +222,7 @@ static void restore_all(struct twi_sync *sync, struct twi_store *store, const ch
         twi_ledger_remove(&store->ledger, batch);
         twi_batch_free(batch);
     }
+    twi_check(store->ledger.tail == NULL && store->ledger.unconfirmed == NULL);
     store->formers.has_any = false;
     note_forgotten(store->connection, twi_port_restore(sync->engine, store->index), what,
                    "what the counters hold is sent again");
@@ -235,6 +249,7 @@ static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
  * acknowledged since is not there. If it is the store that we left for another one, it lacks only what is new since
  * then. */
 static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why) {
+    twi_check(why != NULL);
     uint64_t uncertain, since = twi_ledger_beyond_window(&store->ledger);
     since += twi_ledger_window_drop(&store->ledger, 0);
     keep_unsettled(sync, store);
@@ -259,6 +274,7 @@ static bool was_never_born(const struct twi_store *store, const struct twi_reply
 /* A store has accepted another instance of ours. Decides what becomes of the instance before. */
 static void part_from_instance(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                                int64_t now_ms) {
+    twi_check(store->ledger.name_size != 0 && store->connection != NULL);
     static const char unborn[] = "Redis went back to before this engine's ledger";
     static const char apart[] = "Redis went back to a state from before two states of this slot were joined";
     static const char back[] = "Redis went back to a state from before it was wiped";
@@ -294,6 +310,7 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
  * surely forgotten us if, after a new greeting, none of its other databases holds keys (SWAPDB). Any other server is
  * believed only once it has stayed for doubt_ms. Until then counts wait. */
 static bool is_in_doubt(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->connection != NULL);
     struct twi_connection *connection = store->connection;
     int64_t doubt_ms = twi_port_tuning(sync->engine)->doubt_ms;
     if (store->belief.doubt_since_ms == 0) {
@@ -325,6 +342,7 @@ void twi_instance_gone(struct twi_sync *sync, struct twi_store *store, int64_t n
 
 void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint64_t gone, uint64_t lost,
                             int64_t now_ms) {
+    twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
     store->belief.is_restoring = true;
     twi_ledger_believe(&store->ledger);
@@ -342,6 +360,7 @@ void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint
 /* The store is at the number of `head`. What it lacks is sent again. */
 static void go_back_to(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                        int64_t now_ms) {
+    twi_check(head->last <= store->ledger.last);
     store->rewind = true;
     if (head->last >= store->ledger.confirmed) return; /* it lacks nothing */
     struct twi_batch *step = twi_batch_empty(now_ms);
@@ -364,9 +383,11 @@ void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struc
 
 /* Begins the instance of the candidate identity: the first one, or another one. */
 static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
+    twi_check(store->candidate.name_size != 0);
     memcpy(store->formers.names[store->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
     twi_ledger_adopt(&store->ledger, &store->candidate, twi_sync_fill_random, sync->engine);
     twi_rejected_renumber(&store->rejected, store->ledger.last);
+    twi_check(store->ledger.confirmed == 0);
     store->sent_number = 0;
     store->belief.is_restoring = store->belief.is_joined = false;
     store->belief.life = sync->lives;
@@ -375,6 +396,7 @@ static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
 }
 
 static void end_opening(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->opening != NULL);
     twi_batch_free(store->opening);
     store->opening = NULL;
     store->belief.is_open = true;
@@ -394,6 +416,7 @@ static bool opened_elsewhere(struct twi_sync *sync, struct twi_store *store, con
 
 static void take_opening(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                          const struct twi_reply_head *head, int64_t now_ms) {
+    twi_check(head->error == NULL || head->error->type == TWI_NODE_ERROR);
     if (head->error && twi_cluster_redirects(sync, connection, store, head->error, now_ms)) {
         twi_cluster_sent_away(sync, store, head->error, now_ms);
         twi_settle_success(sync, connection, now_ms); /* the node answers */
@@ -437,6 +460,7 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
 
 void twi_instance_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                         const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(pending->command == TWI_OPEN && pending->store != NULL);
     struct twi_reply_head head;
     if (!twi_reply_read(nodes, count, &head)) {
         twi_connection_fail(connection, false, "a reply that is not understood");

@@ -1,6 +1,7 @@
 /* leave.c -- see leave.h. Each store gets one more empty batch, and with it a lifetime of TWI_LEDGER_LEFT_MS. */
 #include "sync/turn/leave.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/awake.h"
 #include "sync/message/state.h"
@@ -13,6 +14,7 @@ static bool can_be_told(const struct twi_store *store) {
 }
 
 bool twi_leave(struct twi_sync *sync) {
+    twi_check(sync->store_count != 0);
     bool is_done = true;
     if (!sync->leaves && sync->by_slot) twi_awake_wake_all(sync);
     sync->leaves = true;

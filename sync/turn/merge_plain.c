@@ -71,6 +71,7 @@ static int64_t plain_end_of(const struct twi_connection *connection, const struc
 }
 
 static bool has_step(const struct twi_sync *sync, const struct twi_item *item, enum step step) {
+    twi_check(step <= STEP_NONE);
     const struct twi_connection *connection = sync->connections[0];
     bool ends = item->expiry_ms != 0;
     switch (step) {
@@ -95,6 +96,7 @@ struct name {
 };
 
 static void put_command(struct twi_connection *connection, size_t words, const char *word, const struct name *name) {
+    twi_check(words != 0);
     twi_wire_begin(&connection->pipeline.out, words);
     twi_wire_put_text(&connection->pipeline.out, word);
     if (name) twi_wire_put(&connection->pipeline.out, name->bytes, name->size);
@@ -120,6 +122,7 @@ static void put_end(struct twi_connection *connection, const struct name *name, 
 
 /* Returns the number of commands. */
 static uint32_t plain_put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
+    twi_check(!sync->stores[0]->merge->has_script);
     struct twi_connection *connection = sync->connections[0];
     struct name name;
     uint32_t commands = 0;
@@ -146,6 +149,7 @@ static bool plain_is_late(const struct twi_connection *connection, const struct 
 
 static void plain_settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
                          const struct twi_item_answer *result, int64_t now_ms) {
+    twi_check(index < batch->item_count);
     twi_settle_item(sync, sync->stores[0], &batch->items[index], batch->number, result, true, now_ms);
 }
 
@@ -178,6 +182,7 @@ static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
 }
 
 static void send_plain(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, int64_t now_ms) {
+    twi_check(store == sync->stores[0] && store->merge_plain != NULL);
     struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     int64_t redis_ms = twi_port_wall_ms(sync->engine) + connection->clock.offset_ms;
@@ -223,6 +228,7 @@ static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
 }
 
 static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
+    twi_check(item->expiry_ms != 0);
     struct twi_store *store = sync->stores[0];
     struct name name;
     name.size = twi_port_render(item, name.bytes);
@@ -268,6 +274,7 @@ static void take_end(struct twi_sync *sync, const struct twi_item *item, const s
 
 /* All of an item's commands are answered, or as many as ever will be. */
 static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    twi_check(sync->stores[0]->merge_plain->item < batch->item_count);
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
@@ -318,6 +325,7 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
 
 /* Items that are not settled stay in the batch for the next sending. */
 static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
+    twi_check(store->merge_plain->kept <= store->merge_plain->item);
     struct twi_merge_plain *merge_plain = store->merge_plain;
     for (; merge_plain->item < batch->item_count; merge_plain->item++)
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
@@ -326,6 +334,7 @@ static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
 /* False if it is no reply to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
+    twi_check(count != 0);
     struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     merge_plain->item = merge_plain->step = 0;
@@ -377,6 +386,7 @@ static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
 }
 
 static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    twi_check(sync->stores[0]->merge_plain->kept <= batch->item_count);
     struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     batch->item_count = merge_plain->kept;
@@ -410,6 +420,7 @@ static enum stage after_queue(const struct twi_batch *batch, const struct twi_me
 
 void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                            const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(pending->command == TWI_MERGE_PLAIN || pending->command == TWI_REPAIR);
     struct twi_store *store = sync->stores[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;
     struct twi_batch *batch = pending->batch;
@@ -447,6 +458,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
 
 static void drop_plain(struct twi_sync *sync) {
+    twi_check(!sync->stores[0]->merge->has_script);
     struct twi_store *store = sync->stores[0];
     struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = store->merge_plain;

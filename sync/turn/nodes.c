@@ -8,6 +8,7 @@
  * message. While it leaves, nothing more is sent for it. A connection is dialled only while somebody has use for it. */
 #include "sync/turn/nodes.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/awake.h"
 #include "sync/message/cluster.h"
@@ -22,6 +23,7 @@
 /* ---- the map ----------------------------------------------------------------------------------------------------- */
 
 static void refresh_failed(struct twi_sync *sync, bool was_sent, int64_t now_ms) {
+    twi_check(sync->cluster != NULL);
     struct twi_cluster *cluster = sync->cluster;
     cluster->asked = NULL;
     cluster->has_tried = true;
@@ -30,6 +32,7 @@ static void refresh_failed(struct twi_sync *sync, bool was_sent, int64_t now_ms)
 
 /* Chooses whom to ask. Returns the connection; NULL if it failed at once. */
 static struct twi_connection *begin_refresh(struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->cluster->asked == NULL);
     struct twi_cluster *cluster = sync->cluster;
     struct twi_endpoint whom;
     twi_cluster_map_ask(cluster->map, twi_sync_random(sync->engine), &whom);
@@ -47,6 +50,7 @@ static bool knows_masters(const struct twi_cluster *cluster) {
 }
 
 static void send_refresh(struct twi_cluster *cluster, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->pipeline.count <= TWI_PENDING_MAX);
     if (cluster->was_sent || !twi_connection_is_up(connection)) return;
     twi_pipeline_begin(&connection->pipeline, now_ms);
     twi_wire_begin(&connection->pipeline.out, 2);
@@ -59,6 +63,7 @@ static void send_refresh(struct twi_cluster *cluster, struct twi_connection *con
 
 void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                      const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(sync->cluster != NULL && pending->command == TWI_SLOTS);
     struct twi_cluster *cluster = sync->cluster;
     bool is_late = cluster->asked != connection; /* another one is being asked meanwhile */
     (void)pending;
@@ -78,6 +83,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
 }
 
 void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase == TWI_DOWN);
     if (!sync->cluster) return;
     twi_split_lost(sync, connection, now_ms);
     if (sync->cluster->asked == connection) refresh_failed(sync, sync->cluster->was_sent, now_ms);
@@ -86,6 +92,7 @@ void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connecti
 
 /* What callers that wait have learnt goes into the map, and the map to them. */
 static void share_map(struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->cluster->map != NULL);
     struct twi_cluster *cluster = sync->cluster;
     struct twi_endpoint to;
     uint32_t slot;
@@ -103,11 +110,13 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
  * no master is known, an answer may still come, too, and is taken. A call that waits for the map has as much time left
  * then. */
 static int64_t give_up_ms(const struct twi_cluster *cluster) {
+    twi_check(cluster->asked != NULL);
     if (cluster->was_sent && knows_masters(cluster)) return INT64_MAX;
     return cluster->asked_ms + cluster->asked->timeout_ms / 2;
 }
 
 static void nodes_give_up(struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->cluster->asked != NULL);
     sync->cluster->asked = NULL;
     twi_cluster_map_failed(sync->cluster->map, false, now_ms, twi_sync_random(sync->engine));
 }
@@ -125,6 +134,7 @@ static void nodes_refresh(struct twi_sync *sync, int64_t now_ms) {
 
 /* Nobody is known to serve its slot. */
 static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(sync->cluster != NULL && store->slot < TWI_KEY_SLOTS);
     twi_cluster_map_want(sync->cluster->map, now_ms);
     if (store->awaited == 0 && store->route.messages == 0) store->connection = NULL;
     if (store->route.unserved_ms == 0 && sync->cluster->has_tried) store->route.unserved_ms = now_ms ? now_ms : 1;
@@ -133,6 +143,7 @@ static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64
 
 /* False means that the store is not at the node that has its slot. */
 static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->slot < TWI_KEY_SLOTS);
     uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
     if (store->connection && store->connection->use.node == node && node != 0) return true;
     if (node == 0) {
@@ -144,11 +155,13 @@ static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t n
     struct twi_connection *connection = twi_cluster_connection_of(sync, node);
     if (!connection) return false;
     twi_connect_attach(sync, connection, store);
+    twi_check(connection->use.node == node);
     return true;
 }
 
 /* Whether anything may be sent for the store in this turn. */
 static void nodes_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->awaited == 0 || store->route.via != NULL);
     bool is_home = !sync->cluster || bring_home(sync, store, now_ms);
     store->route.is_waiting = !is_home || now_ms < store->route.detour.again_ms;
     if (store->connection) store->connection->use.is_wanted = true;
@@ -160,6 +173,7 @@ static void nodes_look_at(struct twi_sync *sync, struct twi_store *store, int64_
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
 static void nodes_end_idle(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->is_node);
     bool is_used = connection->use.is_wanted || connection->pipeline.count != 0;
     if (is_used || connection->phase == TWI_DOWN)
         connection->use.idle_since_ms = 0;

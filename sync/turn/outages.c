@@ -1,6 +1,7 @@
 /* outages.c -- see outages.h. */
 #include "sync/turn/outages.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/cluster.h"
 #include "sync/message/state.h"
@@ -24,6 +25,7 @@ int64_t twi_outages_of_store_ms(const struct twi_store *store) {
 }
 
 static const char *what_it_does(const struct twi_connection *connection) {
+    twi_check(twi_outages_is_away(connection));
     switch (connection->phase) {
     case TWI_DOWN: return "waits for the next try";
     case TWI_CONNECTING: return connection->is_located ? "is being dialled" : "is being looked up";
@@ -35,12 +37,14 @@ static const char *what_it_does(const struct twi_connection *connection) {
 }
 
 static void outages_say(const struct twi_sync *sync, const char *text, int64_t silent_ms) {
+    twi_check(text != NULL && silent_ms >= 0);
     twi_port_last_error(sync->engine, text);
     twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "%s (for %d s so far)", text,
                  (int)(silent_ms / 1000));
 }
 
 static bool is_silent(int64_t since_ms, bool is_logged, int64_t now_ms) {
+    twi_check(since_ms >= 0);
     return since_ms != 0 && !is_logged && now_ms - since_ms >= SILENT_MS;
 }
 
@@ -85,6 +89,7 @@ static int64_t look_at_stores(struct twi_sync *sync, int64_t now_ms) {
 }
 
 int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->connection_count != 0);
     int64_t since_ms = look_at_stores(sync, now_ms);
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         struct twi_connection *connection = sync->connections[i];

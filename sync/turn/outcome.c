@@ -33,6 +33,7 @@ static const char clash[] = "two engines use one ledger, or another version does
 /* ---- applied ----------------------------------------------------------------------------------------------------- */
 
 static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
+    twi_check(at >= 1);
     struct twi_item_answer result;
     for (uint32_t i = 0; i < batch->key_count; i++)
         if (!twi_reply_item(nodes, count, &at, &result)) return false;
@@ -43,6 +44,8 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
  * the batch does not include it. */
 static void settle_refused_item(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, uint32_t index,
                                 const struct twi_item_answer *result, int64_t now_ms) {
+    twi_check(index < batch->item_count);
+    twi_check(result->kind == TWI_ITEM_FAILED || result->kind == TWI_ITEM_LATE);
     bool returns = result->kind == TWI_ITEM_FAILED;
     uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
     twi_ledger_note_missing(&store->ledger, batch->number, units);
@@ -52,6 +55,7 @@ static void settle_refused_item(struct twi_sync *sync, struct twi_store *store, 
 static void settle_items(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
                          const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
                          int64_t now_ms) {
+    twi_check(batch->items != NULL && batch->item_count == batch->key_count);
     size_t at = head->items_at;
     bool uncertain = head->kind == TWI_REPLY_DUP && !head->done;
     batch->was_short = uncertain;
@@ -76,6 +80,7 @@ struct replayed {
 
 static struct replayed replay_items(struct twi_store *store, struct twi_batch *batch, const struct twi_node *nodes,
                                     size_t count, size_t at) {
+    twi_check(batch->items == NULL);
     struct replayed units = {0};
     for (uint32_t i = 0; i < batch->key_count; i++) {
         struct twi_item_answer result;
@@ -103,6 +108,7 @@ static void note_twice(struct twi_sync *sync, uint64_t units) {
 static void settle_replay(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
                           const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
                           int64_t now_ms) {
+    twi_check(batch->items == NULL && batch->struck <= batch->plus + batch->minus);
     int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
     if (head->kind == TWI_REPLY_DUP && !head->done) { /* that run was cut short */
         if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
@@ -120,6 +126,7 @@ static void settle_replay(struct twi_sync *sync, struct twi_store *store, struct
 static void settle_applied(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
                            const struct twi_node *nodes, size_t count, const struct twi_reply_head *head,
                            int64_t now_ms) {
+    twi_check(head->kind == TWI_REPLY_OK || head->kind == TWI_REPLY_DUP);
     if (!twi_instance_is_ours(sync, store, head)) return;
     /* A reply of "applied" with a ledger number before the batch's own makes no sense, whoever sent it. */
     if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
@@ -162,6 +169,7 @@ static void settle_applied(struct twi_sync *sync, struct twi_store *store, struc
 
 static void settle_gap(struct twi_sync *sync, const struct twi_connection *connection, struct twi_store *store,
                        const struct twi_reply_head *head, int64_t now_ms) {
+    twi_check(head->kind == TWI_REPLY_GAP);
     twi_port_count(sync->engine, batches_gap, 1);
     twi_instance_at_own_store(connection, store);
     twi_instance_at(sync, store, head, now_ms);
@@ -171,6 +179,7 @@ static void settle_gap(struct twi_sync *sync, const struct twi_connection *conne
  * in between. */
 static void settle_past(struct twi_sync *sync, struct twi_store *store, const struct twi_batch *batch,
                         const struct twi_reply_head *head) {
+    twi_check(head->kind == TWI_REPLY_PAST);
     if (!twi_instance_is_ours(sync, store, head)) return;
     store->rewind = true;
     if (batch->before != store->ledger.confirmed) return; /* out of turn */
@@ -181,6 +190,7 @@ static void settle_past(struct twi_sync *sync, struct twi_store *store, const st
  * confirmed. */
 static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
                          const struct twi_reply_head *head) {
+    twi_check(head->kind == TWI_REPLY_CLASH);
     if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > store->ledger.last) {
         twi_instance_lose(sync, store, clash);
         return;
@@ -193,6 +203,7 @@ static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct 
 
 void twi_outcome_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                        const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(pending->command == TWI_BATCH && pending->store != NULL && pending->batch != NULL);
     struct twi_store *store = pending->store;
     struct twi_reply_head head;
     struct twi_batch *batch = pending->batch;

@@ -1,6 +1,7 @@
 /* send.c -- see send.h. */
 #include "sync/turn/send.h"
 
+#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/port/services.h"
 #include "sync/message/state.h"
@@ -20,6 +21,7 @@ static struct twi_envelope envelope_of(const struct twi_connection *connection, 
 
 /* The next command may be done there, though the slot is another node's. */
 static void put_asking(struct twi_connection *connection) {
+    twi_check(connection->is_node);
     twi_wire_begin(&connection->pipeline.out, 1);
     twi_wire_put_text(&connection->pipeline.out, "ASKING");
     twi_pipeline_await(&connection->pipeline, TWI_ASKING, NULL, 1)->alone = false;
@@ -27,6 +29,8 @@ static void put_asking(struct twi_connection *connection) {
 
 void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, enum twi_command command,
                     int64_t now_ms) {
+    twi_check(command == TWI_BATCH || command == TWI_OPEN);
+    twi_check((store->route.asking ? store->route.asking : store->connection) != NULL);
     struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
     struct twi_envelope envelope = envelope_of(connection, store, command == TWI_OPEN, sync->leaves);
     twi_pipeline_begin(&connection->pipeline, now_ms);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/atomic.h"
 #include "engine/port/items.h"
 #include "engine/port/services.h"
@@ -18,11 +19,13 @@
 
 /* Whose reply is being settled. */
 static const struct twi_connection *said_by(const struct twi_store *store) {
+    twi_check(store->route.via != NULL || store->connection != NULL);
     return store->route.via ? store->route.via : store->connection;
 }
 
 static void acknowledge(struct twi_store *store, const struct twi_item *item, uint64_t number,
                         const struct twi_item_answer *result, bool take_total) {
+    twi_check(result->kind == TWI_ITEM_TOTAL || result->kind == TWI_ITEM_NO_TOTAL);
     struct twi_reply answer = {.total = result->total, .has_total = take_total && result->kind == TWI_ITEM_TOTAL};
     if (result->end_ms) answer.end_ms = result->end_ms - said_by(store)->clock.offset_ms;
     if (store->rejected.count && item->delta) twi_rejected_settled(&store->rejected, item, number);
@@ -56,6 +59,7 @@ static void settle_late(struct twi_sync *sync, struct twi_store *store, const st
 
 static void settle_failed(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                           const struct twi_node *error, int64_t now_ms) {
+    twi_check(item->delta == 0 || error == NULL || error->type == TWI_NODE_ERROR);
     if (item->delta == 0) {
         struct twi_reply none = {0};
         twi_port_acknowledge(item, &none); /* answered: there is no total */
@@ -78,6 +82,7 @@ void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struc
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 void twi_settle_give_back(struct twi_batch *batch) {
+    twi_check(batch->items == NULL || batch->item_count != 0 || batch->key_count == 0);
     for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
     twi_batch_items_drop(batch);
 }
@@ -93,6 +98,7 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
 /* Redis is back. Other engines return at the same time. So none begins at once, unless a flush waits, and none sends
  * all it has at once. */
 static void spread(struct twi_sync *sync, int64_t away_ms, int64_t now_ms) {
+    twi_check(away_ms >= 0);
     sync->collecting.is_under_way = false;
     sync->collecting.at_ms = now_ms + twi_pace_spread_ms(away_ms, twi_sync_random(sync->engine));
 }
@@ -151,6 +157,7 @@ void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection
 
 void twi_settle_refused(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                         const struct twi_reply_head *head, int64_t now_ms) {
+    twi_check(head->error != NULL);
     twi_refusal_report(connection, "a batch", head->error);
     if (head->kind != TWI_REPLY_UNKNOWN) {
         twi_settle_refusal(sync, connection, store, head->kind == TWI_REPLY_TURNED_AWAY, now_ms);

@@ -18,6 +18,7 @@
  * Always true: while a store is held, its counts wait in their counters. */
 #include "sync/turn/split.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
@@ -48,6 +49,7 @@ bool twi_split_is_ruled_out(struct twi_sync *sync, struct twi_store *store, int6
 }
 
 static void found(struct twi_sync *sync, struct twi_store *store, const char *name, const char *what, int64_t now_ms) {
+    twi_check(sync->cluster != NULL && what != NULL);
     struct twi_split *split = &store->split;
     split->state = TWI_SPLIT_FOUND;
     split->is_found = true;
@@ -69,6 +71,7 @@ static void put_role(struct twi_connection *connection) {
 }
 
 static void split_put_question(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->split.asked == NULL && store->slot < TWI_KEY_SLOTS);
     twi_pipeline_begin(&connection->pipeline, now_ms);
     put_role(connection);
     twi_wire_begin(&connection->pipeline.out, 3);
@@ -83,12 +86,14 @@ static void split_put_question(struct twi_connection *connection, struct twi_sto
 
 /* No map names it, and nobody has answered there for long: it has another address by now, or is no more. */
 static bool is_target_lost(struct twi_split *split, int64_t now_ms) {
+    twi_check(split->target != NULL);
     if (split->target_away_ms == 0) split->target_away_ms = now_ms ? now_ms : 1;
     return now_ms - split->target_away_ms > TARGET_LOST_MS;
 }
 
 /* Asks the next master, if it can be asked now. */
 static void ask_next(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->split.state == TWI_SPLIT_ASKING && store->split.asked == NULL);
     struct twi_split *split = &store->split;
     const struct twi_cluster_map *map = sync->cluster->map;
     uint64_t node = twi_cluster_map_next(map, split->node);
@@ -127,6 +132,8 @@ void twi_split_step(struct twi_sync *sync, int64_t now_ms) {
 
 void twi_split_reply(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                      const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    twi_check(pending->command == TWI_COUNT_KEYS && pending->store != NULL);
+    twi_check(count != 0);
     struct twi_store *store = pending->store;
     int64_t keys = 0;
     (void)count;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/grow.h"
 #include "engine/base/key_slot.h"
 #include "engine/port/services.h"
@@ -17,6 +18,7 @@
 static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot);
 
 bool twi_stores_begin(struct twi_sync *sync) {
+    twi_check(sync->by_slot == NULL);
     struct twi_by_slot *by_slot = sync->by_slot = calloc(1, sizeof *by_slot);
     if (!by_slot) return false;
     by_slot->store_of = stores_store_of;
@@ -37,6 +39,7 @@ void twi_stores_end(struct twi_sync *sync) {
 }
 
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     const char *prefix = twi_port_prefix(sync->engine);
     store->slot = slot;
     snprintf(store->tag, sizeof store->tag, "{%u}", twi_key_slot_shorts()[slot]);
@@ -57,6 +60,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store) {
 
 /* A store like the first one, but for its name. NULL if there is no memory. */
 static struct twi_store *stores_make(const struct twi_sync *sync) {
+    twi_check(sync->store_count != 0);
     const struct twi_store *first = sync->stores[0];
     struct twi_store *store = calloc(1, sizeof *store);
     if (!store) return NULL;
@@ -72,6 +76,7 @@ static struct twi_store *stores_make(const struct twi_sync *sync) {
 }
 
 static bool stores_has_room(struct twi_sync *sync) {
+    twi_check(sync->store_count <= sync->by_slot->room);
     struct twi_by_slot *by_slot = sync->by_slot;
     uint32_t room = by_slot->room, wanted = sync->store_count + 1;
     return twi_grow(&sync->stores, sizeof(struct twi_store *), &room, wanted, ROOM_FIRST) &&
@@ -80,6 +85,7 @@ static bool stores_has_room(struct twi_sync *sync) {
 
 /* The tags of the default template have their places, however many there are. */
 static bool needs_place(const struct twi_sync *sync, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     uint32_t group = slot / (TWI_KEY_SLOTS / TWI_KEY_SLOT_TAGS_MAX);
     bool is_default = twi_key_slot_shorts()[slot] == twi_key_slot_tags(TWI_KEY_SLOT_TAGS_MAX)[group];
     return !is_default || twi_port_tuning(sync->engine)->tags_wait;
@@ -94,6 +100,7 @@ static bool make_next(struct twi_sync *sync) {
     store->place.is_bounded = needs_place(sync, store->slot);
     sync->stores[sync->store_count++] = store;
     twi_awake_add(sync, store);
+    twi_check(sync->stores[store->index] == store);
     return true;
 }
 
@@ -105,6 +112,7 @@ static bool has_store(struct twi_sync *sync, uint32_t index) {
 }
 
 static struct twi_store *stores_store_of(struct twi_sync *sync, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     uint32_t index = twi_port_store(sync->engine, slot);
     return index != UINT32_MAX && has_store(sync, index) ? sync->stores[index] : NULL;
 }
@@ -117,16 +125,19 @@ void twi_stores_make(struct twi_sync *sync) {
 
 /* Keeps the item's name for its batch. Without room or memory it is rendered once more. */
 static void keep_name(struct twi_batch_names *names, struct twi_item *item, const char *name, size_t size) {
+    twi_check(size != 0 && size <= TWI_REDIS_KEY_MAX);
     item->named = 0;
     if (names->bytes.size + size > TWI_STORES_NAMES_MAX) return;
     twi_bytes_add(&names->bytes, name, size);
     if (names->bytes.failed) return;
+    twi_check(names->count < TWI_STORES_ITEMS_MAX);
     names->ends[++names->count] = (uint32_t)names->bytes.size;
     item->named = (uint16_t)names->count;
 }
 
 /* Items without a store go back. Returns how many are left. */
 static size_t assign(struct twi_sync *sync, struct twi_item *items, size_t count) {
+    twi_check(count <= TWI_STORES_ITEMS_MAX);
     struct twi_batch_names *names = &sync->by_slot->names;
     char name[TWI_REDIS_KEY_MAX];
     size_t kept = 0, size;
@@ -146,6 +157,7 @@ static size_t assign(struct twi_sync *sync, struct twi_item *items, size_t count
 }
 
 size_t twi_stores_sort(struct twi_sync *sync, size_t count) {
+    twi_check(sync->by_slot != NULL && count <= sync->collecting.items_max);
     struct twi_item *items = sync->collecting.items, *sorted = sync->by_slot->sorted;
     uint32_t *starts = sync->by_slot->starts, at = 0;
     count = assign(sync, items, count);
@@ -156,6 +168,7 @@ size_t twi_stores_sort(struct twi_sync *sync, size_t count) {
         starts[i] = at;
         at += size;
     }
+    twi_check(at == count);
     for (size_t i = 0; i < count; i++) sorted[starts[items[i].store]++] = items[i];
     memcpy(items, sorted, count * sizeof *items);
     return count;

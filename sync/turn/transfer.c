@@ -9,6 +9,7 @@
  * read. */
 #include "sync/turn/transfer.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/turn/connect.h"
 #include "sync/turn/instance.h"
@@ -27,6 +28,7 @@
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->pipeline.count <= TWI_PENDING_MAX);
     for (uint32_t i = 0; i < connection->pipeline.count; i++) {
         struct twi_pending *pending = twi_pipeline_at(&connection->pipeline, i);
         if (pending->out_end > connection->pipeline.out_sent) break;
@@ -38,6 +40,7 @@ static void mark_sent(struct twi_connection *connection, int64_t now_ms) {
 }
 
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase >= TWI_GREETING);
     while (!twi_pipeline_is_sent(&connection->pipeline)) {
         ssize_t sent = connection->target.where->transport->send(
             connection->target.transport_ctx, connection->pipeline.out.data + connection->pipeline.out_at,
@@ -47,6 +50,7 @@ void twi_transfer_send(struct twi_connection *connection, int64_t now_ms) {
             return;
         }
         if (sent == 0) break;
+        twi_check((size_t)sent <= connection->pipeline.out.size - connection->pipeline.out_at);
         connection->pipeline.out_at += (size_t)sent;
         connection->pipeline.out_sent += (uint64_t)sent;
         connection->pipeline.out_moved_ms = now_ms;
@@ -98,6 +102,7 @@ static bool was_asked(const struct twi_pipeline *pipeline) {
 
 /* Learns from a reply. Where replicas are awaited, they are a part of the round trip. */
 static void measure(struct twi_connection *connection, const struct twi_pending *pending) {
+    twi_check(pending->out_begin <= pending->out_end);
     int64_t now_us = twi_port_mono_us(connection->engine), since_us = pending->sent_us;
     struct twi_measure reply = {.bytes = twi_pending_bytes(pending) + connection->replied.bytes,
                                 .is_alone = pending->alone};
@@ -120,13 +125,18 @@ static bool was_demoted(const struct twi_connection *connection, const struct tw
 
 /* A request of a store was answered. A question about its slot is none of its requests. */
 static void note_replied(struct twi_connection *connection, const struct twi_pending *pending) {
+    twi_check(connection->room.keys_under_way >= pending->cost);
+    twi_check(pending->cost == 0 || connection->room.bytes_under_way >= twi_pending_bytes(pending));
     connection->room.keys_under_way -= pending->cost;
     if (pending->cost != 0) connection->room.bytes_under_way -= twi_pending_bytes(pending);
-    if (pending->store && pending->replies == 1 && pending->command != TWI_COUNT_KEYS) pending->store->awaited--;
+    bool is_last = pending->store && pending->replies == 1 && pending->command != TWI_COUNT_KEYS;
+    twi_check(!is_last || pending->store->awaited != 0);
+    if (is_last) pending->store->awaited--;
 }
 
 /* Handles every whole reply that is there, up to one that shows the connection broken. */
 static void take_replies(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->pipeline.reader != NULL);
     while (!connection->failure.is_there) {
         const struct twi_node *nodes;
         size_t count;
@@ -144,12 +154,14 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
         connection->replied.late_ms = 0;
         measure(connection, &pending);
         if (was_demoted(connection, nodes)) twi_connect_not_master(connection, "this Redis is no master any more");
+        twi_check(takers[pending.command] != NULL);
         takers[pending.command](sync, connection, &pending, nodes, count, now_ms);
     }
 }
 
 /* A proxy that knows only some commands answers PING, and closes at the next one. */
 static void note_closed(struct twi_connection *connection) {
+    twi_check(!connection->failure.is_there);
     const struct twi_pipeline *pipeline = &connection->pipeline;
     bool is_at_info = connection->phase == TWI_GREETING && pipeline->count != 0 &&
                       twi_pipeline_at(&connection->pipeline, 0)->command == TWI_INFO;
@@ -162,6 +174,7 @@ static void note_closed(struct twi_connection *connection) {
 }
 
 void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->phase >= TWI_GREETING);
     char chunk[16384];
     connection->has_more = false;
     for (size_t total = 0; total < RECEIVE_BYTES_MAX && !connection->failure.is_there;) {
@@ -172,6 +185,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
         } else if (!twi_reader_feed(connection->pipeline.reader, chunk, (size_t)got)) {
             twi_connection_fail(connection, false, "a reply too long");
         } else {
+            twi_check((size_t)got <= sizeof chunk);
             total += (size_t)got;
             connection->replied.bytes += (size_t)got;
             take_replies(sync, connection, now_ms);
@@ -181,6 +195,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
 }
 
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {
+    twi_check(connection->timeout_ms != 0);
     int64_t out_ms = !twi_pipeline_is_sent(&connection->pipeline)
                          ? connection->pipeline.out_moved_ms + 10 * (int64_t)connection->timeout_ms
                          : INT64_MAX;

@@ -43,6 +43,7 @@
 /* How many batches may be in flight on the connection: as many as the distance calls for; one without a script, or as a
  * probe; none before the back-off is over. */
 static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(sync->store_count != 0);
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
         return sync->stores[0]->merge->has_script ? twi_connection_load(connection).batches : 1;
     return twi_breaker_may_try(&connection->breaker, now_ms) ? 1 : 0;
@@ -51,6 +52,7 @@ static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection
 /* How much may be under way when a batch is sent. The replies to other commands are awaited beside those to batches. Of
  * several stores, batches are small: then their keys count, not their number. */
 static void measure_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
+    twi_check(twi_connection_is_up(connection));
     uint32_t room = pipeline_room(sync, connection, now_ms);
     connection->room.most_keys = UINT32_MAX;
     connection->room.most_bytes = twi_estimate_bytes(&connection->estimate, connection->timeout_ms);
@@ -65,6 +67,7 @@ static void measure_room(const struct twi_sync *sync, struct twi_connection *con
 
 /* Sends the batches of one store that are not in flight, while its connection has room. */
 static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+    twi_check(store->awaited == 0 || store->route.via != NULL);
     struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
     if (!connection || !twi_connection_is_up(connection) || store->route.is_waiting) return;
     if (store->rewind) {
@@ -87,6 +90,7 @@ static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t
 
 /* Replicas are to have what was sent. */
 static void await_replicas(struct twi_connection *connection, int64_t now_ms) {
+    twi_check(connection->pipeline.count <= TWI_PENDING_MAX);
     if (!connection->replicas.wanted || !connection->room.has_sent || connection->failure.is_there) return;
     twi_replicas_request(connection, now_ms);
     if (connection->room.was_idle) /* the reply measures the whole round trip, with that of the replicas */
@@ -126,6 +130,7 @@ static int64_t turn_earlier(int64_t a_ms, int64_t b_ms) {
  * once for each reply there is a while to read once more. Not for each late turn: on a busy machine every turn is a bit
  * late, and the deadline would move away faster than time passes. */
 static void turn_note_late(struct twi_connection *connection, int64_t late_ms) {
+    twi_check(connection->replied.late_ms >= 0);
     int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
     if (twi_pipeline_awaited_since_ms(&connection->pipeline) == 0) {
         connection->replied.late_ms = 0;
@@ -164,6 +169,7 @@ static int64_t connection_wake_ms(const struct twi_connection *connection, int64
 
 /* When there is a message to send that goes with the first store. */
 static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
+    twi_check(sync->store_count != 0);
     const struct twi_store *home = sync->stores[0];
     const struct twi_connection *connection = home->connection;
     if (!connection || !twi_connection_takes(connection) || home->rewind) return INT64_MAX;
@@ -217,6 +223,7 @@ static void publish_stores(struct twi_sync *sync) {
         away += !store->connection || twi_outages_is_away(store->connection);
         split += store->split.is_found || store->route.detour.is_told;
     }
+    twi_check(away <= sync->awake.count && split <= sync->awake.count);
     twi_store_relaxed(&sync->published.nodes, nodes);
     twi_store_relaxed(&sync->published.stores, sync->store_count);
     twi_store_relaxed(&sync->published.stores_away, away);
@@ -303,6 +310,7 @@ static const struct step first_steps[] = {
 static const struct step last_steps[] = {{wait_for_replicas, TWI_UP}, {flush_out, TWI_GREETING}};
 
 static void make_steps(struct twi_sync *sync, const struct step *steps, size_t count, int64_t now_ms) {
+    twi_check(count != 0);
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         struct twi_connection *connection = sync->connections[i];
         for (size_t k = 0; k < count && !connection->failure.is_there; k++) {
@@ -328,6 +336,7 @@ static void turn_send_all(struct twi_sync *sync, int64_t now_ms) {
 }
 
 void twi_sync_turn(struct twi_sync *sync) {
+    twi_check(sync->store_count != 0 && sync->connection_count != 0);
     int64_t now_ms = twi_port_mono_ms(sync->engine);
     turn_note_lateness(sync, now_ms);
     nudge(sync, now_ms);
