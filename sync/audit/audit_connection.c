@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
@@ -14,6 +15,7 @@
 static const struct twi_wire_limits limits = {.bytes_max = 8u << 20, .nodes_max = 1u << 19, .depth_max = 4};
 
 void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, const char *what, const char *detail) {
+    twi_check(status != TW_OK);
     if (connection->status != TW_OK) return;
     connection->status = status;
     snprintf(connection->error, sizeof connection->error, "%s: %s", what, detail);
@@ -27,6 +29,7 @@ static void await_fd(int fd, bool to_write, int64_t ms) {
 }
 
 static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {
+    twi_check(ms >= 0);
     bool connecting = false;
     int fd = connection->where->transport->fd(connection->link, &connecting);
     await_fd(fd, to_write || connecting, ms);
@@ -81,6 +84,7 @@ const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, b
 }
 
 void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words) {
+    twi_check(count != 0);
     twi_wire_begin(&connection->out, count);
     for (size_t i = 0; i < count; i++) twi_wire_put_text(&connection->out, words[i]);
 }
@@ -142,6 +146,7 @@ static void locate(struct twi_audit_connection *connection, int64_t deadline_ms)
 
 /* False: what was named cannot be reached. */
 static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
+    twi_check(connection->where != NULL);
     int64_t left_ms;
     while (connection->status == TW_OK) {
         int64_t now_ms = connection->audit->mono_ms();
@@ -157,6 +162,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
 
 /* False: what was named is not it. */
 static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadline_ms) {
+    twi_check(connection->reader == NULL);
     connection->reader = twi_reader_create(&limits);
     if (!connection->reader) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
     locate(connection, deadline_ms);
@@ -169,11 +175,13 @@ static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadli
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 static void make_link(struct twi_audit_connection *connection) {
+    twi_check(connection->link == NULL);
     connection->link = connection->where->transport->create(connection->where->shared, -1);
     if (!connection->link) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
 }
 
 static void make_resolver(struct twi_audit_connection *connection) {
+    twi_check(connection->resolver == NULL);
     struct twi_resolver_rules rules = {
         .where = connection->where, .set = -1, .timeout_ms = connection->audit->options->timeout_ms};
     connection->resolver = twi_resolver_create(&rules);

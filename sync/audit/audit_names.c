@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "sync/wire/fnv.h"
 
 struct twi_audit_names *twi_audit_names_create(void) {
@@ -18,6 +19,7 @@ void twi_audit_names_destroy(struct twi_audit_names *names) {
 }
 
 tw_key twi_audit_names_at(const struct twi_audit_names *names, size_t i) {
+    twi_check(i < names->count);
     size_t begin = i ? names->ends[i - 1] : 0;
     return (tw_key){names->bytes.data + begin, names->ends[i] - begin};
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/grow.h"
 #include "engine/port/services.h"
 #include "sync/wire/cluster_map.h"
@@ -13,6 +14,7 @@
 #define SERVERS_MAX 2000u /* masters that CLUSTER SLOTS names, and those to which the first slot moves */
 
 void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status, const char *what, const char *detail) {
+    twi_check(status != TW_OK);
     if (servers->status != TW_OK) return;
     servers->status = status;
     snprintf(servers->error, sizeof servers->error, "%s: %s", what, detail);
@@ -127,6 +129,7 @@ static bool ask_for_own(struct twi_audit_servers *servers, struct twi_audit_conn
 }
 
 static void note_slots(struct twi_audit_slots *slots, uint16_t server, const struct twi_own_slots *own) {
+    twi_check(own != NULL);
     for (uint32_t slot = 0; slot < TWI_KEY_SLOTS; slot++)
         if (twi_slot_set_has(&own->serves, slot)) slots->owner[slot] = (uint16_t)(server + 1);
     for (size_t i = 0; i < sizeof slots->moves.bits; i++) slots->moves.bits[i] |= own->moves.bits[i];

@@ -1,6 +1,8 @@
 /* audit_totals.c -- see audit_totals.h. */
 #include "sync/audit/audit_totals.h"
 
+#include "engine/base/check.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,6 +39,7 @@ static int hex_value(char digit) {
 
 /* Decodes \t \n \\ \xHH in place. False: a backslash before anything else. */
 static bool unescape(char *key, size_t *size) {
+    twi_check(size != NULL);
     size_t used = 0;
     for (size_t i = 0; i < *size; i++) {
         if (key[i] != '\\') {

@@ -2,7 +2,10 @@
  * longer. */
 #include "sync/wire/breaker.h"
 
+#include "engine/base/check.h"
+
 static void open_for(struct twi_breaker *breaker, int64_t now_ms, int64_t wait_ms) {
+    twi_check(wait_ms >= 0);
     breaker->state = TWI_BREAKER_OPEN;
     breaker->retry_at_ms = now_ms + wait_ms;
 }
@@ -27,6 +30,8 @@ void twi_breaker_succeed(struct twi_breaker *breaker) {
 }
 
 bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms) {
+    twi_check(breaker->state == TWI_BREAKER_CLOSED || breaker->state == TWI_BREAKER_OPEN ||
+              breaker->state == TWI_BREAKER_TRYING);
     if (breaker->state == TWI_BREAKER_OPEN && now_ms < breaker->retry_at_ms) return false;
     breaker->state = TWI_BREAKER_TRYING;
     return true;

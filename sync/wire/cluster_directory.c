@@ -60,6 +60,7 @@ void twi_directory_destroy(struct twi_directory *directory) {
 
 /* Returns its index + 1; 0 if there is no room. */
 static uint16_t directory_place_of(struct table *table, const struct twi_endpoint *endpoint) {
+    twi_check(table->count <= table->room);
     for (uint32_t i = 0; i < table->count; i++)
         if (twi_endpoint_equals(&table->endpoints[i], endpoint)) return (uint16_t)(i + 1);
     if (table->count == table->room) return 0;
@@ -69,6 +70,7 @@ static uint16_t directory_place_of(struct table *table, const struct twi_endpoin
 
 /* Numbers rise, so the endpoint of a slot's owner is found by halves. A run of slots has one owner. */
 static void directory_fill(struct table *table, const struct twi_cluster_map *map) {
+    twi_check(table->count == 0 && table->room <= TWI_MAP_NODES_MAX);
     uint64_t numbers[TWI_MAP_NODES_MAX], last = 0;
     uint16_t place = 0;
     for (uint64_t node = 0; (node = twi_cluster_map_next(map, node)) != 0 && table->count < table->room;) {
@@ -117,6 +119,7 @@ bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct t
     twi_check(slot < TWI_KEY_SLOTS);
     twi_lock(&directory->lock);
     uint16_t place = directory->table->owners[slot];
+    twi_check(place <= directory->table->count);
     if (place != 0) *endpoint = directory->table->endpoints[place - 1];
     twi_unlock(&directory->lock);
     return place != 0;
@@ -126,6 +129,7 @@ bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct t
 
 /* Under the lock. False means that there is no room. */
 static bool directory_keep(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to) {
+    twi_check(slot < TWI_KEY_SLOTS && directory->moved_count <= TWI_DIRECTORY_MOVED_MAX);
     uint32_t at = 0;
     while (at < directory->moved_count && directory->moved[at].slot != slot) at++;
     if (at == TWI_DIRECTORY_MOVED_MAX) return false;
@@ -145,6 +149,7 @@ void twi_directory_note_moved(struct twi_directory *directory, uint32_t slot, co
 }
 
 bool twi_directory_take_moved(struct twi_directory *directory, uint32_t *slot, struct twi_endpoint *to) {
+    twi_check(slot != NULL && to != NULL);
     twi_lock(&directory->lock);
     bool any = directory->moved_count != 0;
     if (any) {

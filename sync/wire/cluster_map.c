@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 #include "sync/wire/cluster_slots.h"
 
@@ -54,6 +55,7 @@ struct twi_cluster_map {
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 struct twi_cluster_map *twi_cluster_map_create(const struct twi_endpoint *seeds, uint32_t count) {
+    twi_check(seeds != NULL && count >= 1);
     struct twi_cluster_map *map = calloc(1, sizeof *map);
     if (!map) return NULL;
     map->seeds = malloc(count * sizeof *seeds);
@@ -96,10 +98,12 @@ static struct node *node_of_id(const struct twi_cluster_map *map, const char *id
 }
 
 static struct node *owner_of(const struct twi_cluster_map *map, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     return map->owners[slot] ? map->nodes[map->owners[slot] - 1] : NULL;
 }
 
 static void map_forget(struct twi_cluster_map *map, struct node *node) {
+    twi_check(map->nodes[node->place] == node && node->slots == 0);
     map->nodes[node->place] = NULL;
     free(node);
     while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
@@ -130,6 +134,7 @@ static struct node *add_node(struct twi_cluster_map *map, const struct twi_endpo
     node->number = ++map->numbers;
     node->endpoint = *endpoint;
     node->idle_since_ms = now_ms;
+    twi_check(map->nodes[node->place] == NULL);
     map->nodes[node->place] = node;
     if (node->place >= map->nodes_end) map->nodes_end = node->place + 1u;
     return node;
@@ -137,8 +142,10 @@ static struct node *add_node(struct twi_cluster_map *map, const struct twi_endpo
 
 /* `node` NULL: nobody has it. */
 static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *node, int64_t now_ms) {
+    twi_check(slot < TWI_KEY_SLOTS);
     struct node *before = owner_of(map, slot);
     if (before == node) return;
+    twi_check(before == NULL || before->slots != 0);
     if (before && --before->slots == 0) before->idle_since_ms = now_ms;
     if (node) node->slots++;
     map->owners[slot] = node ? (uint16_t)(node->place + 1) : 0;
@@ -147,6 +154,7 @@ static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *no
 /* The master with the id has come to this address. What was known of the address goes to it. */
 static void relocate(struct twi_cluster_map *map, struct node *node, const struct twi_endpoint *endpoint,
                      int64_t now_ms) {
+    twi_check(node != NULL);
     struct node *there = node_at(map, endpoint);
     node->endpoint = *endpoint;
     node->number = there ? there->number : ++map->numbers; /* the connections to an address go on */
@@ -159,11 +167,13 @@ static void relocate(struct twi_cluster_map *map, struct node *node, const struc
 /* ---- changes by MOVED -------------------------------------------------------------------------------------------- */
 
 static void drop_patch(struct twi_cluster_map *map, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     if (map->patch_of[slot]) map->patches[map->patch_of[slot] - 1].slot = NO_SLOT;
     map->patch_of[slot] = 0;
 }
 
 static void drop_first_patch(struct twi_cluster_map *map) {
+    twi_check(map->patch_count != 0);
     uint16_t slot = map->patches[map->patch_first].slot;
     if (slot != NO_SLOT) map->patch_of[slot] = 0;
     map->patch_first = (map->patch_first + 1) % TWI_MAP_PATCHES_MAX;
@@ -171,11 +181,13 @@ static void drop_first_patch(struct twi_cluster_map *map) {
 }
 
 static void add_patch(struct twi_cluster_map *map, uint32_t slot, int64_t now_ms) {
+    twi_check(slot < TWI_KEY_SLOTS);
     drop_patch(map, slot);
     if (map->patch_count == TWI_MAP_PATCHES_MAX) drop_first_patch(map);
     uint32_t at = (map->patch_first + map->patch_count++) % TWI_MAP_PATCHES_MAX;
     map->patches[at] = (struct patch){.slot = (uint16_t)slot, .at_ms = now_ms};
     map->patch_of[slot] = (uint16_t)(at + 1);
+    twi_check(map->patch_count <= TWI_MAP_PATCHES_MAX);
 }
 
 static void drop_old_patches(struct twi_cluster_map *map, int64_t now_ms) {
@@ -184,6 +196,7 @@ static void drop_old_patches(struct twi_cluster_map *map, int64_t now_ms) {
 }
 
 bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms) {
+    twi_check(slot < TWI_KEY_SLOTS);
     struct node *node = node_at(map, to);
     if (!node) {
         twi_cluster_map_want(map, now_ms);
@@ -293,6 +306,7 @@ static bool place_masters(struct refresh *refresh) {
 
 /* Whether the reply may change a slot that MOVED has changed: a second master says the same. */
 static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *told) {
+    twi_check(patch->slot != NO_SLOT);
     uint64_t claimed = told ? told->number : 0;
     if (!refresh->witness) return false;
     if (patch->claimant != 0 && patch->claimant != refresh->witness->number && patch->claimed == claimed) return true;
@@ -302,6 +316,7 @@ static bool may_overrule(const struct refresh *refresh, struct patch *patch, con
 }
 
 static void take_slot(struct refresh *refresh, uint32_t slot, struct node *told) {
+    twi_check(slot < TWI_KEY_SLOTS);
     struct twi_cluster_map *map = refresh->map;
     if (owner_of(map, slot) == told) return;
     if (map->patch_of[slot]) {
@@ -341,6 +356,7 @@ static bool apply(struct refresh *refresh) {
 /* The pauses double, up to a bound. Each is uniform between a half and the whole of that. */
 static void pause_for(struct twi_cluster_map *map, int64_t base_ms, int64_t most_ms, uint32_t doublings, int64_t now_ms,
                       uint64_t random) {
+    twi_check(base_ms > 0 && most_ms >= base_ms);
     int64_t ceiling_ms = base_ms;
     for (uint32_t i = 0; i < doublings && ceiling_ms < most_ms; i++) ceiling_ms *= 2;
     if (ceiling_ms > most_ms) ceiling_ms = most_ms;
@@ -366,6 +382,7 @@ static uint32_t count_masters(const struct twi_cluster_map *map) {
 /* One of the masters that have slots, by chance, but not the one that was asked last if there are others; NULL if none
  * is known. While none answers they are asked in turn. */
 static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
+    twi_check(map->asked_place <= TWI_MAP_NODES_MAX);
     bool was_last =
         map->asked_place < map->nodes_end && map->nodes[map->asked_place] && map->nodes[map->asked_place]->slots != 0;
     uint32_t others = count_masters(map) - was_last;
@@ -379,11 +396,13 @@ static const struct node *choose(const struct twi_cluster_map *map, uint64_t ran
 
 /* A seed that is away is asked again only after all others. */
 static const struct twi_endpoint *next_seed(struct twi_cluster_map *map, uint64_t random) {
+    twi_check(map->seed_count != 0);
     if (map->seeds_asked == 0) map->seed_first = (uint32_t)(random % map->seed_count);
     return &map->seeds[(map->seed_first + map->seeds_asked++) % map->seed_count];
 }
 
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom) {
+    twi_check(!map->is_under_way);
     bool is_seeds_turn = map->failures >= MANY_FAILURES && (map->failures - MANY_FAILURES) % 2 == 0;
     const struct node *node = is_seeds_turn ? NULL : choose(map, random);
     *whom = node ? node->endpoint : *next_seed(map, random);

@@ -1,6 +1,8 @@
 /* cluster_nodes.c -- see cluster_nodes.h. */
 #include "sync/wire/cluster_nodes.h"
 
+#include "engine/base/check.h"
+
 #include <string.h>
 
 enum { FLAGS = 2, FIRST_SLOT = 8, ID_SIZE = 40 };
@@ -47,6 +49,7 @@ static const char *own_line(const char *text) {
 
 /* Reads a number below `limit` from the beginning of the word, and cuts it off. */
 static bool read_number(struct word *word, uint32_t limit, uint32_t *number) {
+    twi_check(limit != 0);
     size_t digits = 0;
     *number = 0;
     for (; digits < word->size && word->text[digits] >= '0' && word->text[digits] <= '9'; digits++) {
@@ -63,6 +66,7 @@ static bool is_move(struct word word) {
 }
 
 static bool read_move(struct word word, struct twi_own_slots *own) {
+    twi_check(is_move(word));
     uint32_t slot;
     word.text++, word.size--;
     if (!read_number(&word, TWI_KEY_SLOTS, &slot) || word.size < 3 + 1) return false;
@@ -74,6 +78,7 @@ static bool read_move(struct word word, struct twi_own_slots *own) {
 }
 
 static bool read_range(struct word word, struct twi_own_slots *own) {
+    twi_check(word.size != 0);
     uint32_t first, last;
     if (!read_number(&word, TWI_KEY_SLOTS, &first)) return false;
     last = first;
@@ -111,6 +116,7 @@ static bool read_address(struct word address, const struct twi_endpoint *asked, 
 
 static bool find_node(const char *text, struct word id, const struct twi_endpoint *asked,
                       struct twi_endpoint *endpoint) {
+    twi_check(id.size == ID_SIZE);
     for (const char *line = text; line; line = next_line(line)) {
         struct word other = word_at(line, 0);
         if (other.size == id.size && memcmp(other.text, id.text, id.size) == 0)

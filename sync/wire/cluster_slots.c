@@ -2,6 +2,7 @@
  * its depth, or of a smaller one, stands. So what a later Redis adds to a range or to a node is skipped. */
 #include "sync/wire/cluster_slots.h"
 
+#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 
 const struct twi_wire_limits twi_cluster_slots_limits = {.bytes_max = 8u << 20, .nodes_max = 1u << 19, .depth_max = 4};
@@ -10,6 +11,7 @@ enum { RANGE_DEPTH = 1, RANGE_PARTS = 3, MASTER_PARTS = 2, ID_PART = 2, MORE_PAR
 
 /* Where the element at `at` ends. */
 static size_t slots_end_of(const struct twi_node *nodes, size_t count, size_t at) {
+    twi_check(at < count);
     size_t end = at + 1;
     while (end < count && nodes[end].depth > nodes[at].depth) end++;
     return end;
@@ -40,6 +42,7 @@ static bool read_id(const struct twi_node *master, const char **id) {
 /* The host of a master. A node that is to be named by its host name, and has none, is called "?"; then its address
  * stands among the names and values behind its id. */
 static const struct twi_node *host_of(const struct twi_node *master) {
+    twi_check(master->type == TWI_NODE_ARRAY && master->integer >= MASTER_PARTS);
     const struct twi_node *host = master + 1, *more = master + 1 + MORE_PART;
     if (!twi_node_is(host, "?") || master->integer <= MORE_PART || more->type != TWI_NODE_ARRAY) return host;
     for (int64_t i = 1; i < more->integer && more[i + 1].depth == more->depth + 1; i += 2) {

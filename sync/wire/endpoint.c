@@ -1,6 +1,8 @@
 /* endpoint.c -- see endpoint.h. */
 #include "sync/wire/endpoint.h"
 
+#include "engine/base/check.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@ static bool is_host(const char *host, size_t size) {
 
 enum twi_told twi_endpoint_told(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
                                 struct twi_endpoint *endpoint) {
+    twi_check(host != NULL || size == 0);
     if (port < 0 || port > 65535 || !is_host(host, size)) return TWI_TOLD_BAD;
     if (port == 0 || (size == 1 && host[0] == '?')) return TWI_TOLD_UNKNOWN;
     *endpoint = *asked;
@@ -31,6 +34,7 @@ bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint
 }
 
 void twi_endpoint_name(const struct twi_endpoint *endpoint, char *out, size_t size) {
+    twi_check(size != 0);
     if (endpoint->is_unix)
         snprintf(out, size, "%s", endpoint->host);
     else

@@ -1,6 +1,8 @@
 /* estimate.c -- see estimate.h. */
 #include "sync/wire/estimate.h"
 
+#include "engine/base/check.h"
+
 #define HALF_US 5000000 /* a measurement counts for five to ten seconds */
 #define MIB (INT64_C(1) << 20)
 #define FAST_US 250          /* a request that passes in this time measures the round trip, though it is heavy */
@@ -24,6 +26,7 @@ static int64_t least_of(const struct twi_least *least) {
 }
 
 static void note_least(struct twi_least *least, int64_t value, int64_t now_us) {
+    twi_check(value >= 0);
     int64_t passed_us = now_us - least->half_us;
     if (passed_us >= HALF_US || passed_us < 0) {
         least->of[1] = passed_us < 2 * HALF_US ? least->of[0] : 0;
@@ -34,6 +37,7 @@ static void note_least(struct twi_least *least, int64_t value, int64_t now_us) {
 }
 
 static int64_t passing_us(uint64_t bytes, int64_t pace) {
+    twi_check(pace >= 0);
     int64_t size = bytes < (UINT64_C(1) << 30) ? (int64_t)bytes : INT64_C(1) << 30;
     return size * pace / MIB;
 }
@@ -44,6 +48,7 @@ static int64_t pace_of(const struct twi_estimate *estimate) {
 }
 
 static void note_pace(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
+    twi_check(measure->bytes != 0);
     int64_t passed_us = measure->took_us - measure->work_us;
     if (measure->is_alone) passed_us -= twi_estimate_way_us(estimate);
     if (passed_us < 0) passed_us = 0;
@@ -111,6 +116,7 @@ uint64_t twi_estimate_bytes(const struct twi_estimate *estimate, uint32_t timeou
 
 int64_t twi_estimate_wait_ms(const struct twi_estimate *estimate, uint32_t timeout_ms, uint64_t bytes,
                              bool is_greeting) {
+    twi_check(timeout_ms != 0);
     int64_t most_ms = (int64_t)timeout_ms * TWI_ESTIMATE_TIMES_MAX, ms = timeout_ms;
     int64_t far_ms = twi_estimate_way_us(estimate) / 1000 * WAYS,
             passing_ms = passing_us(bytes, pace_of(estimate)) / 500;

@@ -1,12 +1,14 @@
 /* login.c -- see login.h. */
 #include "sync/wire/login.h"
 
+#include "engine/base/check.h"
 #include "engine/port/services.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static int fetch(const struct twi_login *login, char *password, size_t size) {
+    twi_check(size != 0);
     if (login->ask == NULL) return snprintf(password, size, "%s", login->password ? login->password : "");
     return twi_port_ask_password(login->ask, login->ask_ctx, password, size);
 }

@@ -1,6 +1,8 @@
 /* pace.c -- see pace.h. A token bucket of keys: it fills at keys_per_s, holds two chunks, and starts with one. */
 #include "sync/wire/pace.h"
 
+#include "engine/base/check.h"
+
 /* One chunk: the keys of 20 ms, at least 8 and at most 1000. That is short enough for other clients of Redis. */
 static int64_t chunk_mkeys(const struct twi_pace *pace) {
     uint32_t keys = pace->keys_per_s / 50;
@@ -9,12 +11,14 @@ static int64_t chunk_mkeys(const struct twi_pace *pace) {
 }
 
 void twi_pace_begin(struct twi_pace *pace, int64_t now_ms) {
+    twi_check(pace->keys_per_s != 0);
     pace->catching_up = true;
     pace->allowance_mkeys = chunk_mkeys(pace);
     pace->at_ms = now_ms;
 }
 
 static void pace_fill(struct twi_pace *pace, int64_t now_ms) {
+    twi_check(pace->keys_per_s != 0);
     int64_t most = 2 * chunk_mkeys(pace), passed_ms = now_ms - pace->at_ms;
     if (passed_ms <= 0) return;
     pace->at_ms = now_ms;
@@ -27,6 +31,7 @@ static void pace_fill(struct twi_pace *pace, int64_t now_ms) {
 }
 
 size_t twi_pace_room(struct twi_pace *pace, size_t most, int64_t now_ms, int64_t *wait_ms) {
+    twi_check(!pace->catching_up || pace->keys_per_s != 0);
     if (!pace->catching_up) return most;
     pace_fill(pace, now_ms);
     int64_t missing = chunk_mkeys(pace) - pace->allowance_mkeys;
@@ -34,6 +39,7 @@ size_t twi_pace_room(struct twi_pace *pace, size_t most, int64_t now_ms, int64_t
         *wait_ms = missing / pace->keys_per_s + 1;
         return 0;
     }
+    twi_check(pace->allowance_mkeys >= 0);
     size_t keys = (size_t)(pace->allowance_mkeys / 1000);
     return keys < most ? keys : most;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -19,6 +20,7 @@ static const struct {
 static const char non_local[] = "attempted to access a non local key";
 
 static enum twi_redirect_kind redirect_kind_of(const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (twi_node_is(error, kinds[i].text)) return kinds[i].kind;
     return memmem(error->text, error->size, non_local, sizeof non_local - 1) ? TWI_REDIRECT_NON_LOCAL
@@ -27,6 +29,7 @@ static enum twi_redirect_kind redirect_kind_of(const struct twi_node *error) {
 
 /* Reads up to five digits from `*at`. */
 static bool redirect_number(const char *text, size_t size, size_t *at, int64_t *value) {
+    twi_check(*at <= size);
     size_t begin = *at;
     *value = 0;
     for (; *at < size && text[*at] >= '0' && text[*at] <= '9'; ++*at) {
@@ -77,6 +80,7 @@ void twi_detour_hold(struct twi_detour *detour, int64_t now_ms, uint64_t random)
 
 /* The first is followed at once. */
 static void hop(struct twi_detour *detour, int64_t now_ms, uint64_t random) {
+    twi_check(detour->hops <= TWI_REDIRECT_HOPS_MAX);
     if (detour->hops >= TWI_REDIRECT_HOPS_MAX) {
         twi_detour_hold(detour, now_ms, random);
         return;

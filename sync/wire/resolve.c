@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/base/check.h"
 #include "engine/base/atomic.h"
 #include "engine/base/own_thread.h"
 
@@ -48,6 +49,7 @@ static void lookup_free(struct twi_lookup *lookup) {
 }
 
 static void let_go(struct twi_lookup *lookup) {
+    twi_check(twi_load_relaxed(&lookup->holders) > 0);
     /* R3: who is first releases what it did with the look-up; who is last acquires it, and frees */
     if (twi_sub_acqrel(&lookup->holders, 1) == 1) lookup_free(lookup);
 }
@@ -64,6 +66,7 @@ static void *run(void *argument) {
 }
 
 struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
+    twi_check(host[0] != '\0');
     struct twi_lookup *lookup = calloc(1, sizeof *lookup);
     if (!lookup) return NULL;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);

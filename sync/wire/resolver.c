@@ -1,6 +1,8 @@
 /* resolver.c -- see resolver.h. */
 #include "sync/wire/resolver.h"
 
+#include "engine/base/check.h"
+
 #include <stdlib.h>
 
 struct twi_resolver {
@@ -9,6 +11,7 @@ struct twi_resolver {
 };
 
 struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules) {
+    twi_check(rules->where != NULL && rules->where->url.seed_count >= 1);
     struct twi_resolver *resolver = calloc(1, sizeof *resolver);
     if (!resolver) return NULL;
     if (rules->where->url.kind == TWI_URL_SENTINEL)
@@ -21,6 +24,7 @@ struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules)
 }
 
 struct twi_resolver *twi_resolver_create_at(const struct twi_endpoint *endpoint) {
+    twi_check(endpoint->host[0] != '\0');
     struct twi_resolver *resolver = calloc(1, sizeof *resolver);
     if (resolver) resolver->one = *endpoint;
     return resolver;

@@ -8,6 +8,8 @@
  * REST; a login is wiped from `out` as soon as it went out, and nothing of an error but its first word is kept. */
 #include "sync/wire/sentinel.h"
 
+#include "engine/base/check.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +68,7 @@ static bool read_host(const struct twi_node *node, struct twi_endpoint *endpoint
 }
 
 enum twi_sentinel_says twi_sentinel_read(const struct twi_node *nodes, size_t count, struct twi_endpoint *endpoint) {
+    twi_check(count != 0);
     int64_t port = 0;
     if (nodes[0].type == TWI_NODE_ERROR) return TWI_SENTINEL_REFUSES;
     if (nodes[0].type == TWI_NODE_NIL) return TWI_SENTINEL_UNKNOWN_NAME;
@@ -81,10 +84,12 @@ enum twi_sentinel_says twi_sentinel_read(const struct twi_node *nodes, size_t co
 /* ---- one sentinel ------------------------------------------------------------------------------------------------ */
 
 static struct seat *sentinel_at(struct twi_sentinels *sentinels) {
+    twi_check(sentinels->count != 0);
     return &sentinels->seats[(sentinels->first + sentinels->asked) % sentinels->count];
 }
 
 static uint64_t random_below(struct twi_sentinels *sentinels, uint64_t below) {
+    twi_check(below != 0);
     sentinels->random = sentinels->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (sentinels->random >> 33) % below;
 }
@@ -107,6 +112,7 @@ static enum twi_resolved seat_failed(struct twi_sentinels *sentinels, const char
 }
 
 static void sentinel_put_question(struct twi_sentinels *sentinels) {
+    twi_check(sentinels->rules.where->url.master[0] != '\0');
     twi_wire_begin(&sentinels->out, 3);
     twi_wire_put_text(&sentinels->out, "SENTINEL");
     twi_wire_put_text(&sentinels->out, "get-master-addr-by-name");
@@ -114,6 +120,7 @@ static void sentinel_put_question(struct twi_sentinels *sentinels) {
 }
 
 static enum twi_resolved seat_connected(struct twi_sentinels *sentinels) {
+    twi_check(sentinels->step == DIALLING && sentinels->reader == NULL);
     enum twi_login_put login = twi_login_put(&sentinels->rules.where->sentinel_login, &sentinels->out);
     sentinel_put_question(sentinels);
     sentinels->replies_due = login == TWI_LOGIN_PUT ? 2 : 1;
@@ -125,6 +132,7 @@ static enum twi_resolved seat_connected(struct twi_sentinels *sentinels) {
 }
 
 static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_ms) {
+    twi_check(sentinels->step == DIALLING);
     const struct twi_transport *transport = sentinels->rules.where->transport;
     struct seat *seat = sentinel_at(sentinels);
     int done = transport->connect(seat->link, &seat->endpoint, now_ms, sentinels->seat_deadline_ms);
@@ -134,6 +142,7 @@ static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_
 
 /* The first word of an error: what follows may quote what was sent. */
 static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const char *what, const struct twi_node *error) {
+    twi_check(error->type == TWI_NODE_ERROR);
     char code[CODE_MAX];
     size_t used = 0;
     while (used < error->size && used + 1 < sizeof code && isgraph((unsigned char)error->text[used])) {
@@ -146,6 +155,7 @@ static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const cha
 
 static enum twi_resolved sentinel_take_reply(struct twi_sentinels *sentinels, const struct twi_node *nodes,
                                              size_t count, struct twi_endpoint *endpoint) {
+    twi_check(sentinels->replies_due != 0 && count != 0);
     if (--sentinels->replies_due != 0) { /* AUTH's */
         bool refuses = nodes->type == TWI_NODE_ERROR;
         return refuses ? seat_refused(sentinels, "refuses the login: ", nodes) : TWI_WHERE_NOT_YET;
@@ -160,6 +170,7 @@ static enum twi_resolved sentinel_take_reply(struct twi_sentinels *sentinels, co
 }
 
 static enum twi_resolved seat_send(struct twi_sentinels *sentinels) {
+    twi_check(sentinels->out_at <= sentinels->out.size);
     const struct twi_transport *transport = sentinels->rules.where->transport;
     void *link = sentinel_at(sentinels)->link;
     while (sentinels->out_at < sentinels->out.size) {
@@ -175,6 +186,7 @@ static enum twi_resolved seat_send(struct twi_sentinels *sentinels) {
 }
 
 static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_endpoint *endpoint) {
+    twi_check(sentinels->reader != NULL);
     const struct twi_transport *transport = sentinels->rules.where->transport;
     void *link = sentinel_at(sentinels)->link;
     char chunk[1024];
@@ -198,6 +210,7 @@ static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_e
 
 /* Goes on with the sentinel that is being asked. UNKNOWN: it does not say. */
 static enum twi_resolved seat_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
+    twi_check(sentinels->asked < sentinels->count);
     enum twi_resolved where = TWI_WHERE_NOT_YET;
     if (sentinels->step == DIALLING) where = seat_dial(sentinels, now_ms);
     if (where == TWI_WHERE_NOT_YET && sentinels->step == TALKING) where = seat_send(sentinels);
@@ -216,6 +229,7 @@ static void round_end(struct twi_sentinels *sentinels) {
 }
 
 static void round_begin(struct twi_sentinels *sentinels, enum purpose purpose, int64_t now_ms) {
+    twi_check(purpose != NONE);
     round_end(sentinels);
     sentinels->purpose = purpose;
     sentinels->round_deadline_ms = now_ms + SHARES_OF_TIMEOUT * (int64_t)sentinels->rules.timeout_ms;
@@ -331,6 +345,7 @@ int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rules) {
+    twi_check(rules->where->url.kind == TWI_URL_SENTINEL && rules->where->url.seed_count >= 1);
     uint32_t count = rules->where->url.seed_count;
     struct twi_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->seats);
     if (!sentinels) return NULL;

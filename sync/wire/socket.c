@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "engine/base/check.h"
 #include "engine/base/socket_set.h"
 #include "sync/wire/resolve.h"
 
@@ -63,6 +64,7 @@ static void fd_close(struct link *link) {
 }
 
 static void set_state(struct link *link, enum state state) {
+    twi_check(state != OPEN || link->fd >= 0);
     link->state = state;
     socket_watch(link);
 }
@@ -93,6 +95,7 @@ static void set_addresses(struct link *link, struct addrinfo *addresses) {
 
 /* Forgets the addresses of another endpoint, and the look-up of them. */
 static void turn_to(struct link *link, const struct twi_endpoint *endpoint) {
+    twi_check(!endpoint->is_unix);
     if (link->port == endpoint->port && strcmp(link->host, endpoint->host) == 0) return;
     memcpy(link->host, endpoint->host, sizeof link->host);
     link->port = endpoint->port;
@@ -112,6 +115,7 @@ static int take_old(struct link *link, const char *why) {
 
 /* Begins to look the name up. 1: it was written in digits, or no thread could be made and the old addresses serve. */
 static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms) {
+    twi_check(link->lookup == NULL);
     struct addrinfo *found = twi_resolve_digits(endpoint->host, endpoint->port);
     if (found) return socket_take(link, found);
     link->lookup = twi_lookup_begin(endpoint->host, endpoint->port);
@@ -122,6 +126,7 @@ static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, 
 
 /* 1 if link->addresses is set; 0 if not yet; -1 if it failed. */
 static int lookup_look(struct link *link, int64_t now_ms) {
+    twi_check(link->lookup != NULL);
     struct addrinfo *found = NULL;
     const char *why = NULL;
     bool is_late = now_ms - link->lookup_ms > LOOKUP_OLD_MS;
@@ -157,6 +162,7 @@ static void socket_set_up(int fd, int family) {
 
 /* Begins to connect to one address. Returns 1, 0 or -1, as connect() of the table does. */
 static int socket_dial(struct link *link, int family, const struct sockaddr *address, socklen_t size) {
+    twi_check(link->fd < 0);
     link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return socket_fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
@@ -168,12 +174,14 @@ static int socket_dial(struct link *link, int family, const struct sockaddr *add
 }
 
 static int dial_unix(struct link *link, const struct twi_endpoint *endpoint) {
+    twi_check(endpoint->is_unix);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, endpoint->host, strnlen(endpoint->host, sizeof address.sun_path - 1));
     return socket_dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
 }
 
 static int addresses_left(const struct addrinfo *address) {
+    twi_check(address != NULL);
     int count = 0;
     for (; address; address = address->ai_next) count++;
     return count;
@@ -192,6 +200,7 @@ static int dial_next(struct link *link, int64_t now_ms, int64_t deadline_ms) {
 
 /* Looks at the attempt under way: 1 connected, 0 not yet, -1 failed (fd is closed). */
 static int dial_look(struct link *link) {
+    twi_check(link->fd >= 0);
     struct pollfd pollfd = {.fd = link->fd, .events = POLLOUT};
     int ready = poll(&pollfd, 1, 0);
     if (ready == 0 || (ready < 0 && errno == EINTR)) return 0;
@@ -204,6 +213,7 @@ static int dial_look(struct link *link) {
 }
 
 static int dial_go_on(struct link *link, int64_t now_ms, int64_t deadline_ms) {
+    twi_check(link->state == DIALLING);
     int done = dial_look(link);
     if (done > 0) return 1;
     if (done == 0) {
@@ -218,6 +228,7 @@ static int dial_go_on(struct link *link, int64_t now_ms, int64_t deadline_ms) {
 }
 
 static int link_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms) {
+    twi_check(endpoint->host[0] != '\0');
     struct link *link = ctx;
     int done = 0;
     if (link->state == OPEN) return 1;
@@ -256,6 +267,7 @@ void twi_socket_wants_write(void *ctx, bool wants_write) {
 
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
     struct link *link = ctx;
+    twi_check(link->state == OPEN && link->fd >= 0);
     ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
     if (sent < 0 && !socket_would_wait()) return socket_fail(link, "send", strerror(errno));
     if (sent < 0) sent = 0;
@@ -265,6 +277,7 @@ static ssize_t link_send(void *ctx, const void *data, size_t size) {
 
 static ssize_t link_recv(void *ctx, void *data, size_t size) {
     struct link *link = ctx;
+    twi_check(link->state == OPEN && link->fd >= 0);
     ssize_t got = recv(link->fd, data, size, 0);
     if (got > 0) return got;
     if (got == 0) return socket_fail(link, "recv", "closed by Redis");

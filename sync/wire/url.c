@@ -3,6 +3,8 @@
  * Always true: nothing of the user name or the password reaches the error text. */
 #include "sync/wire/url.h"
 
+#include "engine/base/check.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
@@ -133,6 +135,7 @@ static size_t hosts_end(const struct twi_url *url) {
 
 /* Decoded, a text is never longer than it was in the URL, and a comma leaves the room for a NUL: so all fit. */
 static const char *add_seed(struct twi_url *url, struct span host, uint16_t port, size_t size_max) {
+    twi_check(url->seed_count < TWI_URL_SEEDS_MAX);
     size_t at = hosts_end(url), room = sizeof url->hosts - at;
     const char *why = decode(host, url->hosts + at, room < size_max ? room : size_max);
     if (why) return why;
@@ -246,6 +249,7 @@ static const char *parse_unix(struct span rest, struct twi_url *url) {
 }
 
 bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t error_size) {
+    twi_check(text != NULL);
     memset(url, 0, sizeof *url);
     if (strnlen(text, TWI_URL_SIZE_MAX + 1) > TWI_URL_SIZE_MAX)
         return url_fail(error, error_size, "is longer than 2048 bytes");
@@ -255,6 +259,7 @@ bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t er
         why = parse_login(&rest, url);
         if (!why) why = url->is_unix ? parse_unix(rest, url) : parse_redis(rest, url);
     }
+    twi_check(why || url->seed_count >= 1);
     if (!why) return true;
     twi_url_wipe(url);
     return url_fail(error, error_size, why);
@@ -265,6 +270,7 @@ void twi_url_wipe(struct twi_url *url) {
 }
 
 struct twi_endpoint twi_url_seed(const struct twi_url *url, uint32_t i) {
+    twi_check(i < url->seed_count);
     struct twi_endpoint endpoint = {.is_unix = url->is_unix, .is_tls = url->is_tls, .port = url->seeds[i].port};
     snprintf(endpoint.host, sizeof endpoint.host, "%s", url->hosts + url->seeds[i].host_at);
     return endpoint;

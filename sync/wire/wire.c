@@ -14,6 +14,7 @@
 
 #include <hiredis/hiredis.h>
 
+#include "engine/base/check.h"
 #include "engine/base/decimal.h"
 #include "engine/base/grow.h"
 
@@ -24,6 +25,7 @@
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
 static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
+    twi_check(bytes->size <= bytes->room);
     if (bytes->failed) return false;
     if (bytes->room - bytes->size > size) return true;
     size_t room = bytes->room ? bytes->room * 2 : 512;
@@ -49,6 +51,7 @@ void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size) {
 }
 
 void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size) {
+    twi_check(size <= bytes->size);
     if (size == 0) return;
     memmove(bytes->data, bytes->data + size, bytes->size - size);
     bytes->size -= size;
@@ -214,6 +217,7 @@ static redisReplyObjectFunctions functions = {
 };
 
 struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits) {
+    twi_check(limits->bytes_max != 0 && limits->nodes_max != 0);
     struct twi_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->limits = *limits;
@@ -236,6 +240,7 @@ void twi_reader_free(struct twi_reader *reader) {
 }
 
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
+    twi_check(data != NULL || size == 0);
     if (reader->bad) return false;
     /* One bound for all bytes that wait in the parser: also those of whole replies that were not taken yet. */
     size_t waiting = reader->parser->len - reader->parser->pos;
@@ -255,6 +260,7 @@ static bool is_endless_line(const struct twi_reader *reader) {
 
 /* Elements are kept before their array is whole, so their texts count against the bound, too. */
 static bool within_bounds(const struct twi_reader *reader) {
+    twi_check(reader->node_count <= reader->node_room);
     return reader->text_size <= reader->limits.bytes_max;
 }
 
@@ -279,6 +285,7 @@ enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node *
 }
 
 bool twi_node_is(const struct twi_node *node, const char *word) {
+    twi_check(word[0] != '\0');
     size_t size = strlen(word);
     if (node->type != TWI_NODE_STRING && node->type != TWI_NODE_STATUS && node->type != TWI_NODE_ERROR) return false;
     return node->size >= size && memcmp(node->text, word, size) == 0 && (node->size == size || node->text[size] == ' ');
@@ -308,6 +315,7 @@ static bool is_beyond(const struct twi_node *node) {
 }
 
 static bool read_within(const struct twi_node *node, int64_t least, int64_t most, int64_t *value) {
+    twi_check(least <= most);
     if (!twi_node_i64(node, value)) {
         if (!is_beyond(node)) return false;
         *value = node->text[0] == '-' ? INT64_MIN : INT64_MAX;
