@@ -18,7 +18,7 @@
 #include "sync/turn/merge_plain.h"
 #include "sync/turn/settle.h"
 #include "sync/turn/stores.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/closing.h"
 #include "sync/message/cluster.h"
 #include "sync/message/message.h"
@@ -67,7 +67,7 @@ static void sync_free(struct twi_sync *sync) {
     free(sync->connections);
     for (uint32_t i = 0; i < sync->store_count; i++) free_store(sync->stores[i]);
     free(sync->stores);
-    free(sync->awake.stores);
+    free(sync->active.stores);
     twi_stores_end(sync);
     free_cluster(sync->cluster);
     twi_presence_free(&sync->senders.presence);
@@ -93,14 +93,14 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
     uint64_t replay_bytes = options->replay_bytes_max;
     store->engine = sync->engine;
     store->merge = twi_merge_of(options->merge);
-    store->ledger.windows = &sync->window_bytes;
+    store->ledger.all_replay_bytes = &sync->replay_bytes;
     store->marker_name_size = (size_t)snprintf(store->marker_name, sizeof store->marker_name, "%stw:marker", prefix);
-    store->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
-    store->ledger.window_ms = options->replay_ms;
+    store->ledger.replay_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
+    store->ledger.replay_ms = options->replay_ms;
     store->ledger.awaits_replicas = options->wait_replicas != 0;
     if (store->merge->has_script) return;
-    store->ledger.window_bytes_max = 0; /* without a ledger nothing is ever replayed */
-    store->belief.is_open = true;
+    store->ledger.replay_bytes_max = 0; /* without a ledger nothing is ever replayed */
+    store->assumed.is_open = true;
     twi_port_live_engines(sync->engine, 0); /* without scripts there is no registry either */
 }
 
@@ -127,13 +127,13 @@ static bool make_staging(struct twi_sync *sync, const tw_options *options) {
 static bool make_store(struct twi_sync *sync, const tw_options *options) {
     struct twi_store *store = calloc(1, sizeof *store);
     sync->stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
-    sync->awake.stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
-    if (!sync->stores || !sync->awake.stores) {
+    sync->active.stores = store ? calloc(1, sizeof(struct twi_store *)) : NULL;
+    if (!sync->stores || !sync->active.stores) {
         free(store);
         return false;
     }
     sync->stores[sync->store_count++] = store;
-    twi_awake_add(sync, store);
+    twi_active_add(sync, store);
     store->connection = sync->cluster ? NULL : sync->connections[0];
     set_up_store(sync, store, options);
     if (sync->by_slot && !twi_stores_name_first(sync, store)) return false;
@@ -291,7 +291,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
 /* What Redis has certainly applied. It may have applied batches under way, too. False if the store is in doubt. */
 static bool own_of_store(const struct twi_store *store, struct twi_audit_own *own) {
     const struct twi_ledger *ledger = &store->ledger;
-    if (!store->merge->has_script || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return false;
+    if (!store->merge->has_script || !store->assumed.is_open || twi_ledger_is_replaying(ledger)) return false;
     *own = (struct twi_audit_own){.number = ledger->confirmed, .plus = ledger->plus_sum, .minus = ledger->minus_sum};
     memcpy(own->ledger, ledger->name, ledger->name_size + 1);
     const struct twi_batch *next = twi_ledger_unconfirmed(ledger);
@@ -306,7 +306,7 @@ static bool driver_own(const struct twi_sync *sync, struct twi_audit_own **own, 
     return *own != NULL;
 }
 
-/* Whoever still waits is answered; what is owed stays so. */
+/* Whoever still waits is answered; unsent counts stay unsent. */
 static void end_calls(struct twi_sync *sync) {
     if (!sync->dispatcher) return;
     twi_dispatcher_stop(sync->dispatcher);

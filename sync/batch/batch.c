@@ -1,5 +1,5 @@
 /* batch.c -- freezes items into the bytes that sync/script/batch.lua reads. That file describes the format.
- * Always true: keys, args and items stand in the same order. `arg_count`, `key_count` and `name_keys` count the
+ * Always true: keys, args and items have the same order. `arg_count`, `key_count` and `name_keys` count the
  * arguments and keys that were encoded. */
 #include "sync/batch/batch.h"
 
@@ -14,7 +14,7 @@
 #include "batch.lua.sha1.h"
 
 #define SCRIPT_VERSION "1"
-#define ITEM_BYTES 24 /* beside its name an item has, as a rule, a length, a delta and the length of that */
+#define ITEM_BYTES 24 /* besides its name an item has, as a rule, a length, a delta and the length of that */
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
@@ -143,7 +143,7 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
     for (; taken < count; taken++) {
         const char *name = batch_name_of(&items[taken], how->names, room, &size);
         if (batch_shape_of(&items[taken])) inner += twi_port_inner(&items[taken]).size;
-        /* 128 bytes beside the names: the lengths before them, delta and expiry with their lengths, and at worst a
+        /* 128 bytes besides the names: the lengths before them, delta and expiry with their lengths, and at worst a
          * group header for each item. */
         if (items[taken].flags & TWI_ITEM_NAMED) inner += twi_port_key(&items[taken]).size + 32;
         size_t names = batch->keys.size + size + inner, bytes = names + (taken + 1) * 128;
@@ -170,7 +170,7 @@ static void put_args(struct twi_batch *batch, const struct twi_item *items, size
 
 /* ---- names that the closer of a window needs --------------------------------------------------------------------- */
 
-/* One member of a set has so much. Whoever closes the window reads a hundred members at a time. */
+/* The bounds of one member of a set. The engine that closes the window reads a hundred members at a time. */
 #define MEMBER_NAMES_MAX 64u
 #define MEMBER_BYTES_MAX 2048u
 #define FIRST_ARG 9u   /* of the groups, in ARGV */

@@ -11,11 +11,11 @@ static void ledger_hex(const uint8_t *bytes, size_t count, char *out) {
     for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The bytes of the window, here and in the sum over all ledgers. */
-static void set_window(struct twi_ledger *ledger, size_t bytes) {
-    twi_check(ledger->windows == NULL || *ledger->windows >= ledger->window_bytes);
-    if (ledger->windows) *ledger->windows += bytes - ledger->window_bytes;
-    ledger->window_bytes = bytes;
+/* The bytes of the replay buffer, here and in the sum over all ledgers. */
+static void set_replay_bytes(struct twi_ledger *ledger, size_t bytes) {
+    twi_check(ledger->all_replay_bytes == NULL || *ledger->all_replay_bytes >= ledger->replay_bytes);
+    if (ledger->all_replay_bytes) *ledger->all_replay_bytes += bytes - ledger->replay_bytes;
+    ledger->replay_bytes = bytes;
 }
 
 void twi_ledger_close_ranks(struct twi_ledger *ledger) {
@@ -34,7 +34,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->confirmed = ledger->replicated = ledger->looked = 0;
     ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
-    set_window(ledger, 0); /* nothing is confirmed: nothing may be dropped */
+    set_replay_bytes(ledger, 0); /* nothing is confirmed: nothing may be dropped */
     twi_check(ledger->acked <= ledger->last);
     twi_check_full(twi_ledger_is_valid(ledger));
 }
@@ -128,12 +128,12 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
     ledger->unconfirmed = batch->next;
     if (batch->number > ledger->acked) ledger->acked = batch->number;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
-    set_window(ledger, ledger->window_bytes + twi_batch_bytes(batch));
+    set_replay_bytes(ledger, ledger->replay_bytes + twi_batch_bytes(batch));
     twi_check(ledger->confirmed <= ledger->acked);
     twi_check_full(twi_ledger_is_valid(ledger));
 }
 
-void twi_ledger_doubt_replicas(struct twi_ledger *ledger) {
+void twi_ledger_reset_replicas(struct twi_ledger *ledger) {
     if (ledger->awaits_replicas && ledger->head && ledger->head->before < ledger->replicated)
         ledger->replicated = ledger->head->before;
 }
@@ -150,14 +150,14 @@ bool twi_ledger_may_drop(const struct twi_ledger *ledger) {
 void twi_ledger_drop_first(struct twi_ledger *ledger) {
     twi_check(twi_ledger_may_drop(ledger));
     struct twi_batch *batch = ledger->head;
-    set_window(ledger, ledger->window_bytes - twi_batch_bytes(batch));
+    set_replay_bytes(ledger, ledger->replay_bytes - twi_batch_bytes(batch));
     twi_ledger_remove(ledger, batch);
     twi_batch_free(batch);
 }
 
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
     while (twi_ledger_may_drop(ledger) &&
-           (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms))
+           (ledger->replay_bytes > ledger->replay_bytes_max || now_ms - ledger->head->frozen_ms > ledger->replay_ms))
         twi_ledger_drop_first(ledger);
 }
 
@@ -181,7 +181,7 @@ static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, ui
     return units;
 }
 
-uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
+uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger) {
     const struct twi_batch *head = ledger->head;
     if (!head) return less_missing(ledger, ledger->plus_sum + ledger->minus_sum, 0, ledger->last);
     uint64_t units = head->plus_sum - head->plus + head->minus_sum - head->minus;
@@ -212,11 +212,11 @@ static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, 
     twi_check(step->before < step->number);
 }
 
-static void reckon_window(struct twi_ledger *ledger) {
+static void count_replay_bytes(struct twi_ledger *ledger) {
     size_t bytes = 0;
     for (struct twi_batch *batch = ledger->head; batch && batch->number <= ledger->confirmed; batch = batch->next)
         bytes += twi_batch_bytes(batch);
-    set_window(ledger, bytes);
+    set_replay_bytes(ledger, bytes);
 }
 
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
@@ -227,7 +227,7 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
     ledger->confirmed = batch->before;
     ledger->unconfirmed = batch;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
-    reckon_window(ledger);
+    count_replay_bytes(ledger);
     twi_check_full(twi_ledger_is_valid(ledger));
     return true;
 }
@@ -253,12 +253,12 @@ void twi_ledger_look_back(struct twi_ledger *ledger) {
     ledger->looked = known;
     if (from < ledger->confirmed) ledger->confirmed = from;
     seek_unconfirmed(ledger);
-    reckon_window(ledger);
+    count_replay_bytes(ledger);
     twi_check(ledger->confirmed <= ledger->looked);
     twi_check_full(twi_ledger_is_valid(ledger));
 }
 
-void twi_ledger_believe(struct twi_ledger *ledger) {
+void twi_ledger_end_look(struct twi_ledger *ledger) {
     ledger->looked = 0;
     if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
 }
@@ -268,9 +268,9 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
     twi_check(step != NULL && head->last <= ledger->last);
     ledger->confirmed = head->last;
     seek_unconfirmed(ledger);
-    twi_ledger_believe(ledger);
+    twi_ledger_end_look(ledger);
     struct twi_batch *next = twi_ledger_unconfirmed(ledger);
-    reckon_window(ledger);
+    count_replay_bytes(ledger);
     if ((next ? next->before : ledger->last) == head->last) {
         twi_batch_free(step);
         return 0;
@@ -294,7 +294,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
     return lost;
 }
 
-uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
+uint64_t twi_ledger_replay_drop(struct twi_ledger *ledger, uint64_t above) {
     uint64_t sum = 0;
     while (ledger->head && ledger->head->number <= ledger->acked) {
         struct twi_batch *batch = ledger->head;
@@ -302,7 +302,7 @@ uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
         twi_ledger_remove(ledger, batch);
         twi_batch_free(batch);
     }
-    set_window(ledger, 0);
+    set_replay_bytes(ledger, 0);
     twi_check(ledger->head == NULL || ledger->head->number > ledger->acked);
     return sum;
 }

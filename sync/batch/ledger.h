@@ -1,7 +1,7 @@
 /* ledger.h -- our side of the ledger: the identity of this instance, the numbers that Redis has, and the batches
  * that may be needed again.
  *
- *   |<-- replay window -->|<--- unsettled --->|
+ *   |<-- replay buffer -->|<--- unsettled --->|
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
  * `acked`: the last number whose items are settled. `confirmed`: the last number that Redis is known to hold now.
  * They are equal, except while batches are replayed to a Redis that went back, or while Redis is asked about batches
@@ -53,18 +53,19 @@ struct twi_ledger {
     } missing[TWI_LEDGER_MISSING];
     uint32_t missing_next;
     struct twi_batch *head, *tail;
-    struct twi_batch *unconfirmed; /* the first above `confirmed`, or NULL; the window before it may hold thousands */
-    size_t window_bytes;           /* of batches up to min(confirmed, acked) */
-    size_t *windows; /* the sum of these over all ledgers that share one budget; NULL if there is no such sum */
-    size_t window_bytes_max;
-    int64_t window_ms;
+    struct twi_batch *unconfirmed; /* the first above `confirmed`, or NULL; thousands may come before it */
+    size_t replay_bytes;           /* of batches up to min(confirmed, acked) */
+    size_t
+        *all_replay_bytes; /* the sum of these over all ledgers that share one budget; NULL if there is no such sum */
+    size_t replay_bytes_max;
+    int64_t replay_ms;
 };
 
 /* A new identity: 128 random bits (`random` fills what it is given). */
 /* `tag`: "", or "{14}" in the name of a ledger in that key slot. */
 void twi_identity_make(struct twi_identity *identity, const char *prefix, const char *tag,
                        void (*random)(void *ctx, void *out, size_t size), void *ctx);
-/* The ledger takes this identity. Batches that are still held are numbered anew from 1, with new nonces, so that
+/* The ledger takes this identity. Batches that are still held are numbered from 1 again, with new nonces, so that
  * they can be sent under it. The settled ones among them stay settled: `acked` is then their count. */
 void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
                       void (*random)(void *ctx, void *out, size_t size), void *ctx);
@@ -77,7 +78,7 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
-/* Appends an empty batch, which asks how the ledger stands. False if there is no memory. */
+/* Appends an empty batch, which asks for the state of the ledger. False if there is no memory. */
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not held */
 /* The first batch that Redis is not known to hold. */
@@ -95,26 +96,26 @@ void twi_ledger_look_back(struct twi_ledger *ledger);
 /* Redis is known to hold the batches up to this number. It is not less than `confirmed`. */
 uint64_t twi_ledger_known(const struct twi_ledger *ledger);
 /* The store lacks what it was asked about once more. From now on it is known to hold only what is confirmed. */
-void twi_ledger_believe(struct twi_ledger *ledger);
+void twi_ledger_end_look(struct twi_ledger *ledger);
 /* What was reported of replicas is true of the earlier server only: none of the batches held counts as replicated. */
-void twi_ledger_doubt_replicas(struct twi_ledger *ledger);
+void twi_ledger_reset_replicas(struct twi_ledger *ledger);
 /* A flush is done up to this number: acknowledged, and on enough replicas where these are awaited. */
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
-/* Drops the batches of the replay window that are too old, or that exceed its memory. */
+/* Drops the batches of the replay buffer that are too old, or that exceed its memory. */
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
 bool twi_ledger_may_drop(const struct twi_ledger *ledger); /* the first batch: Redis and enough replicas have it */
 void twi_ledger_drop_first(struct twi_ledger *ledger);     /* only if it may be dropped */
 /* So many units of the sums at `number` are known not to be in Redis: they were refused there, or are lost already. */
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units);
 /* Units of this instance whose batches are no longer held, less those that are known to be missing. */
-uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger);
+uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger);
 /* Redis is back at the number and the sums of `head`. Returns the units (magnitudes added up) that cannot be
- * restored, because their batches were dropped from the window. `step` (an empty batch) steps over the missing
+ * restored, because their batches were dropped from the replay buffer. `step` (an empty batch) steps over the missing
  * numbers, or is freed. */
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_head *head, struct twi_batch *step,
                               uint64_t nonce);
 /* Drops all settled batches and returns the magnitudes of those above that number. Unsettled batches stay. */
-uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above);
+uint64_t twi_ledger_replay_drop(struct twi_ledger *ledger, uint64_t above);
 /* Takes one batch out of the list. The caller owns it then. */
 void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch);
 void twi_ledger_free(struct twi_ledger *ledger);

@@ -21,7 +21,7 @@ static bool on_list(const char *code, size_t size, const char *const *list) {
 }
 
 /* Up to Redis 6 an error within a script arrives as "ERR Error running script (call to f_..): @user_script:19:
- * @user_script: 19: -OOM command not allowed ...". The inner error code stands after the last ": -" or ": ". Our
+ * @user_script: 19: -OOM command not allowed ...". The inner error code comes after the last ": -" or ": ". Our
  * scripts let out only errors of calls up to their first write, so the inner code can be relied on. */
 static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
     twi_check(error->type == TWI_NODE_ERROR);

@@ -17,7 +17,7 @@ enum twi_reply_kind {
     TWI_REPLY_CLASH,       /* another batch has this number, or another version of the script; nothing was done */
     TWI_REPLY_NOSCRIPT,    /* nothing was done; send the script itself */
     TWI_REPLY_REFUSED,     /* nothing was done; keep the batch, try later */
-    TWI_REPLY_TURNED_AWAY, /* nothing was done, and it will not be on this connection: connect anew, later */
+    TWI_REPLY_TURNED_AWAY, /* nothing was done, and it will not be on this connection: connect again later */
     /* To anything but a batch: a key of the request holds something else than its script expects. Done in part at most.
      * Nothing is wrong with Redis or the connection: the request would get the same answer again. */
     TWI_REPLY_SPOILT,

@@ -9,7 +9,7 @@
 #include "engine/port/items.h"
 #include "engine/port/messages.h"
 #include "engine/port/services.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -39,12 +39,12 @@ static bool is_of_names(const struct twi_closing_message *message) {
 
 /* ---- what the stores still have ---------------------------------------------------------------------------------- */
 
-/* Makes an empty batch due: its reply shows how the ledger stands. */
+/* Makes an empty batch due: its reply shows the state of the ledger. */
 static void closing_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
-    twi_awake_wake(sync, store);
-    store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
-    store->belief.look.is_under_way = true;
-    store->belief.look.written_ms = store->belief.written_ms;
+    twi_active_wake(sync, store);
+    store->assumed.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
+    store->assumed.look.is_under_way = true;
+    store->assumed.look.written_ms = store->assumed.written_ms;
 }
 
 /* The election was forgotten, so Redis may have been wiped; of a cluster, a whole node. */
@@ -54,40 +54,40 @@ static void closing_look_at_all(struct twi_sync *sync, int64_t now_ms) {
 }
 
 /* Whether the store may lack what it has acknowledged. */
-static bool is_doubted(const struct twi_sync *sync, const struct twi_store *store) {
-    if (store->belief.look.is_under_way) return true;
+static bool is_suspect_store(const struct twi_sync *sync, const struct twi_store *store) {
+    if (store->assumed.look.is_under_way) return true;
     if (!sync->by_slot || store->ledger.name_size == 0) return false;
-    return !store->belief.is_open || store->belief.doubt_since_ms != 0 || twi_ledger_is_replaying(&store->ledger) ||
+    return !store->assumed.is_open || store->assumed.unknown_since_ms != 0 || twi_ledger_is_replaying(&store->ledger) ||
            !store->connection || !twi_connection_takes(store->connection);
 }
 
 /* Each store is looked at after a reconnect: its node may have lost writes. (The only store of one Redis is opened
  * again before any message goes there.) */
-static void count_doubted(struct twi_sync *sync, int64_t now_ms) {
+static void count_suspects(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closing_sender *closing = &sync->senders.closing;
-    uint32_t doubted = 0;
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
-        struct twi_store_look *look = &store->belief.look;
-        if (look->is_under_way && store->belief.written_ms != look->written_ms) look->is_under_way = false;
+    uint32_t suspects = 0;
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
+        struct twi_store_look *look = &store->assumed.look;
+        if (look->is_under_way && store->assumed.written_ms != look->written_ms) look->is_under_way = false;
         if (sync->by_slot && look->serial != store->route.serial && closing->number != 0 &&
             store->ledger.name_size != 0)
             closing_look_at(sync, store, now_ms);
         look->serial = store->route.serial;
-        doubted += is_doubted(sync, store);
+        suspects += is_suspect_store(sync, store);
     }
-    twi_check(doubted <= sync->awake.count);
-    if (doubted > closing->doubted) closing->doubted_ms = now_ms;
-    closing->doubted = doubted;
+    twi_check(suspects <= sync->active.count);
+    if (suspects > closing->suspects) closing->suspects_ms = now_ms;
+    closing->suspects = suspects;
 }
 
 /* True means that this engine says that it has drained nothing. A store that stays away does not hold windows up for
  * ever. */
 static bool doubts(const struct twi_sync *sync, int64_t now_ms) {
-    twi_check(sync->senders.closing.doubted <= sync->store_count);
+    twi_check(sync->senders.closing.suspects <= sync->store_count);
     const struct twi_closing_sender *closing = &sync->senders.closing;
-    if (closing->doubted == 0) return false;
-    return !sync->by_slot || now_ms - closing->doubted_ms < twi_port_tuning(sync->engine)->closing_wait_ms;
+    if (closing->suspects == 0) return false;
+    return !sync->by_slot || now_ms - closing->suspects_ms < twi_port_tuning(sync->engine)->closing_wait_ms;
 }
 
 /* A store was empty `age_ms` ago. */
@@ -166,7 +166,7 @@ static void take_names(struct twi_sync *sync, const struct twi_closing_message *
     }
 }
 
-/* Names of keys, or windows, as they stand behind the reply's head. */
+/* Names of keys, or windows, as they come after the reply's head. */
 static void take_list(struct twi_sync *sync, const struct twi_closing_message *message, bool are_names,
                       const struct twi_node *nodes, size_t count) {
     twi_check(nodes->type == TWI_NODE_ARRAY);
@@ -428,7 +428,7 @@ static bool closing_send_some(struct twi_sync *sync, struct twi_closing_sent *sl
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closing_sent *slot;
-    count_doubted(sync, now_ms);
+    count_suspects(sync, now_ms);
     while (may_begin(sync) && (slot = closing_free_slot(&sync->senders.closing)) != NULL &&
            closing_send_some(sync, slot, now_ms))
         continue;

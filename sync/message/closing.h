@@ -2,16 +2,14 @@
  * names lie by tag those to the sets of names (script/window_names.lua). engine/turn/closing.h says what they are for.
  *
  * If Redis does not know this engine any more, it may have been wiped. Then the engine reports that it has drained
- * nothing, until the ledger is written again. The reply to that batch would show the wipe, and the engine would owe the
- * acknowledged counts again.
- * With several stores, the engine reports the same for as long as one of its stores may lack what it has acknowledged:
- * it is away, does not know this engine, is behind, or was not written since its connection came up; but for no longer
- * than closing_wait_ms. And a store may have been wiped without this engine's knowledge. So windows are closed only
- * closing_pause_ms after the youngest marker that this engine has met was made.
- * With one store, messages of many families, or about many windows, go as one: up to TWI_CLOSING_MESSAGES_MAX. An
- * error of one is no error of the others.
- * Always true: each message from the engine is answered exactly once. At most TWI_CLOSING_SENT_MAX such parcels are
- * under way. */
+ * nothing, until the ledger is written again. The reply to that batch would show the wipe, and the engine would have to
+ * send the acknowledged counts again. With several stores, the engine reports the same for as long as one of its stores
+ * may lack what it has acknowledged: it is away, does not know this engine, is behind, or was not written since its
+ * connection came up; but for no longer than closing_wait_ms. And a store may have been wiped without this engine's
+ * knowledge. So windows are closed only closing_pause_ms after the youngest marker that this engine has met was made.
+ * With one store, messages of many families, or about many windows, go as one: up to TWI_CLOSING_MESSAGES_MAX. An error
+ * of one is no error of the others. Always true: each message from the engine is answered exactly once. At most
+ * TWI_CLOSING_SENT_MAX such parcels are under way. */
 #ifndef TWI_SYNC_MESSAGE_CLOSING_H
 #define TWI_SYNC_MESSAGE_CLOSING_H
 

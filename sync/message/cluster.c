@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/port/services.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/refusal.h"
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
@@ -70,8 +70,8 @@ void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i) {
 }
 
 bool twi_cluster_is_whole(const struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->awake.count; i++) { /* those of all others take requests */
-        const struct twi_connection *connection = sync->awake.stores[i]->connection;
+    for (uint32_t i = 0; i < sync->active.count; i++) { /* those of all others take requests */
+        const struct twi_connection *connection = sync->active.stores[i]->connection;
         if (!connection || !twi_connection_takes(connection)) return false;
     }
     return true;
@@ -96,7 +96,7 @@ static void follow_moved(struct twi_sync *sync, struct twi_store *store, const s
 static void follow_ask(struct twi_sync *sync, struct twi_store *store, const struct twi_redirect *redirect) {
     twi_check(redirect->kind == TWI_REDIRECT_ASK);
     struct twi_connection *target = redirect->has_endpoint ? twi_cluster_connection(sync, &redirect->to) : NULL;
-    store->route.asking = store->belief.is_open ? target : NULL;
+    store->route.asking = store->assumed.is_open ? target : NULL;
     if (target != store->split.target) store->split.target_away_ms = 0;
     if (target) store->split.target = target; /* the map does not name a master without slots */
 }
@@ -130,7 +130,7 @@ bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connect
     twi_redirect_read(reply, &connection->target.endpoint, &redirect);
     if (redirect.kind == TWI_REDIRECT_DOWN) twi_cluster_map_want(sync->cluster->map, now_ms);
     if (redirect.kind == TWI_REDIRECT_NONE || redirect.kind == TWI_REDIRECT_DOWN) return false;
-    twi_awake_wake(sync, store); /* a message may have brought it */
+    twi_active_wake(sync, store); /* a message may have brought it */
     /* Of the replies to one pipeline only the first one counts. */
     if (redirect.kind == TWI_REDIRECT_MOVED) connection->server.history[0] = '\0'; /* its data may be others' by now */
     if (!store->rewind) cluster_note(sync, connection, store, &redirect, reply, now_ms);
@@ -143,8 +143,8 @@ void twi_cluster_sent_away(struct twi_sync *sync, struct twi_store *store, const
     twi_check(reply->type == TWI_NODE_ERROR);
     struct twi_detour *detour = &store->route.detour;
     if (detour->since_ms == 0) detour->since_ms = now_ms ? now_ms : 1;
-    if (detour->is_told || now_ms - detour->since_ms < twi_port_tuning(sync->engine)->apart_ms) return;
-    detour->is_told = true;
+    if (detour->is_logged || now_ms - detour->since_ms < twi_port_tuning(sync->engine)->apart_ms) return;
+    detour->is_logged = true;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_SPLIT,
                  "slot %u has sent this engine away for %" PRId64 " ms, last by \"%.80s\": its counts wait here "
                  "(redis-cli --cluster fix)",
@@ -153,5 +153,5 @@ void twi_cluster_sent_away(struct twi_sync *sync, struct twi_store *store, const
 
 void twi_cluster_answered(struct twi_store *store) {
     store->route.detour.since_ms = 0;
-    store->route.detour.is_told = false;
+    store->route.detour.is_logged = false;
 }

@@ -1,7 +1,7 @@
 /* cluster.h -- a Redis Cluster: which connection leads to whom, and what a redirect means for a store.
  *
  *   MOVED      the map is changed; the store goes to the new node once nothing of it is under way at the old one
- *   ASK        the store's first unconfirmed batch goes to the node that was named, behind ASKING; its home stays
+ *   ASK        the store's first unconfirmed batch goes to the node that was named, behind ASKING; its master stays
  *   TRYAGAIN   the store is held: one batch at a time asks again
  *   CLUSTERDOWN of the whole node is the connection's matter, as any refusal is: false is returned
  * A redirect says that nothing was done, so the same batch goes out again. A script that stopped in its middle at a key

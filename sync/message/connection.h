@@ -5,7 +5,7 @@
  *     ^------------------------ any error, any deadline -----------------------------------------------'
  * CONNECTING is two steps: the resolver says where Redis is, and that endpoint is dialled.
  * A step of a turn that finds the connection broken marks it (twi_connection_fail()); the turn ends it in one place
- * (twi_connect_end()). The breaker, what was measured of the link and the difference of the clocks stand here, because
+ * (twi_connect_end()). The breaker, what was measured of the link and the difference of the clocks are here, because
  * they describe one server. Another server may be up, near, and have another clock.
  * Only the owner of the turn uses a connection. Always true: a connection knows no ledger. What a batch means, the
  * store knows (store.h). */
@@ -33,7 +33,7 @@ struct twi_target {
     bool owns_transport; /* the transport's create() made transport_ctx; false if it was given */
     struct twi_resolver *resolver;
     struct twi_endpoint endpoint;      /* where the resolver said that Redis is; valid once is_located */
-    struct twi_endpoint home;          /* that of the last connection that reached a master */
+    struct twi_endpoint last_master;   /* that of the last connection that reached a master */
     char name[TWI_ENDPOINT_NAME_SIZE]; /* for log lines */
 };
 
@@ -65,7 +65,7 @@ struct twi_server {
 struct twi_outage_log {
     int64_t since_ms; /* monotonic: when it began; 0 if the server answers */
     bool is_logged;   /* the line that the connection was lost */
-    char error[128];  /* what tw_stats.last_error was told; "" if there is none. It goes with the outage */
+    char error[128];  /* what tw_stats.last_error has of it; "" if there is none. It goes with the outage */
     uint64_t refusals[TWI_REFUSALS_LOGGED]; /* hashes of lines about refusals: each line comes once in an outage */
     uint32_t refusals_next;
 };
@@ -95,7 +95,7 @@ struct twi_node_use {
     uint64_t node;         /* its number in the map; 0 if it is not there */
     bool is_wanted;        /* somebody has use for it; always, of the one Redis */
     int64_t idle_since_ms; /* since when nobody has; 0 if somebody has */
-    uint32_t resting;      /* stores that are reached over it, and that are at rest or wait (awake.h) */
+    uint32_t idle_stores;  /* stores that are reached over it, and that are idle or wait (active.h) */
 };
 
 /* How much may be under way, and what this turn has sent. */

@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -96,8 +96,8 @@ static bool distinct_may_send(const struct twi_distinct_sender *sender) {
     return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
 }
 
-/* Where there are several stores, items whose store takes no messages now go back. What they owe is parked with their
- * store when it is collected, so that it holds up no other. */
+/* Where there are several stores, items whose store takes no messages now go back. What is unsent of them is deferred
+ * with their store when it is collected, so that it holds up no other. */
 static void return_away(struct twi_sync *sync) {
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
     uint32_t end = waiting->end;
@@ -189,10 +189,10 @@ static bool distinct_is_whole(const struct twi_distinct_sent *sent, const struct
 /* Another marker: the store was wiped, or is another one. An empty batch becomes due, whose reply shows it. */
 static void look_at_marker(struct twi_sync *sync, struct twi_store *store, const struct twi_node *marker,
                            int64_t now_ms) {
-    if (store->belief.lacks_marker && marker->type == TWI_NODE_NIL) return;
+    if (store->assumed.lacks_marker && marker->type == TWI_NODE_NIL) return;
     if (!store->ledger.marker_known || twi_node_is(marker, store->ledger.marker)) return;
-    twi_awake_wake(sync, store);
-    store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
+    twi_active_wake(sync, store);
+    store->assumed.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
 }
 
 static void distinct_take_answer(struct twi_sync *sync, const struct twi_connection *connection,
@@ -201,8 +201,8 @@ static void distinct_take_answer(struct twi_sync *sync, const struct twi_connect
     struct twi_store *store = sent->store;
     look_at_marker(sync, store, &nodes[1], now_ms);
     for (uint32_t i = 0; i < sent->count; i++) distinct_settle(sync, store, &sent->items[i], &nodes[i + 2], now_ms);
-    store->belief.merged.is_there = true;
-    memcpy(store->belief.merged.history, connection->server.history, sizeof store->belief.merged.history);
+    store->assumed.merged.is_there = true;
+    memcpy(store->assumed.merged.history, connection->server.history, sizeof store->assumed.merged.history);
     sync->senders.distinct.waiting.answered += sent->count;
     sync->senders.distinct.is_refusal_logged = false;
 }
@@ -248,7 +248,7 @@ static bool distinct_answered(struct twi_sync *sync, struct twi_connection *conn
  * promoted, or another one. It may lack what was answered. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store) {
     twi_check(store->connection != NULL);
-    struct twi_store_merged *merged = &store->belief.merged;
+    struct twi_store_merged *merged = &store->assumed.merged;
     const char *history = store->connection->server.history;
     if (!merged->is_there || (history[0] != '\0' && strcmp(history, merged->history) == 0)) return;
     merged->is_there = false;
@@ -264,8 +264,8 @@ void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms) {
     if (!sender->has_suspects || !may_restate(sync, now_ms)) return;
     for (uint32_t i = 0; i < sync->store_count; i++) {
         struct twi_store *store = sync->stores[i];
-        if (store->belief.merged.is_suspect) twi_port_distinct_again(sync->engine, store->index);
-        store->belief.merged.is_suspect = false;
+        if (store->assumed.merged.is_suspect) twi_port_distinct_again(sync->engine, store->index);
+        store->assumed.merged.is_suspect = false;
     }
     sender->has_suspects = false;
     sender->again_ms = now_ms + AGAIN_MS;

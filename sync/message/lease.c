@@ -1,10 +1,10 @@
 /* lease.c -- sends the engine's messages about leases: two scripts (the epoch, one lease), one call for each message.
  *
- * The calls go into the pipeline beside the batches, a bounded number at once. If the connection is lost, the outcome
- * of what was on it is unknown, and the engine sends it again. With wait_replicas a reply counts once the replicas have
- * what the script wrote. Until then it is held here (message.h), so that no unit is spent that a failover could forget.
- * Always true: each message from the engine is answered exactly once. A reply that has not the form of the scripts ends
- * the connection. */
+ * The calls go into the pipeline together with the batches, a bounded number at once. If the connection is lost, the
+ * outcome of what was on it is unknown, and the engine sends it again. With wait_replicas a reply counts once the
+ * replicas have what the script wrote. Until then it is held here (message.h), so that no unit is spent that a failover
+ * could forget. Always true: each message from the engine is answered exactly once. A reply that has not the form of
+ * the scripts ends the connection. */
 #include "sync/message/lease.h"
 
 #include <stdio.h>

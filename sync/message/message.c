@@ -13,7 +13,7 @@ static struct twi_message_pending *pending_at(struct twi_messages *messages, uin
 /* Of several stores each may come back empty by itself. Then nothing is written there before this engine knows what
  * that means. */
 static bool message_is_known(const struct twi_sync *sync, const struct twi_store *store) {
-    return !sync->by_slot || (store->belief.is_open && store->belief.doubt_since_ms == 0);
+    return !sync->by_slot || (store->assumed.is_open && store->assumed.unknown_since_ms == 0);
 }
 
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store) {
@@ -58,7 +58,7 @@ static void enqueue(struct twi_connection *connection, const struct twi_message_
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms) {
     twi_check(message->done != NULL && message->sender < TWI_SENDERS);
-    twi_check(message->key_count != 0 && message->argument_count >= message->key_count);
+    twi_check(message->argument_count != 0);
     struct twi_store *store = message->store ? message->store : sync->stores[0];
     struct twi_message_pending pending = {.sender = message->sender,
                                           .store = store,

@@ -1,4 +1,4 @@
-/* message.h -- small scripts beside the batches: a sender puts one into the pipeline, and its `done` is called once
+/* message.h -- small scripts besides the batches: a sender puts one into the pipeline, and its `done` is called once
  * with the outcome.
  *
  *   send ─▶ EVALSHA ─answered▶ done
@@ -34,8 +34,8 @@ struct twi_message {
     void *ctx;
 };
 
-/* False means that the store takes no message, whoever sends it: its server is away, its slot moves, or it is not known
- * whether it remembers us. */
+/* False means that the store takes no message, whoever sends it: its server is unreachable, its slot moves, or it is
+ * not known whether it remembers us. */
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
 /* `store` NULL: the first one. */
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);

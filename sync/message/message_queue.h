@@ -1,4 +1,4 @@
-/* message_queue.h -- the messages under way on a connection, beside the batches. message.h has the calls.
+/* message_queue.h -- the messages under way on a connection, besides the batches. message.h has the calls.
  * Always true: each sender has at most its quota here, under way and held together. */
 #ifndef TWI_SYNC_MESSAGE_MESSAGE_QUEUE_H
 #define TWI_SYNC_MESSAGE_MESSAGE_QUEUE_H

@@ -34,7 +34,7 @@ enum twi_command {
     TWI_MERGE_PLAIN, /* a batch without a script, of many replies */
     TWI_REPAIR,
     TWI_ASKING,     /* before a batch that ASK sent to another node */
-    TWI_ABANDONED,  /* a batch or an opening whose store has begun anew: its reply says nothing any more */
+    TWI_ABANDONED,  /* a batch or an opening whose store has begun again: its reply has no meaning any more */
     TWI_SLOTS,      /* CLUSTER SLOTS */
     TWI_COUNT_KEYS, /* CLUSTER COUNTKEYSINSLOT */
     TWI_COMMANDS
@@ -78,7 +78,7 @@ struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_c
                                        uint32_t replies);
 /* Returns entry `i`; 0 is the oldest. */
 struct twi_pending *twi_pipeline_at(struct twi_pipeline *pipeline, uint32_t i);
-/* Takes one reply of the oldest entry off. Returns a copy of the entry as it was before. */
+/* Takes one reply of the oldest entry off. Returns a copy of the entry from before the call. */
 struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
 /* Returns when the last byte of the oldest entry was sent; 0 if not yet, or nothing is awaited. */
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);

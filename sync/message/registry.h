@@ -1,8 +1,8 @@
-/* registry.h -- this engine's heartbeat in the registry of live engines (script/registry.lua).
- * Always true: the engine's id is in the registry while it is connected, and for TWI_REGISTRY_MS after that (five
- * intervals of the heartbeat, if there are many engines). While Redis is away, the number of live engines stays as last
- * reported, because the other engines are cut off, too. If the user may not write the registry, one line is logged, and
- * the engine's shares are those of an engine that is alone. */
+/* registry.h -- this engine's heartbeat in the registry of live engines (script/registry.lua). Always true: the
+ * engine's id is in the registry while it is connected, and for TWI_REGISTRY_MS after that (five intervals of the
+ * heartbeat, if there are many engines). While Redis is unreachable, the number of live engines stays as last reported,
+ * because the other engines are cut off, too. If the user may not write the registry, one line is logged, and the
+ * engine's shares are those of an engine that is alone. */
 #ifndef TWI_SYNC_MESSAGE_REGISTRY_H
 #define TWI_SYNC_MESSAGE_REGISTRY_H
 
@@ -15,7 +15,7 @@ struct twi_sync;
 #define TWI_REGISTRY_MS 5000       /* four heartbeats may be lost; longer, if there are many engines */
 #define TWI_REGISTRY_FIRST_MS 10   /* after the first heartbeat; it doubles: engines started together meet soon */
 #define TWI_REGISTRY_MANY 64       /* with this many engines none sends more often than once a second */
-#define TWI_REGISTRY_BACK_MS 5000  /* after a reconnect: for this long no smaller number than before it is believed */
+#define TWI_REGISTRY_BACK_MS 5000  /* after a reconnect: for this long no smaller number than before it is used */
 #define TWI_REGISTRY_REFUSED_MS 30000 /* after a refusal: before the next heartbeat */
 
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms);

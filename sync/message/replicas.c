@@ -7,7 +7,7 @@
  * connection has written. A batch with the reply DUP has written nothing; if a connection has only had such replies, it
  * sends an empty batch first.
  * Always true: only such a reply moves `replicated`, to a batch that was answered OK on this connection before it. A
- * batch above `replicated` stays in the replay window, and a flush that needs it is not done. While the window is full
+ * batch above `replicated` stays in the replay buffer, and a flush that needs it is not done. While the buffer is full
  * of such batches, nothing more is collected: deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
@@ -23,10 +23,10 @@
 #define AGAIN_REFUSED_MS 2000 /* the same, after WAIT was refused */
 
 bool twi_replicas_hold(const struct twi_sync *sync) {
-    size_t most = sync->stores[0]->ledger.window_bytes_max;
-    if (sync->connections[0]->replicas.wanted == 0 || sync->window_bytes <= most) return false;
-    for (uint32_t i = 0; i < sync->awake.count; i++)
-        if (sync->awake.stores[i]->ledger.replicated < sync->awake.stores[i]->ledger.confirmed) return true;
+    size_t most = sync->stores[0]->ledger.replay_bytes_max;
+    if (sync->connections[0]->replicas.wanted == 0 || sync->replay_bytes <= most) return false;
+    for (uint32_t i = 0; i < sync->active.count; i++)
+        if (sync->active.stores[i]->ledger.replicated < sync->active.stores[i]->ledger.confirmed) return true;
     return false;
 }
 
@@ -58,8 +58,8 @@ void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection,
     if (connection->replicas.wanted == 0) return;
     if (connection->pipeline.count != connection->messages.count + connection->messages.waits) return;
     if (now_ms < connection->replicas.ask_at_ms || connection->breaker.state != TWI_BREAKER_CLOSED) return;
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
         if (store->connection != connection || store->ledger.replicated >= store->ledger.confirmed) continue;
         if (store->wrote_number != 0) {
             has_written = true;
@@ -111,6 +111,6 @@ void twi_replicas_reply(struct twi_sync *sync, struct twi_connection *connection
         return;
     }
     connection->replicas.is_short = false;
-    for (uint32_t i = 0; i < sync->awake.count; i++)
-        if (sync->awake.stores[i]->connection == connection) take_replicated(sync, sync->awake.stores[i], now_ms);
+    for (uint32_t i = 0; i < sync->active.count; i++)
+        if (sync->active.stores[i]->connection == connection) take_replicated(sync, sync->active.stores[i], now_ms);
 }

@@ -13,6 +13,6 @@ void twi_replicas_request(struct twi_connection *connection, int64_t now_ms);
 /* Sends a WAIT, if one is missing. */
 void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 twi_taker twi_replicas_reply;
-bool twi_replicas_hold(const struct twi_sync *sync); /* the window is full of what the replicas lack */
+bool twi_replicas_hold(const struct twi_sync *sync); /* the replay buffer is full of batches that the replicas lack */
 
 #endif

@@ -78,7 +78,7 @@ struct twi_registry {
     int64_t at_ms;             /* the next heartbeat */
     int64_t pause_ms;          /* from that heartbeat to the one after it */
     uint32_t reported, before; /* the number of live engines: as last reported; before this connection */
-    int64_t before_until_ms;   /* until then no smaller number than `before` is believed */
+    int64_t before_until_ms;   /* until then no smaller number than `before` is used */
     bool has_left;             /* the engine closes, and has said so */
     bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
 };
@@ -92,8 +92,8 @@ struct twi_closing_sent {
 struct twi_closing_sender {
     struct twi_closing_sent *sent[TWI_CLOSING_SENT_MAX]; /* NULL if not needed yet */
     uint64_t number;                                     /* of the last message */
-    uint32_t doubted;                                    /* how many stores are in doubt: closing.h */
-    int64_t doubted_ms;                                  /* when that number last rose */
+    uint32_t suspects;                                   /* how many stores are suspected: closing.h */
+    int64_t suspects_ms;                                 /* when that number last rose */
     bool is_logged;
 };
 

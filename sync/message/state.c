@@ -5,7 +5,7 @@
 #include "engine/port/services.h"
 
 /* The ledger whose window begins with the oldest batch that may be dropped. While a rewind awaits replies, these may be
- * about any batch of the window. NULL if none. */
+ * about any batch of the replay buffer. NULL if none. */
 static struct twi_ledger *oldest(const struct twi_sync *sync) {
     struct twi_ledger *first = NULL;
     for (uint32_t i = 0; i < sync->store_count; i++) {
@@ -21,7 +21,7 @@ void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_m
     struct twi_ledger *ledger;
     twi_ledger_trim(&store->ledger, now_ms);
     if (sync->store_count == 1) return; /* the ledger has done it */
-    while (sync->window_bytes > store->ledger.window_bytes_max && (ledger = oldest(sync)) != NULL)
+    while (sync->replay_bytes > store->ledger.replay_bytes_max && (ledger = oldest(sync)) != NULL)
         twi_ledger_drop_first(ledger);
 }
 

@@ -1,7 +1,7 @@
 /* state.h -- the state of one engine's sync: the scheduler, with its connections and its stores.
  *
  * Four headers define the state: connection.h (one server), store.h (one ledger and its marker), senders.h (messages
- * beside the batches) and this one (what is collected, and when). They hold types. A function takes the part that it
+ * besides the batches) and this one (what is collected, and when). They hold types. A function takes the part that it
  * uses, or struct twi_sync and the store that it works on.
  * One Redis is one connection and one store. A Redis Cluster has a connection for each master in use, and a store for
  * each key slot in use.
@@ -21,7 +21,7 @@ struct twi_cluster;
 struct twi_dispatcher;
 struct twi_sync;
 
-/* The way from counters that owe Redis something to frozen batches (turn/collect.c). */
+/* The way from counters with unsent counts to frozen batches (collect.c). */
 struct twi_collecting {
     struct twi_item *items;   /* as they were collected */
     size_t items_max;         /* the most of one collection */
@@ -49,13 +49,13 @@ struct twi_store_list {
     uint32_t count;
 };
 
-/* Which stores have something to do (awake.h). */
-struct twi_awake {
+/* Which stores have something to do (active.h). */
+struct twi_active {
     struct twi_store **stores; /* those that have, in no order; room for all */
     uint32_t count;
-    struct twi_store_list resting; /* in the order in which their ledgers were written */
+    struct twi_store_list idle;    /* in the order in which their ledgers were written */
     struct twi_store_list waiting; /* for a place, in the order in which they came */
-    uint32_t places, taken;        /* by stores of users' own tags that are awake, and have something to send */
+    uint32_t places, taken;        /* by stores of users' own tags that are active, and have something to send */
     int64_t waiting_since_ms;      /* since when some wait in each turn; 0 if none does */
     int64_t logged_ms;             /* that some wait; 0 if not yet */
 };
@@ -84,14 +84,14 @@ struct twi_sync {
      * None goes, or moves in memory, before the engine ends. */
     struct twi_store **stores;
     uint32_t store_count;
-    struct twi_awake awake;
+    struct twi_active active;
     struct twi_cluster *cluster; /* NULL for one Redis (cluster.h) */
     struct twi_by_slot *by_slot; /* NULL if there is one store */
     uint64_t serials;            /* the last one that a store was given */
     uint32_t lives;              /* how often this process was found to live twice */
     bool leaves;                 /* the engine closes, and all that it counted is acknowledged (leave.h) */
-    uint32_t send_first;         /* the store that sends first in the next turn, modulo those that are awake */
-    size_t window_bytes;         /* of the replay windows of all stores */
+    uint32_t send_first;         /* the store that sends first in the next turn, modulo the active ones */
+    size_t replay_bytes;         /* of the replay windows of all stores */
     struct twi_senders senders;
 
     int64_t turned_ms; /* when the latest turn began */
@@ -103,7 +103,7 @@ struct twi_sync {
 };
 
 /* Drops batches of the replay windows: of this store those that are too old; then, while those of all
- * stores are more than their common budget (window_bytes_max of each ledger), those that were frozen first. */
+ * stores are more than their common budget (replay_bytes_max of each ledger), those that were frozen first. */
 void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
 uint64_t twi_sync_random(tw_engine *engine);
 void twi_sync_fill_random(void *engine, void *out, size_t size);

@@ -34,7 +34,7 @@ struct twi_former_ledgers {
 /* Whether the store still has what it acknowledged, before windows are closed (closing.c). */
 struct twi_store_look {
     bool is_under_way;  /* until the ledger is written again */
-    int64_t written_ms; /* written_ms of the belief when the look began: another value ends it */
+    int64_t written_ms; /* written_ms when the look began: another value ends it */
     uint64_t serial;    /* of the connection over which the store was last looked at */
 };
 
@@ -45,8 +45,8 @@ struct twi_store_merged {
     bool is_suspect;  /* it may lack what it answered: its keys are to be sent again */
 };
 
-/* What the store is believed to know of this engine. */
-struct twi_store_belief {
+/* What the store is assumed to know of this engine. */
+struct twi_store_assumed {
     bool is_open;             /* it has the ledger of this instance */
     bool is_restoring;        /* it lost acknowledged writes, and batches are sent to it again */
     bool lacks_marker;        /* a key of another type has the marker's name */
@@ -54,7 +54,7 @@ struct twi_store_belief {
     uint32_t life;            /* sync->lives when this instance began */
     bool is_joined;           /* its marker came from another state, and may be younger than what we counted there */
     char history[41];         /* master_replid of the server that last had the ledger; "" if none, or unknown */
-    int64_t doubt_since_ms;   /* since when the store does not know this engine; 0 if it does */
+    int64_t unknown_since_ms; /* since when the store does not know this engine; 0 if it does */
     int64_t written_ms;       /* when the ledger was last written */
     int64_t entered_ms;       /* when the marker's entry of this engine was last written: by its clock ... */
     int64_t entered_redis_ms; /* ... and by Redis's clock */
@@ -91,10 +91,10 @@ struct twi_split {
     int64_t again_ms; /* FOUND: the masters are asked once more then */
 };
 
-/* Whether it has something to do (awake.h). */
+/* Whether it has something to do (active.h). */
 struct twi_store_place {
-    uint32_t at;                      /* in awake.stores, plus 1; 0 if it is at rest, or waits for a place */
-    struct twi_store *before, *after; /* its neighbours in the list of those at rest, or of those that wait */
+    uint32_t at;                      /* in active.stores, plus 1; 0 if it is idle, or waits for a place */
+    struct twi_store *before, *after; /* its neighbours in the list of idle stores, or of those that wait */
     bool is_waiting;                  /* for a place */
     bool is_bounded;                  /* of a user's own tag: it needs a place to have something to do */
 };
@@ -128,7 +128,7 @@ struct twi_store {
     struct twi_connection *connection; /* to the server that has it; NULL if none is known */
     struct twi_route route;
     struct twi_split split;
-    struct twi_ledger ledger;      /* with the batches: the replay window, and the unsettled ones */
+    struct twi_ledger ledger;      /* with the batches: the replay buffer, and the unsettled ones */
     uint32_t awaited;              /* replies that are due to its requests on the connection */
     uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
     uint64_t wrote_number;         /* the last batch that this connection has written; 0 if none yet */
@@ -138,7 +138,7 @@ struct twi_store {
     struct twi_ticket_share flush; /* what a flush awaits of this store */
     struct twi_former_ledgers formers;
     struct twi_known_stores known;
-    struct twi_store_belief belief;
+    struct twi_store_assumed assumed;
     struct twi_store_place place;
     struct twi_rejected rejected;        /* its keys that Redis rejects */
     struct twi_parking parking;          /* counters that wait until it takes batches */

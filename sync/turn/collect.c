@@ -1,6 +1,6 @@
 /* collect.c -- from counters with unsent deltas to frozen batches.   Step 2 to 3 of the flow.
  *
- * While Redis is away, deltas stay in their counters and merge there. They are frozen only when they can be sent
+ * While Redis is unreachable, deltas stay in their counters and merge there. They are frozen only when they can be sent
  * soon. So even an outage of hours leaves no more batches than the pipeline holds.
  * Always true: when twi_collect() returns, each item that the port handed out is in a batch of the ledger's list, in
  * a message (gauges, distinct counts), or back in its counter. */
@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/port/items.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/distinct.h"
 #include "sync/message/waiting.h"
 #include "sync/message/replicas.h"
@@ -19,7 +19,7 @@
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */
 #define TAG_BATCHES 4u       /* a batch of one of several stores may be so many times as large */
 #define HOLD_MAX_MS 500      /* how long a collection waits for memory */
-#define UNPARK_MAX 4096u     /* counters of one store that are owed again in one turn */
+#define UNPARK_MAX 4096u     /* counters of one store that become unsent again in one turn */
 #define LOOK_SHARE_MS \
     3000 /* ... for three seconds each key's expiry is checked: a lost one is healed, for a tenth of the cost */
 
@@ -39,10 +39,10 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
     bool has_ledger = sync->stores[0]->merge->has_script;
     uint64_t most = has_ledger ? twi_connection_load(sync->connections[0]).batches : TWI_PIPELINE_MAX, unsettled = 0;
     if (sync->by_slot && most < sync->store_count) most = sync->store_count; /* one for each, in the mean */
-    for (uint32_t i = 0; i < sync->awake.count && unsettled < most; i++) {
-        const struct twi_store *store = sync->awake.stores[i];
-        /* What waits for a store that is away holds up no other. */
-        bool counts = sync->store_count == 1 || (store->belief.is_open && store->belief.doubt_since_ms == 0);
+    for (uint32_t i = 0; i < sync->active.count && unsettled < most; i++) {
+        const struct twi_store *store = sync->active.stores[i];
+        /* Batches for an unreachable store delay no other store. */
+        bool counts = sync->store_count == 1 || (store->assumed.is_open && store->assumed.unknown_since_ms == 0);
         if (counts) unsettled += twi_sync_unsettled(store);
     }
     return unsettled >= most;
@@ -80,7 +80,7 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;
         }
-        /* The items go back without a delay: a collection that a flush begins anew does not include delayed items.
+        /* The items go back without a delay: a collection that a flush begins again does not include delayed items.
          * Instead, the next collection waits. */
         for (; at < count; at++) twi_port_return(&items[at], 0);
         no_memory(sync, now_ms);
@@ -143,8 +143,8 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     for (size_t at = 0, end; at < sorted; at = end) {
         struct twi_store *store = sync->stores[items[at].store];
         for (end = at + 1; end < sorted && items[end].store == store->index;) end++;
-        bool is_awake = twi_awake_ask(sync, store);
-        if (is_awake && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store))
+        bool is_active = twi_active_ask(sync, store);
+        if (is_active && twi_stores_may_take(store) && twi_sync_unsettled(store) < most_unsettled(store))
             whole = collect_give(sync, store, items + at, end - at, now_ms) && whole;
         else
             whole = park(sync, store, items + at, end - at, now_ms) && whole;
@@ -166,8 +166,8 @@ static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t 
     return true;
 }
 
-/* Gauges go into presence statements. They have absolute values, and cannot be parked. False if there is no memory; all
- * items went back. */
+/* Gauges go into presence statements. They have absolute values, and cannot be deferred. False if there is no memory;
+ * all items went back. */
 static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
     twi_check(*count <= sync->collecting.items_max);
     struct twi_item *staging = sync->collecting.items;
@@ -183,10 +183,10 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
-/* Counters whose store takes batches again are owed. A flush then collects once more for that store. */
+/* Counters whose store takes batches again become unsent. A flush then collects once more for that store. */
 static void unpark(struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
         if (!twi_stores_are_due(store) || twi_sync_unsettled(store) >= most_unsettled(store)) continue;
         if (twi_port_unpark(sync->engine, &store->parking, UNPARK_MAX)) continue; /* the others in the next turns */
         if (store->flush.again && twi_ticket_renew_share(&sync->tickets, &store->flush))
@@ -199,10 +199,10 @@ static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
         sync->collecting.begin_again = false;
-        if (is_new) twi_awake_join(sync);
+        if (is_new) twi_active_join(sync);
         /* Refused counters wait, unsent. */
-        for (uint32_t i = 0; i < sync->awake.count; i++)
-            if (twi_rejected_count(&sync->awake.stores[i]->rejected, now_ms)) twi_ticket_refused(&sync->tickets);
+        for (uint32_t i = 0; i < sync->active.count; i++)
+            if (twi_rejected_count(&sync->active.stores[i]->rejected, now_ms)) twi_ticket_refused(&sync->tickets);
         twi_port_collect_begin(sync->engine);
         return true;
     }
@@ -232,16 +232,16 @@ static void end_round(struct twi_sync *sync) {
     if (!gauges_answered || !sketches_answered) return;
     gauges->until = sketches->until = 0;
     twi_ticket_collected(&sync->tickets);
-    for (uint32_t i = 0; i < sync->awake.count; i++)
-        if (sync->awake.stores[i]->parking.count == 0) /* else the flush waits for what is parked */
-            twi_ticket_await(&sync->awake.stores[i]->flush, sync->awake.stores[i]->ledger.last);
+    for (uint32_t i = 0; i < sync->active.count; i++)
+        if (sync->active.stores[i]->parking.count == 0) /* otherwise the flush waits for the deferred counters */
+            twi_ticket_await(&sync->active.stores[i]->flush, sync->active.stores[i]->ledger.last);
 }
 
 /* A flush may be done without another reply: there may have been nothing to send. */
 static void collect_look_at_flush(struct twi_sync *sync) {
     if (!sync->tickets.active) return;
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
         twi_ticket_acknowledged(&sync->tickets, &store->flush, twi_ledger_safe(&store->ledger));
     }
     twi_ticket_settle(&sync->tickets);
@@ -257,9 +257,9 @@ static void collect_near_limit(struct twi_sync *sync, int64_t now_ms) {
 }
 
 static bool any_takes(const struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->awake.count; i++)
-        if (twi_stores_may_take(sync->awake.stores[i])) return true;
-    return sync->awake.resting.count != 0;
+    for (uint32_t i = 0; i < sync->active.count; i++)
+        if (twi_stores_may_take(sync->active.stores[i])) return true;
+    return sync->active.idle.count != 0;
 }
 
 static void append_empty(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
@@ -270,9 +270,9 @@ static void append_empty(struct twi_sync *sync, struct twi_store *store, int64_t
 static void probe(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
     struct twi_store *first = NULL;
     if (!twi_connection_is_up(connection) || connection->breaker.state == TWI_BREAKER_CLOSED) return;
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
-        if (store->connection != connection || !store->belief.is_open) continue;
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
+        if (store->connection != connection || !store->assumed.is_open) continue;
         if (twi_ledger_unconfirmed(&store->ledger)) return;
         if (!first) first = store;
     }
@@ -281,10 +281,10 @@ static void probe(struct twi_sync *sync, const struct twi_connection *connection
 
 /* Ledgers that were not written for a while. */
 static void collect_refresh(struct twi_sync *sync, int64_t now_ms) {
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
-        if (!store->belief.is_open) continue;
-        if (now_ms - store->belief.written_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(store) == 0)
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
+        if (!store->assumed.is_open) continue;
+        if (now_ms - store->assumed.written_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(store) == 0)
             append_empty(sync, store, now_ms);
     }
 }

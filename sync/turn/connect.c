@@ -23,7 +23,7 @@
 #include "sync/message/pipeline.h"
 #include "sync/turn/send.h"
 #include "sync/turn/split.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/message.h"
 #include "sync/message/distinct.h"
 #include "sync/message/presence.h"
@@ -81,7 +81,7 @@ static void connect_greet(struct twi_sync *sync, struct twi_connection *connecti
     }
     put_word(connection, TWI_PING, "PING");
     if (!sync->stores[0]->merge->has_script)
-        put_word(connection, TWI_TIME, "TIME"); /* what is late is told by us then */
+        put_word(connection, TWI_TIME, "TIME"); /* without a script this side decides which counts are late */
     if (twi_resolver_may_move(connection->target.resolver)) put_word(connection, TWI_ROLE, "ROLE");
     put_word(connection, TWI_INFO, "INFO");
 }
@@ -176,7 +176,7 @@ static bool may_restore(struct twi_server *server, const char *policy, const str
     char value[64];
     info_value(info, "evicted_keys", value, sizeof value);
     int64_t evicted = strtoll(value, NULL, 10);
-    if (!server->is_checked || evicted < server->evicted) server->evicted = evicted; /* it may have started anew */
+    if (!server->is_checked || evicted < server->evicted) server->evicted = evicted; /* it may have restarted */
     server->evicted_now = evicted;
     if (policy[0] == '\0' || strncmp(policy, "allkeys-", 8) == 0) return false;
     return strcmp(policy, "noeviction") != 0 || evicted == server->evicted;
@@ -215,7 +215,7 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
         log_start(sync, news, "redis+cluster:// leads to a Redis that is no node of a cluster (mode %s)", value);
 }
 
-/* With aof-load-truncated, Redis starts from an append-only file that was torn within a transaction. At the restart
+/* With aof-load-truncated, Redis starts from an append-only file that ends within a transaction. At the restart
  * after that, Redis applies the first half of the transaction again: a batch, or half of one, counts twice (fault
  * 16). */
 static void check_config(struct twi_sync *sync, const struct twi_node *nodes, size_t count) {
@@ -274,8 +274,8 @@ static void greeting_refused(struct twi_connection *connection, enum twi_command
 /* A master is reached. Calls that wait may go to another one. */
 static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t now_ms) {
     twi_check(target->endpoint.host[0] != '\0');
-    bool has_moved = target->home.host[0] && !twi_endpoint_equals(&target->home, &target->endpoint);
-    target->home = target->endpoint;
+    bool has_moved = target->last_master.host[0] && !twi_endpoint_equals(&target->last_master, &target->endpoint);
+    target->last_master = target->endpoint;
     twi_resolver_found(target->resolver, now_ms);
     if (has_moved && sync->dispatcher) twi_dispatcher_leave(sync->dispatcher);
 }
@@ -293,7 +293,7 @@ static uint64_t next_serial(struct twi_sync *sync) {
 void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store) {
     twi_check(connection != NULL);
     if (store->connection != connection) {
-        twi_ledger_doubt_replicas(&store->ledger);
+        twi_ledger_reset_replicas(&store->ledger);
         twi_split_forget(store);
     }
     store->connection = connection;
@@ -302,8 +302,8 @@ void twi_connect_attach(struct twi_sync *sync, struct twi_connection *connection
     store->rewind = false;
     store->wrote_number = 0;
     if (twi_connection_is_up(connection)) twi_distinct_attached(sync, store);
-    if (!store->belief.is_open) return;
-    if (connection->server.history[0] == '\0' || strcmp(connection->server.history, store->belief.history) != 0)
+    if (!store->assumed.is_open) return;
+    if (connection->server.history[0] == '\0' || strcmp(connection->server.history, store->assumed.history) != 0)
         twi_ledger_look_back(&store->ledger);
     store->sent_number = store->ledger.confirmed;
 }
@@ -322,7 +322,7 @@ static void greeted(struct twi_sync *sync, struct twi_connection *connection, in
     connection->use_eval = false;
     for (uint32_t i = 0; i < sync->store_count; i++)
         if (sync->stores[i]->connection == connection) twi_connect_attach(sync, connection, sync->stores[i]);
-    if (connection->is_node || sync->stores[0]->belief.is_open) return;
+    if (connection->is_node || sync->stores[0]->assumed.is_open) return;
     connection->phase = TWI_OPENING;
     twi_connect_open(sync, sync->stores[0], now_ms);
 }
@@ -403,17 +403,17 @@ static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *s
 
 /* The store was found to be wiped, and the opening could not be sent in time: what other masters hold may have changed.
  * So the store is asked once more whether it knows the instance before. */
-static void doubt_again(struct twi_store *store) {
+static void reopen(struct twi_store *store) {
     twi_batch_free(store->opening);
     store->opening = NULL;
-    store->belief.is_open = true;
+    store->assumed.is_open = true;
     store->rewind = true;
 }
 
 void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL && store->awaited == 0);
     if (store->ledger.name_size != 0 && !twi_split_is_ruled_out(sync, store, now_ms)) {
-        doubt_again(store);
+        reopen(store);
         return;
     }
     /* If there is one, the reply was "nothing was done": the same identity may be sent again. */
@@ -445,10 +445,10 @@ void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connec
 /* What the store had under way on the connection has no reply any more. */
 static void interrupt(struct twi_sync *sync, const struct twi_connection *connection, struct twi_store *store) {
     if (store->connection != connection && store->route.via != connection && store->route.asking != connection) return;
-    twi_awake_wake(sync, store);
+    twi_active_wake(sync, store);
     if (store->route.asking == connection) store->route.asking = NULL;
     if ((store->awaited != 0 ? store->route.via : store->connection) != connection) {
-        /* A node of an ASK ended with the last reply: its batch is sent again, from home. */
+        /* A node of an ASK ended with the last reply: its batch is sent again, to the master of its slot. */
         if (store->route.via == connection) store->rewind = true;
         return;
     }

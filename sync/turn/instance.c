@@ -1,14 +1,14 @@
 /* instance.c -- decides which store this is, and whether we go on in it under our name: what follows from GONE and
  * from the reply to an opening.
  *
- *   GONE ──▶ in doubt: look again, for doubt_ms ──still there──▶ an opening of another instance
+ *   GONE ──▶ unknown: look again, for doubt_ms ──still there──▶ an opening of another instance
  *
  *   the reply to the opening    the instance before
- *   KEPT                        goes on: its ledger is there; another store was seen for a while
+ *   KEPT                        continues: its ledger is there; another store was seen for a while
  *   OK; the marker is
- *     the one before, and knows the instance    its ledger was evicted: batches that were surely not applied are sent,
+ *     the same one, and knows the instance      its ledger was evicted: batches that were surely not applied are sent,
  *                                               the others are uncertain
- *     the one before, and does not know the     Redis went back to before our ledger: what is held is sent again, or
+ *     the same one, and does not know the       Redis went back to before our ledger: what is held is sent again, or
  *     instance                                  what the counters hold; uncertain, if an older ledger is there, or if
  *                                               that marker was not the one under which the instance began
  *     another, where Redis may evict it, or     uncertain
@@ -17,7 +17,7 @@
  *     ledger is there
  *     none: a key of another type has its name  uncertain
  *     another, or made just now                 Redis was wiped: all is sent again, out of the counters
- * Always true: ledger name, numbers and replay window stay what they are until a store has accepted number 0 of
+ * Always true: ledger name, numbers and replay buffer stay what they are until a store has accepted number 0 of
  * another instance, and said in the same reply that the ledger of this instance is not there. */
 #include "sync/turn/instance.h"
 
@@ -36,8 +36,8 @@
 #include "sync/message/closing.h"
 #include "sync/message/state.h"
 
-#define DOUBT_LOOK_MS 50 /* between two looks at a store in doubt: 50 to 100 ms */
-#define REWRITE_TRIES 3u /* of BGREWRITEAOF; a lost one may be done: one more does no harm, endless ones would */
+#define UNKNOWN_LOOK_MS 50 /* between two looks at a store that does not know us: 50 to 100 ms */
+#define REWRITE_TRIES 3u   /* of BGREWRITEAOF; a lost one may be done: one more does no harm, endless ones would */
 
 /* Whether we have counted in this store before, by its marker. */
 static bool is_known_store(const struct twi_store *store, const struct twi_reply_head *head) {
@@ -55,22 +55,22 @@ static bool is_same_store(const struct twi_store *store, const struct twi_reply_
            memcmp(head->marker, ledger->marker, head->marker_size) == 0;
 }
 
-/* A key of another type has the marker's name, and stays as it is. Counts go on; while it is there, a loss of the
+/* A key of another type has the marker's name, and stays as it is. Counting continues; while it is there, a loss of the
  * ledger makes them uncertain (part_from_instance()). */
 static void note_no_marker(struct twi_sync *sync, struct twi_store *store, bool is_missing) {
-    if (is_missing && !store->belief.lacks_marker)
+    if (is_missing && !store->assumed.lacks_marker)
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY,
                      "a key of another type has the name %s in Redis: delete it, for without its own key there this "
                      "engine cannot recognise that Redis was wiped",
                      store->marker_name);
-    store->belief.lacks_marker = is_missing;
+    store->assumed.lacks_marker = is_missing;
 }
 
 void twi_instance_note(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head) {
     if (head->kind == TWI_REPLY_OK) note_no_marker(sync, store, !head->marker);
     if (!head->marker || head->marker_size >= sizeof store->ledger.marker) return;
     if (sync->by_slot && store->ledger.marker_known && !is_same_store(store, head)) {
-        store->belief.is_joined = true;
+        store->assumed.is_joined = true;
         twi_port_log(
             sync->engine, TW_LOG_ERROR, TW_EVENT_SPLIT,
             "slot %u has our ledger beside the marker of another state: two states of it were joined, and what "
@@ -85,14 +85,14 @@ void twi_instance_note(struct twi_sync *sync, struct twi_store *store, const str
 
 void twi_instance_entered(struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
     twi_check(head->kind == TWI_REPLY_OK);
-    store->belief.entered_ms = now_ms;
-    store->belief.entered_redis_ms = head->redis_ms;
+    store->assumed.entered_ms = now_ms;
+    store->assumed.entered_redis_ms = head->redis_ms;
 }
 
 void twi_instance_at_own_store(const struct twi_connection *connection, struct twi_store *store) {
     twi_check(connection != NULL);
-    memcpy(store->belief.history, connection->server.history, sizeof store->belief.history);
-    store->belief.doubt_since_ms = 0;
+    memcpy(store->assumed.history, connection->server.history, sizeof store->assumed.history);
+    store->assumed.unknown_since_ms = 0;
     twi_split_forget(store);
 }
 
@@ -124,11 +124,11 @@ static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
     }
 }
 
-/* Ends the instance. The batches of the window are in Redis, except those that were still to be replayed: these are
- * uncertain. */
+/* Ends the instance. The batches of the replay buffer are in Redis, except those that were still to be replayed: these
+ * are uncertain. */
 static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why) {
     twi_check(why != NULL && why[0] != '\0');
-    uint64_t open = twi_ledger_window_drop(&store->ledger, twi_ledger_known(&store->ledger));
+    uint64_t open = twi_ledger_replay_drop(&store->ledger, twi_ledger_known(&store->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync, store);
     store->formers.has_any = true;
@@ -153,8 +153,8 @@ static void abandon(struct twi_store *store) {
     store->rewind = true;
 }
 
-/* The store begins anew, after so long: with the connection, if that is its own; else by itself. 0 for the back-off
- * decides, or at once. */
+/* The store begins again, after so long: with the connection if it is the only store; otherwise alone. 0 for the
+ * back-off decides, or at once. */
 static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
     twi_check(store->connection != NULL && pause_ms >= 0);
     if (sync->by_slot) {
@@ -168,14 +168,14 @@ static void restart(struct twi_sync *sync, struct twi_store *store, int64_t paus
 
 void twi_instance_lose(struct twi_sync *sync, struct twi_store *store, const char *why) {
     twi_check(why != NULL);
-    if (store->belief.life == sync->lives) { /* not since this instance began */
+    if (store->assumed.life == sync->lives) { /* not since this instance began */
         sync->lives++;
         twi_port_twin(sync->engine);
     }
     leave_instance(sync, store, why);
     twi_ledger_close_ranks(&store->ledger);
     store->ledger.name_size = 0;
-    store->belief.is_open = false;
+    store->assumed.is_open = false;
     restart(sync, store, 0, 0);
 }
 
@@ -200,7 +200,7 @@ static void note_forgotten(struct twi_connection *connection, uint64_t lost, con
 static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
     twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
-    note_forgotten(store->connection, twi_ledger_beyond_window(&store->ledger), what,
+    note_forgotten(store->connection, twi_ledger_beyond_replay(&store->ledger), what,
                    "the latest batches are sent again");
 }
 
@@ -212,7 +212,7 @@ static void note_adrift(struct twi_store *store) {
 }
 
 /* This store has nothing of this engine, and it can apply no copy that is under way, because it lacks the ledger.
- * The counters know what they contributed; the batches of the window are a part of that. */
+ * The counters know what they contributed; the batches of the replay buffer are a part of that. */
 static void restore_all(struct twi_sync *sync, struct twi_store *store, const char *what) {
     twi_check(store->connection != NULL);
     note_adrift(store);
@@ -250,8 +250,8 @@ static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
  * then. */
 static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why) {
     twi_check(why != NULL);
-    uint64_t uncertain, since = twi_ledger_beyond_window(&store->ledger);
-    since += twi_ledger_window_drop(&store->ledger, 0);
+    uint64_t uncertain, since = twi_ledger_beyond_replay(&store->ledger);
+    since += twi_ledger_replay_drop(&store->ledger, 0);
     keep_unsettled(sync, store);
     bool was_left = twi_port_keep(sync->engine, store->index, &uncertain);
     if (!was_left) uncertain += since;
@@ -266,9 +266,9 @@ static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, cons
  * only if our entry must be there unless it was forgotten: it was made, or seen, since the marker was made, and not
  * so long ago, by either clock, that it might have been tidied away. */
 static bool was_never_born(const struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
-    return !head->registered && head->marker_made_ms <= store->belief.entered_redis_ms &&
-           now_ms - store->belief.entered_ms < TWI_LEDGER_TTL_MS &&
-           head->redis_ms - store->belief.entered_redis_ms < TWI_LEDGER_TTL_MS;
+    return !head->registered && head->marker_made_ms <= store->assumed.entered_redis_ms &&
+           now_ms - store->assumed.entered_ms < TWI_LEDGER_TTL_MS &&
+           head->redis_ms - store->assumed.entered_redis_ms < TWI_LEDGER_TTL_MS;
 }
 
 /* A store has accepted another instance of ours. Decides what becomes of the instance before. */
@@ -280,8 +280,9 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
     static const char back[] = "Redis went back to a state from before it was wiped";
     bool same = is_same_store(store, head);
     if (same && was_never_born(store, head, now_ms)) {
-        /* A part of our counts may be older than that marker. One made anew by a batch says nothing of the slot. */
-        if (store->belief.is_joined || head->survivors < 0)
+        /* A part of our counts may be older than that marker. A marker that a batch has made again proves nothing about
+         * the slot. */
+        if (store->assumed.is_joined || head->survivors < 0)
             leave_uncertain(sync, store, apart);
         else if (store->formers.has_any)
             send_all_again(sync, store, unborn);
@@ -308,34 +309,34 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
 
 /* The store may be another one, seen for a moment. Then what it lacks was never lost. The server that knew us has
  * surely forgotten us if, after a new greeting, none of its other databases holds keys (SWAPDB). Any other server is
- * believed only once it has stayed for doubt_ms. Until then counts wait. */
-static bool is_in_doubt(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+ * accepted only after it has stayed for doubt_ms. Until then counts wait. */
+static bool is_unknown(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL);
     struct twi_connection *connection = store->connection;
     int64_t doubt_ms = twi_port_tuning(sync->engine)->doubt_ms;
-    if (store->belief.doubt_since_ms == 0) {
-        store->belief.doubt_since_ms = now_ms ? now_ms : 1;
+    if (store->assumed.unknown_since_ms == 0) {
+        store->assumed.unknown_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
                      "the store at %s does not know this engine (%s): perhaps it is another one; nothing is told to it "
                      "for %" PRId64 " ms",
                      connection->target.name, store->ledger.name, doubt_ms);
         return true;
     }
-    if (connection->server.history[0] && strcmp(connection->server.history, store->belief.history) == 0 &&
+    if (connection->server.history[0] && strcmp(connection->server.history, store->assumed.history) == 0 &&
         !connection->server.has_other_keys)
         return false;
-    return now_ms - store->belief.doubt_since_ms < doubt_ms;
+    return now_ms - store->assumed.unknown_since_ms < doubt_ms;
 }
 
-static int64_t pause_in_doubt(const struct twi_sync *sync) {
-    return DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync->engine) % DOUBT_LOOK_MS);
+static int64_t pause_unknown(const struct twi_sync *sync) {
+    return UNKNOWN_LOOK_MS + (int64_t)(twi_sync_random(sync->engine) % UNKNOWN_LOOK_MS);
 }
 
 void twi_instance_gone(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     close_copies_in_flight(store);
-    bool waits = is_in_doubt(sync, store, now_ms) || !twi_split_is_ruled_out(sync, store, now_ms);
-    if (!waits) store->belief.is_open = false;
-    restart(sync, store, waits ? pause_in_doubt(sync) : 0, now_ms);
+    bool waits = is_unknown(sync, store, now_ms) || !twi_split_is_ruled_out(sync, store, now_ms);
+    if (!waits) store->assumed.is_open = false;
+    restart(sync, store, waits ? pause_unknown(sync) : 0, now_ms);
 }
 
 /* ---- the store has our ledger, and is behind --------------------------------------------------------------------- */
@@ -344,8 +345,8 @@ void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint
                             int64_t now_ms) {
     twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
-    store->belief.is_restoring = true;
-    twi_ledger_believe(&store->ledger);
+    store->assumed.is_restoring = true;
+    twi_ledger_end_look(&store->ledger);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
     store->connection->rewrite.tries_left = REWRITE_TRIES;
@@ -389,8 +390,8 @@ static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     twi_rejected_renumber(&store->rejected, store->ledger.last);
     twi_check(store->ledger.confirmed == 0);
     store->sent_number = 0;
-    store->belief.is_restoring = store->belief.is_joined = false;
-    store->belief.life = sync->lives;
+    store->assumed.is_restoring = store->assumed.is_joined = false;
+    store->assumed.life = sync->lives;
     if (twi_ticket_renew_share(&sync->tickets, &store->flush))
         sync->collecting.begin_again = true; /* numbers have changed: the round collects once more */
 }
@@ -399,19 +400,19 @@ static void end_opening(struct twi_connection *connection, struct twi_store *sto
     twi_check(store->opening != NULL);
     twi_batch_free(store->opening);
     store->opening = NULL;
-    store->belief.is_open = true;
+    store->assumed.is_open = true;
     connection->phase = TWI_UP;
     twi_instance_at_own_store(connection, store);
-    store->belief.written_ms = now_ms;
+    store->assumed.written_ms = now_ms;
 }
 
 /* Without an earlier ledger, nothing was asked of this store but to begin a new one. If it has a marker that we have
- * not met, and we have met others, it may be another store, seen for a moment: what it is told would go with it. The
- * ledger that was made there stays empty and expires. */
+ * not met, and we have met others, it may be another store, seen for a moment: counts sent to it would be lost with it.
+ * The ledger that was made there stays empty and expires. */
 static bool opened_elsewhere(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                              int64_t now_ms) {
     return store->ledger.name_size == 0 && store->known.next != 0 && !is_known_store(store, head) &&
-           is_in_doubt(sync, store, now_ms);
+           is_unknown(sync, store, now_ms);
 }
 
 static void take_opening(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
@@ -426,11 +427,11 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
     switch (head->kind) {
     case TWI_REPLY_OK:
         if (opened_elsewhere(sync, store, head, now_ms)) {
-            restart(sync, store, pause_in_doubt(sync), now_ms);
+            restart(sync, store, pause_unknown(sync), now_ms);
             break;
         }
         if (store->ledger.name_size) part_from_instance(sync, store, head, now_ms);
-        if (!sync->by_slot) connection->server.evicted = connection->server.evicted_now; /* of what was before it */
+        if (!sync->by_slot) connection->server.evicted = connection->server.evicted_now; /* of earlier keys */
         begin_instance(sync, store);
         end_opening(connection, store, now_ms);
         twi_instance_entered(store, head, now_ms);
@@ -454,7 +455,7 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
     case TWI_REPLY_UNKNOWN: twi_settle_refused(sync, connection, store, head, now_ms); break;
     default: /* the name was taken, by a copy of this opening or by chance; the next one has another */
         if (!sync->by_slot) twi_connection_fail(connection, false, "the name of a new instance was taken");
-        restart(sync, store, DOUBT_LOOK_MS, now_ms);
+        restart(sync, store, UNKNOWN_LOOK_MS, now_ms);
     }
 }
 

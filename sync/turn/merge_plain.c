@@ -5,7 +5,7 @@
  *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
  *   INCRBY key delta        or GET key, where only the total is requested
  *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each key
- *                           without an end: it died and INCRBY made it anew, or it lost its end
+ *                           without an end: it expired and INCRBY made it again, or it lost its end
  *   PEXPIRETIME key         from-first lives, Redis 7: the end that another engine may have set (before 7: PTTL)
  *
  * There is no ledger. So a batch whose reply was lost is sent again and may count twice: its units are `uncertain`.
@@ -39,7 +39,7 @@ enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
 struct twi_merge_plain {
     uint32_t stage, item, step; /* what the next reply answers: which stage, which item, which of its commands */
     uint32_t commands;          /* of all its items */
-    uint32_t kept;              /* items before `item` that are sent again; they stand at the front */
+    uint32_t kept;              /* items before `item` that are sent again; they are moved to the front */
     bool in_multi, refused, turned_away;
     bool over; /* this item is settled, or is sent again: its other replies mean nothing */
     struct twi_item_answer result;
@@ -409,7 +409,7 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
     twi_port_count(sync->engine, batches_ok, 1);
     twi_ledger_confirm(&store->ledger, batch);
     twi_ledger_trim(&store->ledger, now_ms);
-    store->belief.written_ms = now_ms;
+    store->assumed.written_ms = now_ms;
     twi_settle_success(sync, store->connection, now_ms);
     twi_ticket_acknowledged(&sync->tickets, &store->flush, store->ledger.acked);
 }

@@ -1,7 +1,7 @@
 /* nodes.c -- see nodes.h.
  *
  *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
- * The map is refreshed over a connection that stands, if there is one to the node that is to be asked. A refresh that
+ * The map is refreshed over an open connection, if there is one to the node that is to be asked. A refresh that
  * cannot be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off takes
  * long to be missed: a connection may be made for ten times redis_timeout_ms. The map does not wait for that.
  * Always true: a store leaves a connection only when nothing of it is under way there: no batch, no opening and no
@@ -10,7 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/port/services.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/cluster.h"
 #include "sync/message/refusal.h"
 #include "sync/turn/connect.h"
@@ -106,7 +106,7 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
     if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
 }
 
-/* When another node is to be asked, though the connection to this one may still come up: it goes on being made. While
+/* When another node is to be asked, though the connection to this one may still come up: the attempt continues. While
  * no master is known, an answer may still come, too, and is taken. A call that waits for the map has as much time left
  * then. */
 static int64_t give_up_ms(const struct twi_cluster *cluster) {
@@ -142,7 +142,7 @@ static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64
 }
 
 /* False means that the store is not at the node that has its slot. */
-static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
+static bool follow_owner(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->slot < TWI_KEY_SLOTS);
     uint64_t node = twi_cluster_map_owner(sync->cluster->map, store->slot);
     if (store->connection && store->connection->use.node == node && node != 0) return true;
@@ -162,7 +162,7 @@ static bool bring_home(struct twi_sync *sync, struct twi_store *store, int64_t n
 /* Whether anything may be sent for the store in this turn. */
 static void nodes_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->awaited == 0 || store->route.via != NULL);
-    bool is_home = !sync->cluster || bring_home(sync, store, now_ms);
+    bool is_home = !sync->cluster || follow_owner(sync, store, now_ms);
     store->route.is_waiting = !is_home || now_ms < store->route.detour.again_ms;
     if (store->connection) store->connection->use.is_wanted = true;
     if (store->route.asking) store->route.asking->use.is_wanted = true;
@@ -186,7 +186,7 @@ static void nodes_end_idle(struct twi_connection *connection, int64_t now_ms) {
 /* Its stores are to say that they want it. A node that the map has forgotten has no number any more. */
 static void look_at_use(const struct twi_cluster *cluster, struct twi_connection *connection) {
     struct twi_node_use *use = &connection->use;
-    use->is_wanted = use->resting != 0 || (cluster->asked && connection == cluster->asked);
+    use->is_wanted = use->idle_stores != 0 || (cluster->asked && connection == cluster->asked);
     if (use->node != 0 && !twi_cluster_map_endpoint(cluster->map, use->node)) use->node = 0;
 }
 
@@ -196,10 +196,11 @@ void twi_nodes_step(struct twi_sync *sync, int64_t now_ms) {
         nodes_refresh(sync, now_ms);
         twi_cluster_map_sweep(sync->cluster->map, now_ms);
         for (uint32_t i = 0; i < sync->connection_count; i++) look_at_use(sync->cluster, sync->connections[i]);
-        if (sync->by_slot->version != sync->cluster->version) twi_awake_wake_all(sync); /* their slots may have moved */
+        if (sync->by_slot->version != sync->cluster->version)
+            twi_active_wake_all(sync); /* their slots may have moved */
         sync->by_slot->version = sync->cluster->version;
     }
-    for (uint32_t i = 0; i < sync->awake.count; i++) nodes_look_at(sync, sync->awake.stores[i], now_ms);
+    for (uint32_t i = 0; i < sync->active.count; i++) nodes_look_at(sync, sync->active.stores[i], now_ms);
     for (uint32_t i = 0; sync->cluster && i < sync->connection_count; i++) nodes_end_idle(sync->connections[i], now_ms);
 }
 
@@ -207,8 +208,8 @@ int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     int64_t wake_ms = INT64_MAX;
     if (sync->cluster)
         wake_ms = sync->cluster->asked ? give_up_ms(sync->cluster) : twi_cluster_map_due_ms(sync->cluster->map);
-    for (uint32_t i = 0; sync->by_slot && i < sync->awake.count; i++) {
-        const struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; sync->by_slot && i < sync->active.count; i++) {
+        const struct twi_store *store = sync->active.stores[i];
         /* If the time is over, the store waits for something else: a reply, or a connection. */
         int64_t again_ms = store->route.is_waiting ? store->route.detour.again_ms : 0;
         if (again_ms > now_ms && again_ms < wake_ms) wake_ms = again_ms;
@@ -230,7 +231,7 @@ void twi_nodes_sweep(struct twi_sync *sync) {
     }
 }
 
-/* ---- what the engine is told ------------------------------------------------------------------------------------- */
+/* ---- what the engine learns -------------------------------------------------------------------------------------- */
 
 void twi_nodes_publish(struct twi_sync *sync) {
     if (sync->cluster && twi_cluster_is_whole(sync)) twi_port_connected(sync->engine, true);

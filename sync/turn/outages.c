@@ -64,8 +64,8 @@ static void look_at_connection(const struct twi_sync *sync, struct twi_connectio
 /* The store that has been without a node for the longest time; NULL if each has one. */
 static const struct twi_store *unserved(const struct twi_sync *sync) {
     const struct twi_store *first = NULL;
-    for (uint32_t i = 0; sync->cluster && i < sync->awake.count; i++) {
-        const struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; sync->cluster && i < sync->active.count; i++) {
+        const struct twi_store *store = sync->active.stores[i];
         if (store->connection || store->route.unserved_ms == 0) continue;
         if (!first || store->route.unserved_ms < first->route.unserved_ms) first = store;
     }

@@ -1,14 +1,14 @@
 /* outcome.c -- what a reply does to batches, and through settle.c to counters.   Steps 7 and 8 of the flow.
  *
  *   reply       the batch                                     the connection
- *   OK, DUP     confirmed; its items settled, once            goes on
- *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
- *   PAST        waits; the store is asked about the numbers   goes on, from the first of these
+ *   OK, DUP     confirmed; its items settled, once            continues
+ *   GAP         waits; behind `confirmed`: Redis went back    continues, from `confirmed` + 1
+ *   PAST        waits; the store is asked about the numbers   continues, from the first of these
  *               that it remembers
  *   GONE        waits                                         ends; an opening, if that store stays
  *   CLASH       uncertain, if it was perhaps applied          ends, new instance
- *   NOSCRIPT    waits                                         goes on, with the script's text
- *   REFUSED     waits                                         goes on after a back-off
+ *   NOSCRIPT    waits                                         continues, with the script's text
+ *   REFUSED     waits                                         continues after a back-off
  *   TURNED_AWAY waits                                         ends, slowly tried again
  *   UNKNOWN     waits, its outcome open                       ends
  *   none        waits, its outcome open: no reply in time,    ends; the same batch is sent again under its number, and
@@ -154,8 +154,8 @@ static void settle_applied(struct twi_sync *sync, struct twi_store *store, struc
     }
     twi_sync_trim(sync, store, now_ms); /* this may free `batch` */
     twi_settle_success(sync, store->route.via, now_ms);
-    if (!twi_ledger_is_replaying(&store->ledger) && store->belief.is_restoring) {
-        store->belief.is_restoring = false;
+    if (!twi_ledger_is_replaying(&store->ledger) && store->assumed.is_restoring) {
+        store->assumed.is_restoring = false;
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
                      "what could be restored in Redis has been restored");
     }
@@ -228,7 +228,7 @@ void twi_outcome_reply(struct twi_sync *sync, struct twi_connection *connection,
     case TWI_REPLY_OK:
     case TWI_REPLY_DUP:
         twi_instance_at_own_store(connection, store);
-        store->belief.written_ms = now_ms;
+        store->assumed.written_ms = now_ms;
         settle_applied(sync, store, batch, nodes, count, &head, now_ms);
         break;
     case TWI_REPLY_GAP: settle_gap(sync, connection, store, &head, now_ms); break;

@@ -3,19 +3,18 @@
  * Half of a slot has moved to another master, the store's ledger with it. Then the source fails over, and the new
  * master knows nothing of the move (Redis 7 and before): it has the slot, without the ledger, and the other half of the
  * keys. To take that for a wipe and to restore all counters would double those that are still there. So before an
- * engine believes that a store was wiped, it asks every master for the keys that it holds of that slot:
+ * engine assumes that a store was wiped, it asks every master for the keys that it holds of that slot:
  *
  *   GONE ─▶ ASKING one master after the other ─all say 0─▶ RULED OUT: it was wiped; an opening is sent
  *             └─one holds keys, or does not answer─▶ FOUND: the store is held; asked again, until all say 0 or the
  *                                                    ledger is back (redis-cli --cluster fix)
- * The opening may have to wait: the slot moves, its master is away. Meanwhile keys may come to masters that had none,
- * and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT holds for
- * RULING_MS, and for one owner of the slot. After that the masters are asked again.
- * CLUSTER SLOTS names no master without slots; the first slot may be on its way to such a one. So the node that ASK has
- * named is asked, too, until it has not answered for a minute. What the store's own master holds says nothing here: its
- * marker does (batch.lua, `k`). A map that is behind may name a former master. That one follows another node by now,
- * and rules nothing out: so each is asked for its role as well.
- * Always true: while a store is held, its counts wait in their counters. */
+ * The opening may have to wait: the slot moves, its master is unreachable. Meanwhile keys may come to masters that had
+ * none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT holds for
+ * RULING_MS, and for one owner of the slot. After that the masters are asked again. CLUSTER SLOTS names no master
+ * without slots; the first slot may be on its way to such a one. So the node that ASK has named is asked, too, until it
+ * has not answered for a minute. What the store's own master holds says nothing here: its marker does (batch.lua, `k`).
+ * A map that is behind may name a former master. That one follows another node by now, and rules nothing out: so each
+ * is asked for its role as well. Always true: while a store is held, its counts wait in their counters. */
 #include "sync/turn/split.h"
 
 #include "engine/base/check.h"
@@ -26,7 +25,7 @@
 
 #define TARGET_LOST_MS 60000
 #define AGAIN_MS 1000  /* between two rounds over all masters, and half as long again by chance */
-#define RULING_MS 3000 /* for so long "all say 0" is believed */
+#define RULING_MS 3000 /* for so long "all say 0" counts */
 
 void twi_split_forget(struct twi_store *store) {
     store->split = (struct twi_split){.asked = store->split.asked, .target = store->split.target};
@@ -124,8 +123,8 @@ static void ask_next(struct twi_sync *sync, struct twi_store *store, int64_t now
 }
 
 void twi_split_step(struct twi_sync *sync, int64_t now_ms) {
-    for (uint32_t i = 0; sync->cluster && i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; sync->cluster && i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
         if (store->split.state == TWI_SPLIT_ASKING && !store->split.asked) ask_next(sync, store, now_ms);
     }
 }

@@ -9,7 +9,7 @@
 #include "engine/base/grow.h"
 #include "engine/base/key_slot.h"
 #include "engine/port/services.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/state.h"
 #include "sync/turn/connect.h"
 
@@ -23,7 +23,7 @@ bool twi_stores_begin(struct twi_sync *sync) {
     if (!by_slot) return false;
     by_slot->store_of = stores_store_of;
     by_slot->room = 1;
-    sync->awake.places = twi_port_tuning(sync->engine)->store_places;
+    sync->active.places = twi_port_tuning(sync->engine)->store_places;
     by_slot->sorted = malloc(TWI_STORES_ITEMS_MAX * sizeof *by_slot->sorted);
     by_slot->names.ends = calloc(TWI_STORES_ITEMS_MAX + 1, sizeof *by_slot->names.ends);
     return by_slot->sorted && by_slot->names.ends;
@@ -68,9 +68,9 @@ static struct twi_store *stores_make(const struct twi_sync *sync) {
     store->connection = sync->connections[0]->is_node ? NULL : first->connection;
     store->route.serial = first->route.serial;
     store->merge = first->merge;
-    store->ledger.windows = first->ledger.windows;
-    store->ledger.window_bytes_max = first->ledger.window_bytes_max;
-    store->ledger.window_ms = first->ledger.window_ms;
+    store->ledger.all_replay_bytes = first->ledger.all_replay_bytes;
+    store->ledger.replay_bytes_max = first->ledger.replay_bytes_max;
+    store->ledger.replay_ms = first->ledger.replay_ms;
     store->ledger.awaits_replicas = first->ledger.awaits_replicas;
     return store;
 }
@@ -80,7 +80,7 @@ static bool stores_has_room(struct twi_sync *sync) {
     struct twi_by_slot *by_slot = sync->by_slot;
     uint32_t room = by_slot->room, wanted = sync->store_count + 1;
     return twi_grow(&sync->stores, sizeof(struct twi_store *), &room, wanted, ROOM_FIRST) &&
-           twi_grow(&sync->awake.stores, sizeof(struct twi_store *), &by_slot->room, wanted, ROOM_FIRST);
+           twi_grow(&sync->active.stores, sizeof(struct twi_store *), &by_slot->room, wanted, ROOM_FIRST);
 }
 
 /* The tags of the default template have their places, however many there are. */
@@ -99,7 +99,7 @@ static bool make_next(struct twi_sync *sync) {
     twi_stores_name(sync, store, twi_port_store_slot(sync->engine, store->index));
     store->place.is_bounded = needs_place(sync, store->slot);
     sync->stores[sync->store_count++] = store;
-    twi_awake_add(sync, store);
+    twi_active_add(sync, store);
     twi_check(sync->stores[store->index] == store);
     return true;
 }
@@ -178,7 +178,7 @@ size_t twi_stores_sort(struct twi_sync *sync, size_t count) {
 
 bool twi_stores_may_take(const struct twi_store *store) {
     return store->connection && twi_connection_takes(store->connection) && !store->route.is_waiting &&
-           store->belief.is_open && store->belief.doubt_since_ms == 0 && !twi_ledger_is_replaying(&store->ledger);
+           store->assumed.is_open && store->assumed.unknown_since_ms == 0 && !twi_ledger_is_replaying(&store->ledger);
 }
 
 bool twi_stores_are_due(const struct twi_store *store) {
@@ -186,10 +186,10 @@ bool twi_stores_are_due(const struct twi_store *store) {
 }
 
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms) {
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        struct twi_store *store = sync->active.stores[i];
         struct twi_connection *connection = store->connection;
-        if (store->belief.is_open || store->awaited != 0 || store->route.is_waiting) continue;
+        if (store->assumed.is_open || store->awaited != 0 || store->route.is_waiting) continue;
         if (!connection || !twi_connection_is_up(connection) || !twi_connection_has_room(connection, 0)) continue;
         store->rewind = false; /* nothing is under way: the reply to the opening counts */
         twi_connect_open(sync, store, now_ms);

@@ -29,9 +29,9 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store);
 size_t twi_stores_sort(struct twi_sync *sync, size_t count);
 /* Makes the stores that the engine has met for its leases. Without memory that is tried again in the next turn. */
 void twi_stores_make(struct twi_sync *sync);
-/* Whether the store takes batches now: it knows this engine, and its server answers. Otherwise its items are parked. */
+/* Whether the store takes batches now: it knows this engine, and its server answers. Otherwise items are deferred. */
 bool twi_stores_may_take(const struct twi_store *store);
-/* It has parked items, and takes them. */
+/* It has deferred items, and takes them. */
 bool twi_stores_are_due(const struct twi_store *store);
 /* Opens the stores that have no ledger of this instance, while their connections have room. */
 void twi_stores_open(struct twi_sync *sync, int64_t now_ms);

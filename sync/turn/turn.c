@@ -23,7 +23,7 @@
 #include "sync/turn/split.h"
 #include "sync/turn/stores.h"
 #include "sync/turn/transfer.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/closing.h"
 #include "sync/message/cluster.h"
 #include "sync/message/distinct.h"
@@ -49,8 +49,8 @@ static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection
     return twi_breaker_may_try(&connection->breaker, now_ms) ? 1 : 0;
 }
 
-/* How much may be under way when a batch is sent. The replies to other commands are awaited beside those to batches. Of
- * several stores, batches are small: then their keys count, not their number. */
+/* How much may be under way when a batch is sent. The replies to other commands are awaited besides those to batches.
+ * Of several stores, batches are small: then their keys count, not their number. */
 static void measure_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     twi_check(twi_connection_is_up(connection));
     uint32_t room = pipeline_room(sync, connection, now_ms);
@@ -75,7 +75,7 @@ static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t
         store->rewind = false;
         store->sent_number = store->ledger.confirmed;
     }
-    if (!store->belief.is_open) return;
+    if (!store->assumed.is_open) return;
     struct twi_batch *batch = twi_ledger_unconfirmed(&store->ledger);
     while (batch && batch->number <= store->sent_number) batch = batch->next;
     bool is_alone = store->route.asking || store->route.detour.is_held; /* one batch at a time */
@@ -107,8 +107,8 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         if (twi_connection_is_up(connection)) measure_room(sync, connection, now_ms);
     }
     twi_stores_open(sync, now_ms);
-    for (uint32_t i = 0; i < sync->awake.count; i++)
-        turn_send_of(sync, sync->awake.stores[(first + i) % sync->awake.count], now_ms);
+    for (uint32_t i = 0; i < sync->active.count; i++)
+        turn_send_of(sync, sync->active.stores[(first + i) % sync->active.count], now_ms);
     for (uint32_t i = 0; i < sync->connection_count; i++) await_replicas(sync->connections[i], now_ms);
 }
 
@@ -170,9 +170,9 @@ static int64_t connection_wake_ms(const struct twi_connection *connection, int64
 /* When there is a message to send that goes with the first store. */
 static int64_t messages_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->store_count != 0);
-    const struct twi_store *home = sync->stores[0];
-    const struct twi_connection *connection = home->connection;
-    if (!connection || !twi_connection_takes(connection) || home->rewind) return INT64_MAX;
+    const struct twi_store *first = sync->stores[0];
+    const struct twi_connection *connection = first->connection;
+    if (!connection || !twi_connection_takes(connection) || first->rewind) return INT64_MAX;
     if (twi_presence_wait(&sync->senders.presence)) return now_ms;
     int64_t due_ms = turn_earlier(twi_registry_due_ms(sync), twi_closing_sender_due_ms(sync));
     return turn_earlier(due_ms, twi_distinct_due_ms(sync, now_ms));
@@ -183,19 +183,19 @@ static int64_t store_wake_ms(const struct twi_store *store, int64_t now_ms) {
     const struct twi_connection *connection = store->connection;
     if (!connection || !twi_connection_takes(connection) || store->route.is_waiting) return INT64_MAX;
     if (store->rewind && store->awaited == 0) return now_ms;
-    bool is_behind = !store->belief.is_open || twi_ledger_is_replaying(&store->ledger);
+    bool is_behind = !store->assumed.is_open || twi_ledger_is_replaying(&store->ledger);
     if (is_behind && connection->pipeline.count == 0) return now_ms;
     return twi_stores_are_due(store) ? now_ms : INT64_MAX;
 }
 
 /* When there are batches to make or to send. */
 static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
-    bool any_takes = sync->awake.resting.count != 0;
+    bool any_takes = sync->active.idle.count != 0;
     int64_t wake_ms = INT64_MAX;
     if (twi_sync_is_full(sync)) return wake_ms;
-    for (uint32_t i = 0; i < sync->awake.count; i++) {
-        wake_ms = turn_earlier(wake_ms, store_wake_ms(sync->awake.stores[i], now_ms));
-        any_takes |= twi_stores_may_take(sync->awake.stores[i]);
+    for (uint32_t i = 0; i < sync->active.count; i++) {
+        wake_ms = turn_earlier(wake_ms, store_wake_ms(sync->active.stores[i], now_ms));
+        any_takes |= twi_stores_may_take(sync->active.stores[i]);
     }
     if (!any_takes || wake_ms <= now_ms) return wake_ms;
     if (now_ms < sync->collecting.hold_ms) return turn_earlier(wake_ms, sync->collecting.hold_ms);
@@ -212,23 +212,23 @@ static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
                         sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
 }
 
-/* What the engine and tw_stats are told of nodes and stores. */
+/* Reports nodes and stores to the engine and to tw_stats. */
 static void publish_stores(struct twi_sync *sync) {
     uint32_t nodes = 0, away = 0, split = 0;
     for (uint32_t i = 0; i < sync->connection_count; i++)
         nodes += sync->connections[i]->phase == TWI_UP && sync->connections[i]->use.node != 0;
-    for (uint32_t i = 0; i < sync->awake.count; i++) { /* of a store at rest nothing changes */
-        const struct twi_store *store = sync->awake.stores[i];
+    for (uint32_t i = 0; i < sync->active.count; i++) { /* nothing changes of an idle store */
+        const struct twi_store *store = sync->active.stores[i];
         twi_port_outage(sync->engine, store->index, twi_outages_of_store_ms(store));
         away += !store->connection || twi_outages_is_away(store->connection);
-        split += store->split.is_found || store->route.detour.is_told;
+        split += store->split.is_found || store->route.detour.is_logged;
     }
-    twi_check(away <= sync->awake.count && split <= sync->awake.count);
+    twi_check(away <= sync->active.count && split <= sync->active.count);
     twi_store_relaxed(&sync->published.nodes, nodes);
     twi_store_relaxed(&sync->published.stores, sync->store_count);
     twi_store_relaxed(&sync->published.stores_away, away);
     twi_store_relaxed(&sync->published.stores_split, split);
-    twi_store_relaxed(&sync->published.stores_waiting, sync->awake.waiting.count);
+    twi_store_relaxed(&sync->published.stores_waiting, sync->active.waiting.count);
 }
 
 /* How far the farthest server is that is up. While none is, what was measured last holds. */
@@ -331,7 +331,7 @@ static void turn_send_all(struct twi_sync *sync, int64_t now_ms) {
         twi_distinct_step, twi_registry_step, twi_closing_sender_step,
     };
     twi_stores_make(sync);
-    twi_awake_begin(sync, now_ms);
+    twi_active_begin(sync, now_ms);
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) makers[i](sync, now_ms);
 }
 
@@ -351,9 +351,9 @@ void twi_sync_turn(struct twi_sync *sync) {
     twi_nodes_sweep(sync);
     if (sync->dispatcher) twi_dispatcher_log(sync->dispatcher);
     for (uint32_t i = 0; i < sync->store_count; i++) twi_check_full(twi_ledger_is_valid(&sync->stores[i]->ledger));
-    twi_awake_look(sync);
+    twi_active_look(sync);
     turn_publish(sync, now_ms);
-    twi_awake_rest(sync, now_ms);
-    if (twi_awake_has_next(sync)) twi_store_relaxed(&sync->published.wake_ms, now_ms);
-    twi_check_full(twi_awake_is_sound(sync));
+    twi_active_drop_idle(sync, now_ms);
+    if (twi_active_has_next(sync)) twi_store_relaxed(&sync->published.wake_ms, now_ms);
+    twi_check_full(twi_active_is_sound(sync));
 }

@@ -10,7 +10,7 @@
 #include "engine/base/key_slot.h"
 #include "engine/base/lock.h"
 
-#define SPARE 32u /* endpoints beside those of the map */
+#define SPARE 32u /* endpoints besides those of the map */
 
 struct table {
     uint32_t count, room;           /* of `endpoints` */

@@ -5,7 +5,7 @@
  * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too: until it has taken it, no
  * older map that it publishes undoes it.
  * Always true: the mutex is held for some microseconds, never while anything is waited for. Memory is bounded: a table
- * of the slots, the endpoints of the map, and TWI_DIRECTORY_MOVED_MAX notes. If there are more notes, the turn is told
+ * of the slots, the endpoints of the map, and TWI_DIRECTORY_MOVED_MAX notes. If there are more notes, the turn learns
  * that a refresh is wanted. */
 #ifndef TWI_SYNC_WIRE_CLUSTER_DIRECTORY_H
 #define TWI_SYNC_WIRE_CLUSTER_DIRECTORY_H

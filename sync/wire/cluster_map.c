@@ -18,7 +18,7 @@ struct node {
     char id[TWI_NODE_ID_SIZE]; /* "" if only MOVED has named it so far */
     uint32_t slots;
     uint16_t place;        /* in the table */
-    bool is_told;          /* the refresh that is being applied names it */
+    bool is_named;         /* the refresh that is being applied names it */
     int64_t idle_since_ms; /* without slots */
 };
 
@@ -116,7 +116,7 @@ static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
     for (*place = 0; *place < TWI_MAP_NODES_MAX; ++*place) {
         struct node *node = map->nodes[*place];
         if (!node) return true;
-        if (node->slots != 0 || node->is_told) continue;
+        if (node->slots != 0 || node->is_named) continue;
         if (!oldest || node->idle_since_ms < oldest->idle_since_ms) oldest = node;
     }
     if (!oldest) return false;
@@ -157,7 +157,7 @@ static void relocate(struct twi_cluster_map *map, struct node *node, const struc
     twi_check(node != NULL);
     struct node *there = node_at(map, endpoint);
     node->endpoint = *endpoint;
-    node->number = there ? there->number : ++map->numbers; /* the connections to an address go on */
+    node->number = there ? there->number : ++map->numbers; /* the connections to an address stay */
     if (!there) return;
     for (uint32_t slot = 0; slot < TWI_KEY_SLOTS && there->slots != 0; slot++)
         if (owner_of(map, slot) == there) map_give(map, slot, node, now_ms);
@@ -211,7 +211,7 @@ bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const str
 /* ---- refreshes: what they say ------------------------------------------------------------------------------------ */
 
 /* A master of the reply that is being applied. */
-struct told {
+struct named {
     struct twi_slot_range range; /* one of its ranges */
     struct node *node;
 };
@@ -224,8 +224,8 @@ struct refresh {
     int64_t now_ms;
     const struct node *witness; /* who was asked; NULL if no master is known under this address */
     bool is_changed;
-    bool is_contested; /* a change by MOVED stands against it */
-    struct told masters[TWI_MAP_TOLD_MAX];
+    bool is_contested; /* a change by MOVED contradicts it */
+    struct named masters[TWI_MAP_NAMED_MAX];
     uint32_t master_count;
     uint16_t master_of[TWI_KEY_SLOTS]; /* in `masters`, plus 1; 0 if nobody serves it */
 };
@@ -240,7 +240,7 @@ static bool is_same(const struct twi_slot_range *a, const struct twi_slot_range 
 
 /* The master of a range among those of the reply; NULL if it is new. False means the reply contradicts itself: two
  * masters have one id, or one address. */
-static bool find_told(struct refresh *refresh, const struct twi_slot_range *range, struct told **found) {
+static bool find_named(struct refresh *refresh, const struct twi_slot_range *range, struct named **found) {
     *found = NULL;
     for (uint32_t i = 0; i < refresh->master_count; i++) {
         const struct twi_slot_range *other = &refresh->masters[i].range;
@@ -256,48 +256,48 @@ static bool find_told(struct refresh *refresh, const struct twi_slot_range *rang
 /* Lists the masters of the reply, and whose the slots are. False means that the reply cannot be used. */
 static bool list_masters(struct refresh *refresh) {
     struct twi_slot_range range;
-    struct told *told;
+    struct named *named;
     bool has_endpoint = false;
     for (size_t at = 1; twi_cluster_slots_next(refresh->nodes, refresh->count, refresh->asked, &at, &range);) {
-        if (!find_told(refresh, &range, &told)) return false;
-        if (!told && refresh->master_count == TWI_MAP_TOLD_MAX) return false;
-        if (!told) {
-            told = &refresh->masters[refresh->master_count++];
-            told->range = range;
+        if (!find_named(refresh, &range, &named)) return false;
+        if (!named && refresh->master_count == TWI_MAP_NAMED_MAX) return false;
+        if (!named) {
+            named = &refresh->masters[refresh->master_count++];
+            named->range = range;
         }
         has_endpoint |= range.has_endpoint;
         for (uint32_t slot = range.first; slot <= range.last; slot++)
-            refresh->master_of[slot] = (uint16_t)(told - refresh->masters + 1);
+            refresh->master_of[slot] = (uint16_t)(named - refresh->masters + 1);
     }
     return has_endpoint;
 }
 
 /* Finds or makes the node of a master; NULL if nobody knows where it is. False means that another master of the reply
  * is there, or no memory. */
-static bool place_master(struct refresh *refresh, struct told *told) {
+static bool place_master(struct refresh *refresh, struct named *named) {
     struct twi_cluster_map *map = refresh->map;
-    const struct twi_slot_range *range = &told->range;
+    const struct twi_slot_range *range = &named->range;
     struct twi_endpoint endpoint;
-    struct node *node = told->node = node_of_id(map, range->id);
+    struct node *node = named->node = node_of_id(map, range->id);
     if (!range->has_endpoint) return true;
-    twi_endpoint_told(refresh->asked, range->host, strlen(range->host), range->port, &endpoint);
+    twi_endpoint_read(refresh->asked, range->host, strlen(range->host), range->port, &endpoint);
     struct node *there = node_at(map, &endpoint);
-    if (there && there->is_told) return false;
+    if (there && there->is_named) return false;
     if (node && node != there) {
         relocate(map, node, &endpoint, refresh->now_ms);
         refresh->is_changed = true;
     }
     if (node) return true;
-    node = told->node = there ? there : add_node(map, &endpoint, refresh->now_ms);
+    node = named->node = there ? there : add_node(map, &endpoint, refresh->now_ms);
     if (node) memcpy(node->id, range->id, strlen(range->id) + 1);
     return node != NULL;
 }
 
 static bool place_masters(struct refresh *refresh) {
     for (uint32_t i = 0; i < refresh->master_count; i++) {
-        struct told *told = &refresh->masters[i];
-        if (!place_master(refresh, told)) return false;
-        if (told->node) told->node->is_told = true;
+        struct named *named = &refresh->masters[i];
+        if (!place_master(refresh, named)) return false;
+        if (named->node) named->node->is_named = true;
     }
     refresh->witness = node_at(refresh->map, refresh->asked);
     if (refresh->witness && !refresh->witness->id[0]) refresh->witness = NULL;
@@ -305,9 +305,9 @@ static bool place_masters(struct refresh *refresh) {
 }
 
 /* Whether the reply may change a slot that MOVED has changed: a second master says the same. */
-static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *told) {
+static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *named) {
     twi_check(patch->slot != NO_SLOT);
-    uint64_t claimed = told ? told->number : 0;
+    uint64_t claimed = named ? named->number : 0;
     if (!refresh->witness) return false;
     if (patch->claimant != 0 && patch->claimant != refresh->witness->number && patch->claimed == claimed) return true;
     patch->claimant = refresh->witness->number;
@@ -315,18 +315,18 @@ static bool may_overrule(const struct refresh *refresh, struct patch *patch, con
     return false;
 }
 
-static void take_slot(struct refresh *refresh, uint32_t slot, struct node *told) {
+static void take_slot(struct refresh *refresh, uint32_t slot, struct node *named) {
     twi_check(slot < TWI_KEY_SLOTS);
     struct twi_cluster_map *map = refresh->map;
-    if (owner_of(map, slot) == told) return;
+    if (owner_of(map, slot) == named) return;
     if (map->patch_of[slot]) {
-        if (!may_overrule(refresh, &map->patches[map->patch_of[slot] - 1], told)) {
+        if (!may_overrule(refresh, &map->patches[map->patch_of[slot] - 1], named)) {
             refresh->is_contested = true;
             return;
         }
         drop_patch(map, slot);
     }
-    map_give(map, slot, told, refresh->now_ms);
+    map_give(map, slot, named, refresh->now_ms);
     refresh->is_changed = true;
 }
 
@@ -347,7 +347,7 @@ static bool apply(struct refresh *refresh) {
         take_slots(refresh);
     }
     for (uint32_t i = 0; i < map->nodes_end; i++)
-        if (map->nodes[i]) map->nodes[i]->is_told = false;
+        if (map->nodes[i]) map->nodes[i]->is_named = false;
     return placed;
 }
 
@@ -394,7 +394,7 @@ static const struct node *choose(const struct twi_cluster_map *map, uint64_t ran
     return NULL;
 }
 
-/* A seed that is away is asked again only after all others. */
+/* An unreachable seed is asked again only after all others. */
 static const struct twi_endpoint *next_seed(struct twi_cluster_map *map, uint64_t random) {
     twi_check(map->seed_count != 0);
     if (map->seeds_asked == 0) map->seed_first = (uint32_t)(random % map->seed_count);
@@ -491,7 +491,7 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms) {
 
 static bool is_node_valid(const struct twi_cluster_map *map, uint32_t place, uint32_t slots) {
     const struct node *node = map->nodes[place];
-    if (node->place != place || node->slots != slots || node->number > map->numbers || node->is_told) return false;
+    if (node->place != place || node->slots != slots || node->number > map->numbers || node->is_named) return false;
     return node_at(map, &node->endpoint) == node && node_of_number(map, node->number) == node &&
            (!node->id[0] || node_of_id(map, node->id) == node);
 }

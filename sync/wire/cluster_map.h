@@ -1,11 +1,11 @@
-/* cluster_map.h -- which master of a Redis Cluster has which slot, by what this engine has been told.
+/* cluster_map.h -- which master of a Redis Cluster has which slot, as far as this engine has learnt.
  *
  * Two sources change the map. MOVED changes its one slot at once. A refresh (CLUSTER SLOTS, of a master chosen at
  * random) says all slots, but the master that was asked may be behind the others. So a refresh changes a slot that
  * MOVED has changed only if the change is older than TWI_MAP_TRUST_MS, or if two masters say the same against it. ASK
  * never changes the map.
  *   node     one address of one master. Its number is never used again. If a master has a new address, its slots get a
- *            new number, so that they are dialled anew
+ *            new number, so that they are dialled again
  *   seeds    the hosts of the URL: asked in turn while no master is known; every other try asks one while none answers
  * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
  * same address, nor the same id. Memory is bounded: TWI_MAP_NODES_MAX nodes, TWI_MAP_PATCHES_MAX changes by MOVED.
@@ -17,16 +17,16 @@
 #include "sync/wire/wire.h"
 
 #define TWI_MAP_NODES_MAX 2048u   /* Redis advises at most 1,000. A refresh may replace all of them */
-#define TWI_MAP_TOLD_MAX 1000u    /* masters of one reply; a reply with more is refused */
+#define TWI_MAP_NAMED_MAX 1000u   /* masters of one reply; a reply with more is refused */
 #define TWI_MAP_PATCHES_MAX 1024u /* with more, the oldest counts as confirmed */
 #define TWI_MAP_TRUST_MS 10000
 #define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
-#define TWI_MAP_STALE_MS 60000       /* a map is read anew after a half to the whole of this, though nobody wants it */
+#define TWI_MAP_STALE_MS 60000       /* a map is read again after a half to the whole of this, though no request came */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
 #define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
 /* The same if the node could not even be asked, or no master is known. All are tried before it doubles. */
 #define TWI_MAP_DIAL_MS 100
-/* A try that reaches nobody disturbs nobody: how often a node that is away is dialled is the matter of its breaker. */
+/* A try that reaches nobody disturbs nobody: the breaker of a node decides how often an unreachable node is dialled. */
 #define TWI_MAP_DIAL_MAX_MS 1000
 
 struct twi_cluster_map;

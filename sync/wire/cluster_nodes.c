@@ -111,7 +111,7 @@ static bool read_address(struct word address, const struct twi_endpoint *asked, 
     if (!colon) return false;
     struct word digits = {colon + 1, size - (size_t)(colon + 1 - address.text)};
     if (!read_number(&digits, 65536, &port) || digits.size) return false;
-    return twi_endpoint_told(asked, address.text, (size_t)(colon - address.text), port, endpoint) == TWI_TOLD_HERE;
+    return twi_endpoint_read(asked, address.text, (size_t)(colon - address.text), port, endpoint) == TWI_ENDPOINT_HERE;
 }
 
 static bool find_node(const char *text, struct word id, const struct twi_endpoint *asked,

@@ -1,5 +1,5 @@
 /* cluster_slots.c -- see cluster_slots.h. The nodes of a reply are a flat list: an element ends where the next node of
- * its depth, or of a smaller one, stands. So what a later Redis adds to a range or to a node is skipped. */
+ * its depth, or of a smaller one, comes. So elements that a later Redis adds to a range or to a node are skipped. */
 #include "sync/wire/cluster_slots.h"
 
 #include "engine/base/check.h"
@@ -40,7 +40,7 @@ static bool read_id(const struct twi_node *master, const char **id) {
 }
 
 /* The host of a master. A node that is to be named by its host name, and has none, is called "?"; then its address
- * stands among the names and values behind its id. */
+ * is among the names and values behind its id. */
 static const struct twi_node *host_of(const struct twi_node *master) {
     twi_check(master->type == TWI_NODE_ARRAY && master->integer >= MASTER_PARTS);
     const struct twi_node *host = master + 1, *more = master + 1 + MORE_PART;
@@ -59,9 +59,9 @@ static bool read_master(const struct twi_node *master, const struct twi_endpoint
     const struct twi_node *host = host_of(master), *port = master + 2;
     struct twi_endpoint endpoint;
     if ((host->type != TWI_NODE_STRING && host->type != TWI_NODE_NIL) || port->type != TWI_NODE_INTEGER) return false;
-    enum twi_told told = twi_endpoint_told(asked, host->text, host->size, port->integer, &endpoint);
-    if (told == TWI_TOLD_BAD || !read_id(master, &range->id)) return false;
-    range->has_endpoint = told == TWI_TOLD_HERE;
+    enum twi_endpoint_found found = twi_endpoint_read(asked, host->text, host->size, port->integer, &endpoint);
+    if (found == TWI_ENDPOINT_BAD || !read_id(master, &range->id)) return false;
+    range->has_endpoint = found == TWI_ENDPOINT_HERE;
     if (!range->has_endpoint) return true;
     range->host = host->size ? host->text : asked->host;
     range->port = endpoint.port;

@@ -3,7 +3,7 @@
  *   [first slot, last slot, [host, port, node id, [...]], replicas ...], and so on
  * A host that is nil or empty stands for the host of the node that was asked; "?" for one that is not known.
  * Pure: works on the nodes of a reply. Always true: a reply is read as a whole or refused as a whole. Slots are below
- * 16,384, and no slot stands in two ranges. */
+ * 16,384, and no slot is in two ranges. */
 #ifndef TWI_SYNC_WIRE_CLUSTER_SLOTS_H
 #define TWI_SYNC_WIRE_CLUSTER_SLOTS_H
 
@@ -24,7 +24,7 @@ struct twi_slot_range {
     const char *id;    /* of the master; "" if it was not given (before Redis 4) */
 };
 
-/* True means that every range can be read, and no slot stands in two of them. */
+/* True means that every range can be read, and no slot is in two of them. */
 bool twi_cluster_slots_valid(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked);
 /* Reads the range at `*at`, and moves on. Begin with `*at` = 1. False if there is none, or it cannot be read. */
 bool twi_cluster_slots_next(const struct twi_node *nodes, size_t count, const struct twi_endpoint *asked, size_t *at,

@@ -14,18 +14,18 @@ static bool is_host(const char *host, size_t size) {
     return true;
 }
 
-enum twi_told twi_endpoint_told(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
-                                struct twi_endpoint *endpoint) {
+enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
+                                          struct twi_endpoint *endpoint) {
     twi_check(host != NULL || size == 0);
-    if (port < 0 || port > 65535 || !is_host(host, size)) return TWI_TOLD_BAD;
-    if (port == 0 || (size == 1 && host[0] == '?')) return TWI_TOLD_UNKNOWN;
+    if (port < 0 || port > 65535 || !is_host(host, size)) return TWI_ENDPOINT_BAD;
+    if (port == 0 || (size == 1 && host[0] == '?')) return TWI_ENDPOINT_UNKNOWN;
     *endpoint = *asked;
     endpoint->is_unix = false;
     endpoint->port = (uint16_t)port;
-    if (size == 0) return TWI_TOLD_HERE;
+    if (size == 0) return TWI_ENDPOINT_HERE;
     memset(endpoint->host, 0, sizeof endpoint->host);
     memcpy(endpoint->host, host, size);
-    return TWI_TOLD_HERE;
+    return TWI_ENDPOINT_HERE;
 }
 
 bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint *b) {

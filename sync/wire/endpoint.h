@@ -15,20 +15,20 @@ struct twi_endpoint {
     bool is_tls;                     /* TLS is spoken from the first byte on */
     uint16_t port;                   /* 1 to 65535 */
     char host[TWI_HOST_SIZE];        /* a name, or an address without brackets. A path has at most 107 bytes */
-    char verify_name[TWI_HOST_SIZE]; /* with TLS: the name that the certificate must bear; "": `host` */
+    char verify_name[TWI_HOST_SIZE]; /* with TLS: the name that the certificate must have; "" for `host` */
 };
 
 /* What a node of a Redis Cluster says of where another one is. */
-enum twi_told {
-    TWI_TOLD_HERE,
-    TWI_TOLD_UNKNOWN, /* the node does not know it */
-    TWI_TOLD_BAD      /* no host name or address, or no port */
+enum twi_endpoint_found {
+    TWI_ENDPOINT_HERE,
+    TWI_ENDPOINT_UNKNOWN, /* the node does not know it */
+    TWI_ENDPOINT_BAD      /* no host name or address, or no port */
 };
 
-/* Reads such a host and port. An empty host stands for the host of `asked`, which is the node that said it; "?" stands
+/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" stands
  * for one that is not known. TLS and the name to verify are those of `asked`. */
-enum twi_told twi_endpoint_told(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
-                                struct twi_endpoint *endpoint);
+enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
+                                          struct twi_endpoint *endpoint);
 bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint *b);
 /* "host:port", "[::1]:port" or the path, for log lines. */
 void twi_endpoint_name(const struct twi_endpoint *endpoint, char *out, size_t size);

@@ -11,7 +11,7 @@
 #define WAYS 4               /* a reply may take so many round trips */
 #define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been held up */
 #define FASTER_TIMES 4
-#define DOUBT_PART 8 /* of what deadlines said, a reply takes away one */
+#define DEADLINE_PART 8 /* of what deadlines said, a reply takes away one */
 
 static int64_t earlier_or(int64_t a, int64_t b) {
     return a == 0 || (b != 0 && b < a) ? b : a;
@@ -44,7 +44,7 @@ static int64_t passing_us(uint64_t bytes, int64_t pace) {
 
 /* The pace to reckon with. */
 static int64_t pace_of(const struct twi_estimate *estimate) {
-    return greater(estimate->pace, estimate->doubt);
+    return greater(estimate->pace, estimate->deadline_pace);
 }
 
 static void note_pace(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
@@ -58,8 +58,8 @@ static void note_pace(struct twi_estimate *estimate, const struct twi_measure *m
     if (before != 0 && pace > before * SLOWER_TIMES) pace = before * SLOWER_TIMES;
     if (pace < before / FASTER_TIMES) pace = before / FASTER_TIMES;
     estimate->pace = pace;
-    estimate->doubt -= estimate->doubt / DOUBT_PART;
-    if (estimate->doubt <= pace) estimate->doubt = 0;
+    estimate->deadline_pace -= estimate->deadline_pace / DEADLINE_PART;
+    if (estimate->deadline_pace <= pace) estimate->deadline_pace = 0;
 }
 
 static void note_way(struct twi_estimate *estimate, const struct twi_measure *measure, int64_t now_us) {
@@ -85,12 +85,12 @@ void twi_estimate_timed_out(struct twi_estimate *estimate, uint64_t bytes, int64
     if (estimate->timeouts < TWI_ESTIMATE_TIMES_MAX) estimate->timeouts++;
     if (bytes < TWI_ESTIMATE_LIGHT || waited_ms <= 0) return;
     int64_t pace = waited_ms < PASSING_MAX_MS ? waited_ms * 1000 * MIB / (int64_t)bytes : PACE_MAX;
-    estimate->doubt = greater(estimate->doubt, pace < PACE_MAX ? pace : PACE_MAX);
+    estimate->deadline_pace = greater(estimate->deadline_pace, pace < PACE_MAX ? pace : PACE_MAX);
 }
 
 void twi_estimate_forget(struct twi_estimate *estimate) {
     *estimate = (struct twi_estimate){
-        .by_latest = estimate->by_latest, .doubt = estimate->doubt, .timeouts = estimate->timeouts};
+        .by_latest = estimate->by_latest, .deadline_pace = estimate->deadline_pace, .timeouts = estimate->timeouts};
 }
 
 int64_t twi_estimate_way_us(const struct twi_estimate *estimate) {

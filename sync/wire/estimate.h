@@ -9,7 +9,7 @@
  * reply counts.
  * The pace is what the link needs for a MiB, both directions together, without the round trip. It follows what is
  * measured within a few replies, for a link that others use as well changes quickly. The best pace of five to ten
- * seconds is kept beside it.
+ * seconds is kept besides it.
  * A deadline that passes is a measurement, too: so many bytes did not get through in that time. Then a reply may take
  * twice as long as before, up to ten times, until one comes. What it says of the pace counts less with each heavy
  * reply, and not at all any more after some dozens. It is not dropped with the first one: that may have passed in the
@@ -40,7 +40,7 @@ struct twi_estimate {
     struct twi_least way_us; /* the round trip */
     struct twi_least best;   /* the best pace: microseconds for a MiB */
     int64_t pace;            /* the latest pace; 0 if unknown */
-    int64_t doubt;           /* what deadlines that passed say of the pace, an eighth less with each heavy reply */
+    int64_t deadline_pace;   /* what deadlines that passed say of the pace, an eighth less with each heavy reply */
     uint32_t timeouts;       /* deadlines that passed in a row */
 };
 

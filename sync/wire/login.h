@@ -1,5 +1,5 @@
 /* login.h -- who we are to a server: AUTH, put where a command is put.
- * Always true: a password stands in no other memory than that of whoever gave it and in `out`, which the caller wipes
+ * Always true: a password is in no other memory than the caller's and `out`, which the caller wipes
  * once it was sent. */
 #ifndef TWI_SYNC_WIRE_LOGIN_H
 #define TWI_SYNC_WIRE_LOGIN_H

@@ -50,10 +50,10 @@ static bool read_place(const struct twi_node *error, size_t at, const struct twi
     if (!colon) return false;
     size_t host_size = (size_t)(colon - host), port_at = at + host_size + 1;
     if (!redirect_number(error->text, error->size, &port_at, &port) || port_at != error->size) return false;
-    enum twi_told told = twi_endpoint_told(asked, host, host_size, port, &redirect->to);
+    enum twi_endpoint_found found = twi_endpoint_read(asked, host, host_size, port, &redirect->to);
     redirect->slot = (uint32_t)slot;
-    redirect->has_endpoint = told == TWI_TOLD_HERE;
-    return told != TWI_TOLD_BAD;
+    redirect->has_endpoint = found == TWI_ENDPOINT_HERE;
+    return found != TWI_ENDPOINT_BAD;
 }
 
 void twi_redirect_read(const struct twi_node *error, const struct twi_endpoint *asked, struct twi_redirect *redirect) {

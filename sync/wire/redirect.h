@@ -51,7 +51,7 @@ struct twi_detour {
     int64_t again_ms; /* nothing is sent for the store before this time */
     bool is_held;     /* one request at a time is sent, as a probe */
     /* of batches and openings alone (cluster.h) */
-    bool is_told;     /* the log says that this lasts */
+    bool is_logged;   /* the log says that this lasts */
     int64_t since_ms; /* the first redirect since the last answer */
 };
 

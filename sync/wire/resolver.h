@@ -22,7 +22,7 @@ void twi_resolver_abandon(struct twi_resolver *resolver); /* in a forked child. 
 const struct twi_endpoint *twi_resolver_fixed(const struct twi_resolver *resolver);
 bool twi_resolver_may_move(const struct twi_resolver *resolver);
 
-/* For a connection that is to be made: begins to ask, or goes on. */
+/* For a connection that is to be made: begins to ask, or continues. */
 enum twi_resolved twi_resolver_ask(struct twi_resolver *resolver, int64_t now_ms, struct twi_endpoint *endpoint,
                                    int64_t *again_ms);
 /* While it is asked: the descriptor of whoever was asked; -1 if none. */

@@ -296,7 +296,7 @@ void twi_sentinels_rest(struct twi_sentinels *sentinels) {
     round_end(sentinels);
 }
 
-/* ---- beside a connection ----------------------------------------------------------------------------------------- */
+/* ---- while a connection is open ---------------------------------------------------------------------------------- */
 
 void twi_sentinels_found(struct twi_sentinels *sentinels, int64_t now_ms) {
     round_end(sentinels);

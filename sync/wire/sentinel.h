@@ -1,8 +1,8 @@
 /* sentinel.h -- which Redis is the master now? Asked of sentinels: one question to one of them at a time.
  *
  * Before a connection is made they are asked in turn, from the one that answered last on, until one names the master:
- * that is believed until the server itself says otherwise (its ROLE). While a connection stands all of them are asked
- * every ten seconds, for a master that was cut off from the sentinels looks alive to whoever stands on its side: where
+ * that answer is used until the server itself says otherwise (its ROLE). While a connection is open all are asked
+ * every ten seconds, for a master that was cut off from the sentinels looks alive to clients on its side: if
  * more than half of the URL's sentinels name another one, that one is it. No message of theirs is waited for: a
  * sentinel that dies with its master takes the only one along.
  * Always true: no call waits; a question to all of them ends within three times `timeout_ms`; each connection to a
@@ -47,7 +47,7 @@ struct twi_sentinels *twi_sentinels_create(const struct twi_resolver_rules *rule
 void twi_sentinels_destroy(struct twi_sentinels *sentinels);
 void twi_sentinels_abandon(struct twi_sentinels *sentinels); /* in a forked child */
 
-/* For a connection that is to be made: begins to ask, or goes on. */
+/* For a connection that is to be made: begins to ask, or continues. */
 enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
                                     int64_t *again_ms);
 /* What was named last could not be reached, or was no master: another sentinel is asked first next time. */
@@ -55,7 +55,7 @@ void twi_sentinels_distrust(struct twi_sentinels *sentinels);
 /* Nobody will ask or look for a while: the round under way ends. */
 void twi_sentinels_rest(struct twi_sentinels *sentinels);
 
-/* For a connection that stands: since now; and in each turn from then on. True: Redis is elsewhere. */
+/* For an open connection: since now; and in each turn from then on. True means that Redis is elsewhere. */
 void twi_sentinels_found(struct twi_sentinels *sentinels, int64_t now_ms);
 bool twi_sentinels_look(struct twi_sentinels *sentinels, int64_t now_ms, const struct twi_endpoint *here);
 int64_t twi_sentinels_look_due_ms(const struct twi_sentinels *sentinels, int64_t now_ms); /* when next */

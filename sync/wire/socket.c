@@ -4,7 +4,7 @@
  * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of its
  * addresses once, in their order. If no name server answers, the addresses of the connection before serve again. In the
  * socket set are only descriptors that the next call of connect(), send() or recv() looks at: a look-up leaves it when
- * nobody connects any more, though it goes on. */
+ * nobody connects any more, though it continues. */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -23,7 +23,8 @@
 #include "engine/base/socket_set.h"
 #include "sync/wire/resolve.h"
 
-#define LOOKUP_OLD_MS 30000 /* an answer that nobody has waited for in this time is not used: the name is asked anew */
+#define LOOKUP_OLD_MS \
+    30000 /* an answer that nobody has waited for in this time is not used: the name is looked up again */
 
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 
@@ -34,7 +35,7 @@ struct link {
     uint32_t fd_known;          /* what the set knows of `fd` */
     uint32_t lookup_known;      /* ... and of the look-up's descriptor */
     bool wants_write;           /* OPEN: what was sent last did not go out whole */
-    char host[TWI_HOST_SIZE];   /* whose addresses stand here, or are being looked up */
+    char host[TWI_HOST_SIZE];   /* whose addresses are here, or are being looked up */
     uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL if not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
@@ -131,12 +132,12 @@ static int lookup_look(struct link *link, int64_t now_ms) {
     const char *why = NULL;
     bool is_late = now_ms - link->lookup_ms > LOOKUP_OLD_MS;
     link->lookup_ms = now_ms;
-    lookup_leave(link); /* it enters again if it goes on: the look-up closes its descriptor */
+    lookup_leave(link); /* it enters again if it continues: the look-up closes its descriptor */
     if (!twi_lookup_end(link->lookup, &found, &why)) return link->addresses && now_ms >= link->dial_deadline_ms;
     link->lookup = NULL;
     if (is_late && found) {
         freeaddrinfo(found);
-        return 0; /* the next call asks anew */
+        return 0; /* the next call asks again */
     }
     return found ? socket_take(link, found) : take_old(link, why ? why : "has no address");
 }
@@ -167,7 +168,7 @@ static int socket_dial(struct link *link, int family, const struct sockaddr *add
     if (link->fd < 0) return socket_fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
-    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: the attempt goes on, as after EINPROGRESS */
+    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: the attempt continues, as after EINPROGRESS */
     socket_fail(link, "connect", strerror(errno));        /* also EAGAIN: the backlog of a unix socket is full */
     fd_close(link);
     return -1;
@@ -290,7 +291,7 @@ static void link_close(void *ctx) {
     link->address = NULL;
     if (link->state == DIALLING) set_addresses(link, NULL); /* no answer in time */
     if (link->state == OPEN) link->is_old = true;
-    lookup_leave(link); /* it goes on: the next attempt uses its answer */
+    lookup_leave(link); /* it continues: the next attempt uses its answer */
     link->state = IDLE;
 }
 

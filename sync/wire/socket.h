@@ -1,4 +1,4 @@
-/* socket.h -- the connection: a table of functions over one socket, so that a simulator can stand in for it.  Step 5.
+/* socket.h -- the connection: a table of functions over one socket, so that a simulator can take its place.  Step 5.
  *
  * Always true: no function waits, and none raises a signal. Time comes from the caller. After connect(), send()
  * or recv() has returned -1, the caller closes the connection, and the outcome of what was on it is unknown. */
@@ -13,7 +13,7 @@
 #include "sync/wire/endpoint.h"
 
 struct twi_transport {
-    /* Begins to connect, or goes on: 1 connected, 0 under way (call again with the same endpoint), -1 failed. The
+    /* Begins to connect, or continues: 1 connected, 0 under way (call again with the same endpoint), -1 failed. The
      * caller gives up at `deadline_ms`. If there are several addresses, each gets an equal share of the time left. */
     int (*connect)(void *ctx, const struct twi_endpoint *endpoint, int64_t now_ms, int64_t deadline_ms);
     ssize_t (*send)(void *ctx, const void *data, size_t size); /* bytes taken; 0 if it would wait, -1 if broken */

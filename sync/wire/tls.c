@@ -1,6 +1,6 @@
 /* tls.c -- see tls.h.
  *
- *   IDLE --> DIALLING --the socket stands--> SHAKING --handshake done--> OPEN
+ *   IDLE --> DIALLING --socket connected--> SHAKING --handshake done--> OPEN
  * OpenSSL reads and writes through a BIO of our own: no signal is raised when Redis has gone (MSG_NOSIGNAL). It may
  * have to write in order to read (an answer to a change of keys): then it waits for writing, too. It never reads in
  * order to write once the handshake is done, for renegotiation is off.
@@ -30,7 +30,7 @@ struct link {
     SSL *ssl;
     int fd;           /* the socket's, from SHAKING on */
     int error;        /* errno of the last read or write that failed; 0 if the other end closed */
-    bool wants_write; /* OpenSSL has to write before it can go on */
+    bool wants_write; /* OpenSSL has to write before it can continue */
     bool is_full;     /* what was sent last did not go out */
     bool has_heard;   /* Redis has said something: what comes later is no refusal of TLS */
     bool is_broken;   /* OpenSSL may not be asked for a farewell */
@@ -116,7 +116,7 @@ static bool is_end(unsigned long error) {
 #endif
 }
 
-/* A call of OpenSSL has failed for good. */
+/* A call of OpenSSL has failed; a retry would fail, too. */
 static int broken(struct link *link, const char *what, int kind) {
     unsigned long error = ERR_peek_last_error(); /* the first ones are what it was made of */
     link->is_broken = true;
@@ -148,7 +148,7 @@ static int begin_failed(struct link *link) {
     return tls_fail(link, "TLS", "no memory");
 }
 
-/* The socket stands: makes what speaks TLS over it. 0, or -1. */
+/* The socket is connected: makes the TLS part over it. 0, or -1. */
 static int tls_begin(struct link *link, const struct twi_endpoint *endpoint) {
     bool wants_write;
     link->fd = twi_socket_transport.fd(link->socket, &wants_write);
@@ -223,7 +223,7 @@ static int tls_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t n
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* What Redis said before it closed: why a write fails may stand in what was not read yet. */
+/* What Redis said before it closed: the reason why a write fails may be in unread bytes. */
 static int broken_write(struct link *link, int kind) {
     char rest[256];
     size_t got;
@@ -243,7 +243,7 @@ static ssize_t tls_send(void *ctx, const void *data, size_t size) {
     struct link *link = ctx;
     size_t sent = 0;
     if (size == 0) return 0;
-    if (link->is_broken) return -1; /* OpenSSL may not be called again; `why` stands */
+    if (link->is_broken) return -1; /* OpenSSL may not be called again; `why` stays */
     twi_tls_enter();
     ERR_clear_error();
     int done = SSL_write_ex(link->ssl, data, size, &sent);

@@ -2,10 +2,9 @@
  *
  * `lock` guards the context, the stamps of the files, the sessions and the news; it is taken inside of
  * twi_tls_enter()/leave() only, so that it is free in a forked child. A context is never changed once it has been
- * handed out: files that were read anew make another one, and sessions made with the one before are dropped, for they
- * were believed by other authorities.
- * Always true: OpenSSL's own clean-up at exit() is switched off, as far as we are the first to use it in this process:
- * it would take memory away from a thread that is still in it. */
+ * handed out: files that were read again make another one, and sessions made with the previous one are dropped, for
+ * they were accepted by other authorities. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we
+ * are the first to use it in this process: it would take memory away from a thread that is still in it. */
 #include "sync/wire/tls_context.h"
 
 #include <errno.h>
@@ -68,7 +67,7 @@ static void gate_open(void) {
 void twi_tls_forked(void) {
     if (gate_pid == getpid()) return;
 #ifdef __SANITIZE_THREAD__
-    pthread_rwlock_unlock(&gate); /* ThreadSanitizer would believe for ever that the child holds it */
+    pthread_rwlock_unlock(&gate); /* ThreadSanitizer would assume for ever that the child holds it */
 #endif
     gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP; /* it was closed by the parent */
     gate_pid = getpid();
@@ -329,7 +328,7 @@ static void read_anew(struct twi_tls *tls) {
         return;
     }
     sessions_drop_all(tls);
-    SSL_CTX_free(tls->context); /* connections that stand keep it */
+    SSL_CTX_free(tls->context); /* open connections keep it */
     tls->context = context;
     context_tell(tls, false, "TLS: certificates have changed and were read anew", "");
     warn_of_key(tls);

@@ -1,4 +1,4 @@
-/* tls_context.h -- what all TLS connections of an engine have in common: whom they believe, who they say they are, and
+/* tls_context.h -- what all TLS connections of an engine have in common: whom they trust, who they say they are, and
  * the sessions that spare them most of a handshake.
  *
  * Certificates and keys are files. They are read when this is made, and again when a connection begins and one of them
@@ -46,7 +46,7 @@ bool twi_tls_news(struct twi_tls *tls, struct twi_tls_news *news);
 
 /* ---- for tls.c --------------------------------------------------------------------------------------------------- */
 
-/* Every call of OpenSSL stands between these two. fork() waits for all of them to be outside, so that a child finds no
+/* Every call of OpenSSL is made between these two. fork() waits for all of them to be outside, so that a child finds no
  * lock of OpenSSL held by a thread that it does not have. */
 void twi_tls_enter(void);
 void twi_tls_leave(void);

@@ -7,15 +7,15 @@
 
 /* NULL, or "": not given. Files are PEM. */
 struct twi_tls_options {
-    const char *ca_file;     /* the authorities that are believed; not given: the system's */
+    const char *ca_file;     /* the trusted authorities; the system's if not given */
     const char *cert_file;   /* our certificate, and those that lead to its authority */
     const char *key_file;    /* the key of cert_file */
-    const char *server_name; /* the name that every certificate has to bear; not given: the host's */
+    const char *server_name; /* the name that every certificate must have; the host's if not given */
     bool insecure;           /* certificates are not looked at */
 };
 
 /* For a connection without TLS. False means that an option is given all the same, and `error` names it: whoever gave it
- * believes that TLS is spoken. */
+ * assumes that TLS is used. */
 bool twi_tls_options_are_unset(const struct twi_tls_options *options, char *error, size_t error_size);
 
 #endif

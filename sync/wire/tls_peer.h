@@ -1,4 +1,4 @@
-/* tls_peer.h -- the other end of one TLS connection: the name that its certificate has to bear, and what was found to
+/* tls_peer.h -- the other end of one TLS connection: the name that its certificate must have, and what was found to
  * be wrong with that certificate, in words.
  * Always true: a text names both names, the one that was asked for and those of the certificate; bytes of a certificate
  * that are not printable ASCII are question marks in it. */

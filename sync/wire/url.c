@@ -156,7 +156,7 @@ static const char *split_brackets(struct span authority, struct span *host, stru
     return NULL;
 }
 
-/* Cuts "host", "host:port" or what stands in brackets. `port` without a text: none is given. */
+/* Cuts "host", "host:port" or what is in brackets. `port` has no text if none is given. */
 static const char *split(struct span authority, struct span *host, struct span *port) {
     *port = (struct span){NULL, 0};
     if (authority.size && authority.text[0] == '[') return split_brackets(authority, host, port);

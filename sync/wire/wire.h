@@ -52,7 +52,7 @@ enum twi_wire {
 
 enum twi_node_type { TWI_NODE_NIL, TWI_NODE_INTEGER, TWI_NODE_STRING, TWI_NODE_STATUS, TWI_NODE_ERROR, TWI_NODE_ARRAY };
 
-/* One element of a reply. The nodes stand in the order of the wire: an array, then its elements, to any depth. */
+/* One element of a reply. The nodes have the order of the wire: an array, then its elements, to any depth. */
 struct twi_node {
     enum twi_node_type type;
     uint32_t depth;   /* 0 for the reply itself */
@@ -81,8 +81,8 @@ bool twi_node_is(const struct twi_node *node, const char *word);
  * form reads a STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
-/* The same, and whatever is greater or less becomes the bound. Every number that the engine goes on with is read by one
- * of these: Redis may hold, or say, any number. The sum of three counts fits in 64 bits. */
+/* The same, and whatever is greater or less becomes the bound. Every number that the engine computes with is read by
+ * one of these: Redis may hold, or say, any number. The sum of three counts fits in 64 bits. */
 #define TWI_NODE_COUNT_MAX ((INT64_C(1) << 61) - 1) /* TW_COUNT_MAX */
 #define TWI_NODE_TIME_MAX_MS (INT64_C(1) << 50)     /* some 35,000 years since 1970 */
 #define TWI_NODE_PAUSE_MAX_MS INT64_C(60000)        /* a wrong one is over after that; 60,000 engines ask for more */

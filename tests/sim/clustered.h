@@ -63,9 +63,9 @@ static void clustered_explain(int node) {
         print_error("  slot %u of node %d by the world, %s: open %d doubt %d split %d awaited %u rewind %d held %d "
                     "waiting %d parked %zu numbers %d to %d\n",
                     store->slot, cluster->model.owners[store->slot], connection ? connection->target.name : "nowhere",
-                    store->belief.is_open, store->belief.doubt_since_ms != 0, (int)store->split.state, store->awaited,
-                    store->rewind, store->route.detour.is_held, store->route.is_waiting, (size_t)store->parking.count,
-                    (int)store->ledger.confirmed, (int)store->ledger.last);
+                    store->assumed.is_open, store->assumed.unknown_since_ms != 0, (int)store->split.state,
+                    store->awaited, store->rewind, store->route.detour.is_held, store->route.is_waiting,
+                    (size_t)store->parking.count, (int)store->ledger.confirmed, (int)store->ledger.last);
     }
     for (uint32_t i = 0; i < sync->connection_count; i++) {
         const struct twi_connection *connection = sync->connections[i];

@@ -14,7 +14,7 @@
 #include "engine/core/options.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/instance.h"
-#include "sync/message/awake.h"
+#include "sync/message/active.h"
 #include "sync/message/state.h"
 
 #include <errno.h>
@@ -235,7 +235,7 @@ static enum world_flight flight_of(int node) {
 static bool all_at_home(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         const struct twi_sync *sync = sim.engines[n].sync;
-        if (!sync->stores[0]->belief.is_open || sync->stores[0]->belief.doubt_since_ms != 0) return false;
+        if (!sync->stores[0]->assumed.is_open || sync->stores[0]->assumed.unknown_since_ms != 0) return false;
     }
     return true;
 }
@@ -396,7 +396,7 @@ static void turn_node(int node) {
     /* It walks the whole replay window. */
     for (uint32_t i = 0; sim.engines[node].turns % 8 == 0 && i < sim.engines[node].sync->store_count; i++)
         assert_true(twi_ledger_is_valid(&sim.engines[node].sync->stores[i]->ledger));
-    if (sim.engines[node].turns % 8 == 0) assert_true(twi_awake_is_sound(sim.engines[node].sync));
+    if (sim.engines[node].turns % 8 == 0) assert_true(twi_active_is_sound(sim.engines[node].sync));
     check_node(node);
     check_flush(node);
 }

@@ -147,7 +147,7 @@ static void take_over(void) {
 
 static bool all_are_up(void) {
     for (int n = 0; n < WORLD_NODES; n++)
-        if (!sim.engines[n].sync->stores[0]->belief.is_open) return false;
+        if (!sim.engines[n].sync->stores[0]->assumed.is_open) return false;
     return true;
 }
 

@@ -87,8 +87,8 @@ static void a_store_that_is_away_holds_up_no_other(void **state) {
     struct twi_sync *sync = make_calm();
     tw_engine *engine = &sim.engines[0];
     struct twi_store *away = sync->stores[2];
-    twi_awake_wake(sync, away);
-    away->belief.doubt_since_ms = 1; /* as if it did not know this engine */
+    twi_active_wake(sync, away);
+    away->assumed.unknown_since_ms = 1; /* as if it did not know this engine */
     int64_t acked[FAKE_CELLS];
     for (size_t i = 0; i < FAKE_CELLS; i++) acked[i] = engine->cells[i].acked;
     for (size_t i = 1; i < FAKE_CELLS; i += 5) fake_add(engine, i, 10); /* endless, one or two for each tag */
@@ -109,7 +109,7 @@ static void a_store_that_is_away_holds_up_no_other(void **state) {
         assert_i64_equal(engine->cells[i].acked - acked[i], is_away ? 0 : 10);
     }
     assert_true(twi_driver_find()->wake_ms(sync) > sim.world.now_ms);
-    away->belief.doubt_since_ms = 0;
+    away->assumed.unknown_since_ms = 0;
     for (int i = 0; i < STEPS && flush->ticket; i++) {
         world_step(&sim.world);
         turn_node(0); /* checks what the flush promises */
@@ -122,11 +122,11 @@ static void a_store_that_is_away_holds_up_no_other(void **state) {
 }
 
 static void step_until_all_rest(const struct twi_sync *sync) {
-    for (int i = 0; i < STEPS && sync->awake.count != 0; i++) {
+    for (int i = 0; i < STEPS && sync->active.count != 0; i++) {
         world_step(&sim.world);
         turn_node(0);
     }
-    assert_int_equal(sync->awake.count, 0);
+    assert_int_equal(sync->active.count, 0);
 }
 
 /* Goal: a turn walks the stores that have something to do, and no other. Stores that are settled rest; a count wakes
@@ -146,7 +146,7 @@ static void a_store_with_nothing_to_do_rests(void **state) {
         for (int i = 0; i < STEPS && flush->ticket; i++) {
             world_step(&sim.world);
             turn_node(0);
-            for (uint32_t k = 0; k < sync->awake.count; k++) assert_ptr_equal(sync->awake.stores[k], store);
+            for (uint32_t k = 0; k < sync->active.count; k++) assert_ptr_equal(sync->active.stores[k], store);
         }
         assert_true(sim.done > done && store->ledger.last > last);
         step_until_all_rest(sync);
@@ -157,7 +157,7 @@ static void a_store_with_nothing_to_do_rests(void **state) {
         world_step(&sim.world);
         turn_node(0);
         for (uint32_t i = 0; i < sync->store_count; i++)
-            assert_true(sim.world.now_ms - sync->stores[i]->belief.written_ms < TWI_LEDGER_REFRESH_MS + 1000);
+            assert_true(sim.world.now_ms - sync->stores[i]->assumed.written_ms < TWI_LEDGER_REFRESH_MS + 1000);
     }
     for (uint32_t i = 0; i < sync->store_count; i++) assert_in_range(sync->stores[i]->ledger.last - last[i], 2, 3);
     sim_free();
@@ -174,8 +174,8 @@ static int flush_all(struct twi_sync *sync) {
     for (int i = 0; i < STEPS && flush->ticket; i++) {
         world_step(&sim.world);
         turn_node(0); /* checks what the flush promises */
-        waited += sync->awake.waiting.count != 0;
-        assert_true(sync->awake.taken <= sync->awake.places);
+        waited += sync->active.waiting.count != 0;
+        assert_true(sync->active.taken <= sync->active.places);
     }
     assert_int_equal(flush->ticket, 0);
     return waited;
@@ -192,8 +192,8 @@ static void a_store_without_a_place_waits_and_loses_nothing(void **state) {
     assert_true(waited > 0);
     step_until_all_rest(sync);
     struct twi_store *away = sync->stores[1];
-    twi_awake_wake(sync, away);
-    away->belief.doubt_since_ms = 1; /* as if it did not know this engine */
+    twi_active_wake(sync, away);
+    away->assumed.unknown_since_ms = 1; /* as if it did not know this engine */
     int64_t acked[FAKE_CELLS];
     for (size_t i = 0; i < FAKE_CELLS; i++) acked[i] = engine->cells[i].acked;
     for (size_t i = 1; i < FAKE_CELLS; i += 5) fake_add(engine, i, 10); /* endless, one or two for each tag */
@@ -201,12 +201,12 @@ static void a_store_without_a_place_waits_and_loses_nothing(void **state) {
         world_step(&sim.world);
         turn_node(0);
     }
-    assert_true(away->parking.count != 0 && sync->awake.waiting.count == 0);
+    assert_true(away->parking.count != 0 && sync->active.waiting.count == 0);
     for (size_t i = 1; i < FAKE_CELLS; i += 5) {
         bool is_away = fake_store_of(engine, &engine->cells[i]) == away->index;
         assert_i64_equal(engine->cells[i].acked - acked[i], is_away ? 0 : 10);
     }
-    away->belief.doubt_since_ms = 0;
+    away->assumed.unknown_since_ms = 0;
     live();
     check_books();
     sim_free();

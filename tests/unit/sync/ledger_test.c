@@ -21,7 +21,7 @@ static struct twi_batch *append(struct twi_ledger *ledger, uint64_t plus, uint64
 
 /* Six batches of 10, 20 ... 60; the first four are acknowledged. */
 static struct twi_ledger ledger_make(void) {
-    struct twi_ledger ledger = {.window_bytes_max = 1 << 20, .window_ms = 30000};
+    struct twi_ledger ledger = {.replay_bytes_max = 1 << 20, .window_ms = 30000};
     twi_ledger_identify(&ledger, "p:", count_up, &times_asked);
     for (uint64_t i = 1; i <= 6; i++) {
         append(&ledger, i * 10, i, (int64_t)i * 1000);
@@ -51,10 +51,10 @@ static void the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed(v
     twi_ledger_trim(&ledger, 32500);
     assert_null(twi_ledger_find(&ledger, 2));
     assert_non_null(twi_ledger_find(&ledger, 3));
-    ledger.window_bytes_max = 0;
+    ledger.replay_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
     assert_int_equal(ledger.head->number, 5);
-    assert_int_equal(ledger.window_bytes, 0);
+    assert_int_equal(ledger.replay_bytes, 0);
     twi_ledger_trim(&ledger, INT64_MAX / 2);
     assert_int_equal(ledger.head->number, 5);
     assert_true(twi_ledger_is_valid(&ledger));
@@ -110,7 +110,7 @@ static void going_back_within_the_window_loses_nothing(void **state) {
 static void going_back_beyond_the_window_counts_the_loss(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
-    ledger.window_bytes_max = 0;
+    ledger.replay_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
     struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4);
@@ -132,7 +132,7 @@ static void going_back_beyond_the_window_counts_the_loss(void **state) {
 static void going_back_twice_counts_a_loss_once(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
-    ledger.window_bytes_max = 0;
+    ledger.replay_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
     struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4);
@@ -152,7 +152,7 @@ static void going_back_twice_counts_a_loss_once(void **state) {
 static void what_was_refused_is_no_part_of_a_loss(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
-    ledger.window_bytes_max = 0;
+    ledger.replay_bytes_max = 0;
     twi_ledger_note_missing(&ledger, 4, 5);
     twi_ledger_trim(&ledger, 0);
     struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
@@ -166,11 +166,11 @@ static void a_new_identity_numbers_its_batches_anew(void **state) {
     struct twi_ledger ledger = ledger_make();
     char name[TWI_LEDGER_NAME_MAX];
     memcpy(name, ledger.name, sizeof name);
-    ledger.window_bytes_max = 0;
+    ledger.replay_bytes_max = 0;
     struct twi_batch *fifth = twi_ledger_find(&ledger, 5), *third = twi_ledger_find(&ledger, 3);
     fifth->copies_open = 2;
     uint64_t nonce = fifth->nonce;
-    ledger.window_bytes_max = twi_batch_bytes(third) * 2;
+    ledger.replay_bytes_max = twi_batch_bytes(third) * 2;
     twi_ledger_trim(&ledger, 0); /* 1 and 2 are gone */
     twi_ledger_identify(&ledger, "p:", count_up, &times_asked);
     assert_string_not_equal(ledger.name, name);
@@ -193,7 +193,7 @@ static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
     struct twi_ledger ledger = ledger_make();
     struct twi_batch *fifth = twi_ledger_find(&ledger, 5), *sixth = twi_ledger_find(&ledger, 6);
     struct twi_batch *seventh = append(&ledger, 70, 7, 7000);
-    assert_int_equal(twi_ledger_window_drop(&ledger, 4), 0);
+    assert_int_equal(twi_ledger_replay_drop(&ledger, 4), 0);
     twi_ledger_remove(&ledger, sixth);
     twi_batch_free(sixth);
     twi_ledger_close_ranks(&ledger);
@@ -211,7 +211,7 @@ static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
 static void dropping_the_window_tells_what_was_open(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
-    assert_int_equal(twi_ledger_window_drop(&ledger, 2), 30 + 3 + 40 + 4);
+    assert_int_equal(twi_ledger_replay_drop(&ledger, 2), 30 + 3 + 40 + 4);
     assert_int_equal(ledger.head->number, 5);
     twi_ledger_free(&ledger);
 }

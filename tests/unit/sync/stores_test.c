@@ -14,9 +14,9 @@ static void rig_make(struct rig *rig, size_t bytes_max) {
     memset(rig, 0, sizeof *rig);
     for (uint32_t i = 0; i < STORES; i++) {
         rig->all[i] = &rig->stores[i];
-        rig->stores[i].ledger.windows = &rig->sync.window_bytes;
-        rig->stores[i].ledger.window_bytes_max = bytes_max;
-        rig->stores[i].ledger.window_ms = 30000;
+        rig->stores[i].ledger.all_replay_bytes = &rig->sync.replay_bytes;
+        rig->stores[i].ledger.replay_bytes_max = bytes_max;
+        rig->stores[i].ledger.replay_ms = 30000;
     }
     rig->sync.stores = rig->all;
     rig->sync.store_count = STORES;
@@ -47,7 +47,7 @@ static void the_oldest_batch_of_all_stores_goes_first(void **state) {
     for (int64_t i = 0; i < 6; i++) acknowledge(&rig, (uint32_t)(i % 2), 100 * i);
     acknowledge(&rig, 2, 50);
     twi_sync_trim(&rig.sync, &rig.stores[0], 600);
-    assert_int_equal(rig.sync.window_bytes, 4 * sizeof(struct twi_batch));
+    assert_int_equal(rig.sync.replay_bytes, 4 * sizeof(struct twi_batch));
     assert_int_equal(batches_of(&rig, 0), 2); /* 200, 400 */
     assert_int_equal(batches_of(&rig, 1), 2); /* 300, 500: 0, 50 and 100 are gone */
     assert_int_equal(batches_of(&rig, 2), 0);
