@@ -7,9 +7,9 @@
  * one operation (D2).
  * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words: the collector reads them all.
  * Always true: a counter with DIRTY is marked all the way, with two exceptions. Some thread may be between its DIRTY
- * and its last mark, inside a section. Or Redis has refused the counter, and it waits (rejected.c) until the turn owes
- * it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before it (trap
- * E10).
+ * and its last mark, inside a section. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the
+ * turn owes it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before
+ * it (trap E10).
  * A member of a list has a `listed` word. The collector clears it before it reads the member's content: a later change
  * of the content lists the member again.
  * The turn marks on its own lists (twi_dirty_owe). An adder that stalls between `listed` and its push would hide from

@@ -5,7 +5,7 @@
  *                   └──────────────┴── back to their counters (waiting.h), and sent again
  * A merge takes the maximum of each register, so to send a message twice changes nothing. There is no ledger, and no
  * batch. A message has keys of one store, and goes to that. A redirect says that nothing was done: the keys go back,
- * and their counters are deferred until the store takes messages again (collect.c).
+ * and their counters are deferred until the store takes messages again (turn/collect.c).
  * If a store may have lost a merge that it answered, all its keys are sent again: when it is met at a server with
  * another history than the one that answered, and when batches find that it has forgotten something
  * (twi_port_forgotten()).

@@ -21,7 +21,7 @@ struct twi_cluster;
 struct twi_dispatcher;
 struct twi_sync;
 
-/* The way from counters with unsent counts to frozen batches (collect.c). */
+/* The way from counters with unsent counts to frozen batches (turn/collect.c). */
 struct twi_collecting {
     struct twi_item *items;   /* as they were collected */
     size_t items_max;         /* the most of one collection */
@@ -91,7 +91,7 @@ struct twi_sync {
     uint32_t lives;              /* how often this process was found to live twice */
     bool leaves;                 /* the engine closes, and all that it counted is acknowledged (leave.h) */
     uint32_t send_first;         /* the store that sends first in the next turn, modulo the active ones */
-    size_t replay_bytes;         /* of the replay windows of all stores */
+    size_t replay_bytes;         /* of the replay buffers of all stores */
     struct twi_senders senders;
 
     int64_t turned_ms; /* when the latest turn began */
