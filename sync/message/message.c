@@ -58,7 +58,7 @@ static void enqueue(struct twi_connection *connection, const struct twi_message_
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms) {
     twi_check(message->done != NULL && message->sender < TWI_SENDERS);
-    twi_check(message->argument_count != 0);
+    twi_check(arguments->failed || message->argument_count != 0);
     struct twi_store *store = message->store ? message->store : sync->stores[0];
     struct twi_message_pending pending = {.sender = message->sender,
                                           .store = store,
