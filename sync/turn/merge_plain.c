@@ -325,7 +325,7 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
 
 /* Items that are not settled stay in the batch for the next sending. */
 static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
-    twi_check(store->merge_plain->kept <= store->merge_plain->item);
+    twi_check(store->merge_plain->kept <= batch->item_count);
     struct twi_merge_plain *merge_plain = store->merge_plain;
     for (; merge_plain->item < batch->item_count; merge_plain->item++)
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];

@@ -67,7 +67,7 @@ static void measure_room(const struct twi_sync *sync, struct twi_connection *con
 
 /* Sends the batches of one store that are not in flight, while its connection has room. */
 static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
-    twi_check(store->awaited == 0 || store->route.via != NULL);
+    twi_check(store->awaited == 0 || store->route.via != NULL || !store->merge->has_script);
     struct twi_connection *connection = store->route.asking ? store->route.asking : store->connection;
     if (!connection || !twi_connection_is_up(connection) || store->route.is_waiting) return;
     if (store->rewind) {
