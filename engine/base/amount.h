@@ -1,5 +1,5 @@
 /* amount.h -- small arithmetic on counts, limits and times.
- * Always true: no function overflows; a sum that does not fit in 64 bits is the nearest number that does. */
+ * Always true: no function overflows. A sum that does not fit in 64 bits becomes the nearest number that fits. */
 #ifndef TWI_BASE_AMOUNT_H
 #define TWI_BASE_AMOUNT_H
 

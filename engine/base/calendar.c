@@ -32,7 +32,7 @@ struct date {
 static struct date date_of_day(int64_t day) {
     int64_t era = floor_div(day - DAY_OF_1600_03_01, DAYS_400_YEARS);
     uint32_t left = (uint32_t)(day - DAY_OF_1600_03_01 - era * DAYS_400_YEARS);
-    /* The last day of 400 years, and of 4 years, is a leap day: the division would count one unit too many there. */
+    /* The last day of 400 years, and of 4 years, is a leap day. The division would count one unit too many there. */
     uint32_t centuries = left / DAYS_100_YEARS - (left == DAYS_400_YEARS - 1);
     left -= centuries * DAYS_100_YEARS;
     uint32_t fours = left / DAYS_4_YEARS;
@@ -78,7 +78,7 @@ static struct twi_span aligned_span(int64_t unix_ms, int64_t window_ms, int64_t 
     return (struct twi_span){start_ms, start_ms + window_ms};
 }
 
-/* Day 0 was a Thursday: weekday 3, where Monday is 0. */
+/* Day 0 was a Thursday, which is weekday 3 if Monday is 0. */
 static struct twi_span week_span(int64_t day, const struct twi_window_rule *rule) {
     int64_t since_start = day + 3 - (int64_t)rule->week_start;
     int64_t begin = floor_div(since_start, 7) * 7 - 3 + (int64_t)rule->week_start;

@@ -1,6 +1,6 @@
-/* calendar.h -- from a moment to the window that holds it, and to its civil date. Pure functions, for any thread.
+/* calendar.h -- from a moment to its window and its civil date. Pure functions, for any thread.
  *
- * Always true: start_ms <= moment < end_ms. A window starts where the one before it ends. All arithmetic rounds down,
+ * Always true: start_ms <= moment < end_ms. A window starts where the previous one ends. All arithmetic rounds down,
  * also before 1970. Every function works on moments within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS] and replaces any
  * other moment by the nearest bound. So callers ask twi_calendar_holds() first (too old: TW_ERR_LATE, too far ahead:
  * TW_ERR_EARLY).
@@ -15,10 +15,11 @@
 #include <stdint.h>
 
 #define TWI_CALENDAR_MIN_MS INT64_C(-30610224000000) /* 1000-01-01T00:00:00Z */
-/* 9998-12-31T23:59:59.999Z: leaves room for an offset and for the end of the window */
+/* 9998-12-31T23:59:59.999Z: with room for an offset and for the end of the window */
 #define TWI_CALENDAR_MAX_MS INT64_C(253370764799999)
 
-/* The options that decide a family's windows: the fields of tw_family_options of the same names, defaults filled in. */
+/* The options that decide a family's windows. The fields have the names of those of tw_family_options, with defaults
+ * filled in. */
 struct twi_window_rule {
     uint32_t window; /* TW_WINDOW_ALIGNED ... TW_WINDOW_MONTH */
     int64_t window_ms;
@@ -26,7 +27,7 @@ struct twi_window_rule {
     uint32_t week_start;
 };
 
-/* For the engine's own use: windows that are counted, not timed. The moment n lies in window n (idle_eviction.c). */
+/* For the engine itself: windows that are counted, not timed. The moment n lies in window n (idle_eviction.c). */
 #define TWI_WINDOW_EVICTION 64u
 
 struct twi_span {
@@ -34,12 +35,12 @@ struct twi_span {
     int64_t end_ms; /* the first moment after the window */
 };
 
-/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation of keys
- * whose window begins at that moment: [g * window_ms, (g + 1) * window_ms), without the offset. */
+/* The window that contains the moment. For TW_WINDOW_FOREVER it is {0, INT64_MAX}. For TW_WINDOW_FROM_FIRST it is the
+ * generation of keys whose window begins at that moment, [g * window_ms, (g + 1) * window_ms), without the offset. */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
-/* The start of the window before the one that holds the moment. TW_WINDOW_FOREVER: 0. */
+/* The start of the window before that of the moment. 0 for TW_WINDOW_FOREVER. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);
-/* The longest possible length of a window (a month: 31 days). TW_WINDOW_FOREVER: INT64_MAX. */
+/* The longest possible length of a window (31 days for a month). INT64_MAX for TW_WINDOW_FOREVER. */
 int64_t twi_calendar_longest_ms(const struct twi_window_rule *rule);
 
 struct twi_civil {
@@ -54,13 +55,13 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
     return unix_ms >= TWI_CALENDAR_MIN_MS && unix_ms <= TWI_CALENDAR_MAX_MS;
 }
 
-/* True: the windows have starts that a time stamp or a hook can name. */
+/* Returns true if the windows have starts that a time stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
     return rule->window != TW_WINDOW_FROM_FIRST && rule->window != TW_WINDOW_FOREVER &&
            rule->window != TWI_WINDOW_EVICTION;
 }
 
-/* a + b for times. INT64_MAX (TW_UNBOUNDED) stays what it is, and nothing wraps around. */
+/* a + b for times. INT64_MAX (TW_UNBOUNDED) does not change, and no sum wraps around. */
 static inline int64_t twi_time_add(int64_t a, int64_t b) {
     int64_t sum;
     if (a == INT64_MAX || b == INT64_MAX) return INT64_MAX;

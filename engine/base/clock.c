@@ -1,4 +1,4 @@
-/* clock.c -- see clock.h. The only file that asks the system for the time.
+/* clock.c -- see clock.h. The only file that reads the system's clocks.
  *
  * Line: monotonic clock + offset_ms. Engine time would follow it if there were no wall clock.
  * Drift: wall clock minus line, now. The observation of leaps has two states:
@@ -8,12 +8,13 @@
  *                               drift of another size         -> WATCHED, since now
  *                               drift has lasted for 5 s      -> AGREED, with the line on the wall
  * The wall was set back if the drift is more than 5 s backward, or if it is backward at all while engine time is
- * already more than 5 s ahead of the wall. Then the line stays. This is no state: the next reading decides again.
+ * already more than 5 s ahead of the wall. Then the line stays. This is no state, because the next reading decides
+ * again.
  * In every state engine time = max(engine time, min(wall, line)), or max(engine time, line) if the wall was set back.
- * So engine time never follows a leap that has not lasted. It stands still for 5 s at most: the line moves down only to
- * a wall that engine time is at most 5 s ahead of.
+ * So engine time never follows a leap that has not lasted. It stops for 5 s at most, because the line moves down only
+ * to a wall that engine time is at most 5 s ahead of.
  * Always true: `word` only grows, by compare-and-swap for the greater value. All other state only advises that one
- * rule: a thread that sleeps between its reading of the clocks and its decision can at worst delay or restart an
+ * rule. A thread that sleeps between its reading of the clocks and its decision can at worst delay or restart an
  * observation. */
 #include "engine/base/clock.h"
 
@@ -25,18 +26,18 @@
 #define NS_PER_MS INT64_C(1000000)
 
 /* The two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may fall between. A
- * drift this small is no step. Storing it would make all readers share a written line for nothing. */
+ * drift this small is no step. Storing it would make all readers share a written line without a benefit. */
 #define NOISE_MS 20
 
 /* The leap word: monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The lower 24 bits
- * hold the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one compare-and-swap
+ * contain the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one compare-and-swap
  * changes both. */
 #define LEAP_SIZE_BITS 24
 #define LEAP_STEP_MS 2500
 #define LEAP_SIZE_MAX ((INT64_C(1) << (LEAP_SIZE_BITS - 1)) - 1)
 
-/* A fine clock that answers within this time is read without a system call: from the vDSO, 20 to 40 ns. Where the
- * vDSO cannot read the machine's time source, the kernel does, which takes a microsecond and more. */
+/* A fine clock that answers within this time is read without a system call, from the vDSO in 20 to 40 ns. If the vDSO
+ * cannot read the machine's time source, the kernel reads it in a microsecond or more. */
 #define FINE_NS 500
 #define FINE_TRIES 8
 
@@ -85,7 +86,7 @@ static int64_t fine_us(const struct twi_clock *clock, int kind) {
     return floor_by(ns, 1000);
 }
 
-/* 0: the fine clock is quick. Else the tick of the coarse one. */
+/* 0 if the fine clock is quick, otherwise the tick of the coarse one */
 static int64_t find_grain_ms(void) {
     int64_t least_ns = INT64_MAX;
     for (int i = 0; i < FINE_TRIES && getauxval(AT_SYSINFO_EHDR) != 0; i++) {
@@ -100,12 +101,12 @@ static int64_t find_grain_ms(void) {
 
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
-/* What a thread knows of the clock that it keeps. */
+/* A thread's knowledge of the clock that it keeps. */
 static _Thread_local struct {
     struct twi_clock *clock; /* NULL: none */
     uint32_t away;           /* how many brackets are open */
-    bool is_long;            /* this iteration has lasted for long: one of the brackets is its own */
-    int64_t began_ms;        /* monotonic: when this iteration began */
+    bool is_long;            /* this iteration has lasted for long, so one of the brackets belongs to it */
+    int64_t began_ms;        /* monotonic time at which this iteration began */
 } keeper __attribute__((tls_model("initial-exec")));
 
 static void note_lag(struct twi_clock *clock, int64_t lag_ms) {
@@ -119,8 +120,8 @@ static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;
 }
 
-/* For how long the word was relied on and not refreshed, if that is so long that the keeper must be away. Else 0. Both
- * readings are coarse, so their grain is not taken for lateness. */
+/* How long the word was relied on without a refresh, if that is so long that the keeper must be blocked. Otherwise 0.
+ * Both readings are coarse, so their grain does not count as lateness. */
 static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t now_ms) {
     if ((word & 1) != 0 || now_ms - (word >> 1) <= TWI_CLOCK_REFRESH_MS || keeper.clock == clock) return 0;
     int64_t lag_ms = twi_clock_mono_ms(clock) - twi_load_relaxed(&clock->refreshed_ms);
@@ -128,9 +129,9 @@ static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t n
 }
 
 /* Moves engine time forward to `now_ms`, unless it is there already. Returns engine time. A caller that finds the word
- * late sets the flag, too. Relaxed throughout: the word publishes nothing but itself, and all modifications of one word
- * have one order. "Never goes back" needs no more. Lock-free: a failed exchange means that another thread has moved the
- * word. */
+ * late sets the flag, too. Relaxed operations suffice, because the word publishes only itself, and all modifications of
+ * one word have one order. "Never goes back" needs no more. It is lock-free, because a failed exchange means that
+ * another thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
     while ((word >> 1) < now_ms) {
@@ -166,14 +167,15 @@ static bool leap_has_stood(uint64_t leap, int64_t mono_ms) {
     return mono_ms - since_ms >= TWI_CLOCK_STAND_MS;
 }
 
-/* The wall is more than 5 s ahead of the line. True: it has been so for 5 s, so believe it. */
+/* The wall is more than 5 s ahead of the line. Returns true if it has been so for 5 s, so that engine time follows
+ * it. */
 static bool watch(struct twi_clock *clock, int64_t drift_ms, int64_t mono_ms) {
     int64_t since_ms = mono_ms - clock->mono_origin_ms;
     uint64_t leap = twi_load_relaxed(&clock->leap);
     if (leap_is_same(leap, drift_ms)) return leap_has_stood(leap, since_ms);
-    if (since_ms < 0) since_ms = 0; /* a hook's monotonic clock may go back: keep the word well-formed */
+    if (since_ms < 0) since_ms = 0; /* a hook's monotonic clock may go back; keep the word well-formed */
     (void)twi_cas_relaxed(&clock->leap, &leap, leap_pack(since_ms, leap_size(drift_ms)));
-    return false; /* after a lost exchange: another thread observes the leap, and its start is as good */
+    return false; /* after a lost exchange another thread observes the leap, and its start is as good */
 }
 
 static void forget_leap(struct twi_clock *clock) {
@@ -185,7 +187,7 @@ static void agree(struct twi_clock *clock, int64_t offset_seen_ms, int64_t offse
     forget_leap(clock);
 }
 
-/* True: the wall was set back so far that engine time follows the line instead of waiting for the wall. */
+/* Returns true if the wall was set back so far that engine time follows the line instead of waiting for the wall. */
 static bool was_set_back(const struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
     int64_t ahead_ms = (twi_load_relaxed(&clock->word) >> 1) - wall;
     return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
@@ -207,7 +209,7 @@ static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     return mono + offset;
 }
 
-/* ---- how long engine time was held: a statistic, relaxed -------------------------------------------------------- */
+/* ---- how long engine time was stopped, a relaxed statistic ------------------------------------------------------- */
 
 static int64_t held_by(const struct twi_clock *clock, int64_t held_since, int64_t mono) {
     int64_t held = held_since == 0 ? 0 : mono - clock->mono_origin_ms - (held_since - 1);
@@ -240,8 +242,8 @@ int64_t twi_clock_read(struct twi_clock *clock) {
     int64_t wall = wall_ms(clock);
     int64_t now = twi_load_relaxed(&clock->word) >> 1;
     /* Most reads of a coarse clock fall into a tick that another read has seen, or behind what the fine clock has shown
-     * since. Nothing can move then, and one reading is enough. A hook is always asked for both clocks, as promised: a
-     * test may move only one of them. */
+     * since. Engine time cannot move then, and one reading is enough. A hook is always called for both clocks, as
+     * promised, because a test may move only one of them. */
     if (wall <= now && now - wall <= NOISE_MS && clock->hook == NULL) return now;
     return read_at(clock, wall, twi_clock_mono_ms(clock));
 }
@@ -269,9 +271,9 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
     return wall_ms(clock) - twi_clock_read(clock);
 }
 
-/* ---- what the keeper does ---------------------------------------------------------------------------------------- */
+/* ---- the work of the keeper -------------------------------------------------------------------------------------- */
 
-/* A keeper that is not away clears the flag, whoever has set it: the word is fresh. */
+/* A keeper that is not blocked clears the flag of any thread, because the word is fresh. */
 static void refresh(struct twi_clock *clock, bool clears) {
     int64_t mono = twi_clock_mono_ms(clock);
     int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms);
@@ -280,7 +282,7 @@ static void refresh(struct twi_clock *clock, bool clears) {
     twi_store_relaxed(&clock->refreshed_ms, mono);
     if (relied_on) note_lag(clock, lag);
     if (!relied_on && clears)
-        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough: it has no partner */
+        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough, because it has no partner */
 }
 
 void twi_clock_refresh(struct twi_clock *clock) {
@@ -324,7 +326,7 @@ void twi_clock_tick(void) {
     if (keeper.clock == NULL || keeper.is_long) return;
     int64_t mono_ms = twi_clock_mono_ms(keeper.clock);
     if (mono_ms - keeper.began_ms > TWI_CLOCK_REFRESH_MS) {
-        keeper.is_long = true; /* to the end of the iteration: nobody knows how long its next step lasts */
+        keeper.is_long = true; /* to the end of the iteration, because the length of its next step is unknown */
         twi_clock_away();
     } else if (mono_ms != twi_load_relaxed(&keeper.clock->refreshed_ms)) {
         refresh(keeper.clock, keeper.away == 0);

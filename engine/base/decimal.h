@@ -1,5 +1,5 @@
-/* decimal.h -- a number in decimal digits, where snprintf() would cost more than all the rest: names and commands.
- * Always true: no leading zeros, no sign, no NUL. */
+/* decimal.h -- a number in decimal digits, for names and commands in which snprintf() would cost more than all the
+ * rest. Always true: no leading zeros, no sign, no NUL. */
 #ifndef TWI_BASE_DECIMAL_H
 #define TWI_BASE_DECIMAL_H
 

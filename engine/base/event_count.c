@@ -44,7 +44,7 @@ static void wake64(const struct ck_ec_ops *ops, const uint64_t *address) {
     wake32(ops, (const uint32_t *)(const void *)address);
 }
 
-/* A waiting thread does not spin but sleeps at once: the cores belong to the application. */
+/* A waiting thread does not spin but sleeps at once, because the cores belong to the application. */
 static const struct ck_ec_ops ops = {
     .gettime = now,
     .wait32 = wait32,
@@ -66,7 +66,7 @@ void twi_event_count_raise(struct twi_event_count *event) {
     ck_ec32_inc(&event->count, &mode);
 }
 
-/* ck_ec waits as long as its back-off says, even beyond the deadline. This ends each wait at the deadline. */
+/* ck_ec waits as long as its back-off, even beyond the deadline. This ends each wait at the deadline. */
 static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *iteration) {
     *iteration = *(const struct timespec *)state->data;
     return 0;

@@ -1,4 +1,4 @@
-/* event_count_own.c -- see event_count.h: the same without libck. C11 atomics supply the protocol, futexes the sleep.
+/* event_count_own.c -- see event_count.h. The same without libck. C11 atomics supply the protocol, futexes the sleep.
  * Always true: empty in a build with libck. When one thread raises while another goes to sleep, either the raised count
  * is seen or the sleeper is woken. tests/orderings/events.cpp is the model. */
 #include "engine/base/event_count.h"
@@ -24,7 +24,7 @@ static int64_t monotonic_ns(void) {
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Sleeps while *word is `expected`: the kernel looks once more. May return early, for a signal or for nothing. */
+/* Sleeps while *word is `expected`. The kernel looks once more. May return early, also without a reason. */
 static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t ns) {
     struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &left, NULL, 0);
@@ -40,7 +40,7 @@ void twi_event_count_make(struct twi_event_count *event) {
 }
 
 uint32_t twi_event_count_value(const struct twi_event_count *event) {
-    return twi_load_acquire(&event->count); /* I3, pairs with I1: what was done before the raise is seen */
+    return twi_load_acquire(&event->count); /* I3, pairs with I1, so changes before the raise are seen */
 }
 
 void twi_event_count_raise(struct twi_event_count *event) {
@@ -51,7 +51,7 @@ void twi_event_count_raise(struct twi_event_count *event) {
 void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms) {
     if (twi_event_count_value(event) != seen) return;
     int64_t deadline = monotonic_ns() + ms * INT64_C(1000000), left = deadline - monotonic_ns();
-    (void)twi_add_seqcst(&event->sleepers, 1); /* I4, pairs with I1 and I2: counted in before the last look */
+    (void)twi_add_seqcst(&event->sleepers, 1); /* I4, pairs with I1 and I2, counted in before the last look */
     for (; left > 0 && twi_load_seqcst(&event->count) == seen; left = deadline - monotonic_ns()) {
         sleep_while(&event->count, seen, left);
     }

@@ -41,7 +41,7 @@ uint64_t twi_hll_hash(const void *data, size_t size) {
 
 /* ---- the estimate ---- */
 
-/* Square root of a number in (0, 1), by Newton's method from above: it falls until it stands. The library needs no
+/* Square root of a number in (0, 1), by Newton's method from above, which falls until it stops. So the library needs no
  * libm. */
 static double root(double x) {
     double at = 1, next = (at + x) / 2;
@@ -52,7 +52,8 @@ static double root(double x) {
     return at;
 }
 
-/* x + the sum over k >= 1 of x^(2^k) * 2^(k-1): the correction for registers of value 0. x: their share, below 1. */
+/* x + the sum over k >= 1 of x^(2^k) * 2^(k-1): the correction for registers of value 0, where x is their share, below
+ * 1. */
 static double sigma(double x) {
     double sum = x, factor = 1, before;
     do {
@@ -64,8 +65,8 @@ static double sigma(double x) {
     return sum;
 }
 
-/* (1 - x - the sum over k >= 1 of (1 - x^(2^-k))^2 * 2^-k) / 3: the correction for registers of the greatest value. x:
- * the share of all others. */
+/* (1 - x - the sum over k >= 1 of (1 - x^(2^-k))^2 * 2^-k) / 3: the correction for registers of the greatest value,
+ * where x is the share of all others. */
 static double tau(double x) {
     if (x <= 0 || x >= 1) return 0;
     double sum = 1 - x, factor = 1, before;

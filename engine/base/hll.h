@@ -1,17 +1,16 @@
-/* hll.h -- HyperLogLog: which register an element belongs to and how far it raises it, and what all registers estimate.
+/* hll.h -- HyperLogLog: the register and value of an element, and the estimate of all registers.
  *
  * A sketch has 2^14 registers of 6 bits. An element is hashed. The lower 14 bits of the hash choose the register. The
  * register keeps the greatest value that any element gave it: 1 + the number of zero bits in front of the first one bit
- * of the rest. So adding an element twice changes nothing, and the union of two sketches is the maximum of each
- * register.
+ * of the rest. So adding an element twice has no effect, and the union of two sketches is the maximum of each register.
  *
  * Hash, number of registers and estimator are those of Redis. The same elements give the same estimate as PFCOUNT, to
  * the unit.
  *   the sketch     P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: HyperLogLog, 2007
  *   the estimator  O. Ertl: New cardinality estimation algorithms for HyperLogLog sketches, 2017, sections 2 and 3
  *   the hash       A. Appleby: MurmurHash2, the variant of 64 bits for 64-bit processors (MurmurHash64A)
- * Always true: pure functions of their arguments. The hash is not keyed: who chooses the elements also chooses the
- * registers, and so an estimate.
+ * Always true: pure functions of their arguments. The hash is not keyed, so a user who chooses the elements also
+ * chooses the registers, and thereby an estimate.
  * Elsewhere: how the registers of a counter lie in memory (sketch.h). */
 #ifndef TWI_BASE_HLL_H
 #define TWI_BASE_HLL_H
@@ -26,7 +25,7 @@
 #define TWI_HLL_REST_BITS (64u - TWI_HLL_INDEX_BITS)
 #define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51: the rest of the hash is 0 */
 
-/* An element's register, and what the register is at least afterwards. */
+/* An element's register, and the least value of the register afterwards. */
 struct twi_hll_element {
     uint32_t index, value;
 };

@@ -19,7 +19,7 @@ static void put_head(unsigned char *bytes, unsigned char encoding) {
     memset(bytes, 0, TWI_HLL_BYTES_HEAD);
     memcpy(bytes, magic, sizeof magic);
     bytes[4] = encoding;
-    bytes[TWI_HLL_BYTES_HEAD - 1] = 0x80; /* Redis computes the estimate when it is asked for it */
+    bytes[TWI_HLL_BYTES_HEAD - 1] = 0x80; /* Redis computes the estimate on request */
 }
 
 /* One run of equal registers, or the part of it that fits into one code. Returns how many registers were written. */

@@ -1,4 +1,4 @@
-/* hll_bytes.h -- registers as Redis keeps them in a string: what PFADD writes, and what PFCOUNT and PFMERGE read.
+/* hll_bytes.h -- registers as Redis keeps them in a string, which PFADD writes, and PFCOUNT and PFMERGE read.
  *
  *   | "HYLL" | encoding : 8 | 0 0 0 | cached estimate : 64, its highest bit: not valid | registers ... |
  *
@@ -8,8 +8,8 @@
  *     01nnnnnn nnnnnnnn  n + 1 registers of value 0, the higher bits first
  *     1vvvvvnn           n + 1 registers of value v + 1
  *
- * Always true: twi_hll_decode() takes what twi_hll_encode() wrote, and what Redis writes, and gives the same registers.
- * It refuses everything else, also a value that no hash has, and reads no byte behind the end. */
+ * Always true: twi_hll_decode() reads the bytes of twi_hll_encode() and of Redis, and gives the same registers. It
+ * refuses all other bytes, also a value that no hash has, and reads no byte behind the end. */
 #ifndef TWI_BASE_HLL_BYTES_H
 #define TWI_BASE_HLL_BYTES_H
 
@@ -21,9 +21,9 @@
 #define TWI_HLL_BYTES_MAX (TWI_HLL_BYTES_HEAD + TWI_HLL_REGISTERS / 4 * 3)
 #define TWI_HLL_SPARSE_MAX 3000u /* bytes of runs, as Redis has it by default: hll-sparse-max-bytes */
 
-/* One byte for each register. Returns how many bytes were written: sparse if that is possible, else dense. */
+/* One byte for each register. Returns the number of bytes written, sparse if possible, otherwise dense. */
 size_t twi_hll_encode(const uint8_t registers[TWI_HLL_REGISTERS], unsigned char bytes[TWI_HLL_BYTES_MAX]);
-/* False: these are not the bytes of a sketch. Then `registers` may hold a part. */
+/* Returns false if these are not the bytes of a sketch. Then `registers` may contain a part. */
 bool twi_hll_decode(const unsigned char *bytes, size_t size, uint8_t registers[TWI_HLL_REGISTERS]);
 
 #endif

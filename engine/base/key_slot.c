@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <string.h>
 
-/* ---- CRC16 --------------------------------------------------------------------------------------------------------
- * A CRC is linear: the CRC of a byte is the exclusive or of the CRCs of its bits. So eight constants make a table of
- * 256. Four tables take four bytes in one step: table k has the CRCs of a byte and k zero bytes behind it. */
+/* ---- CRC16 -------------------------------------------------------------------------------------------------------- A
+ * CRC is linear. The CRC of a byte is the exclusive or of the CRCs of its bits. So eight constants make a table of
+ * 256. Four tables process four bytes in one step. Table k has the CRCs of a byte and k zero bytes behind it. */
 
 #define ENTRY(i, b0, b1, b2, b3, b4, b5, b6, b7) \
     ((i)&1 ? (b0) : 0) ^ ((i)&2 ? (b1) : 0) ^ ((i)&4 ? (b2) : 0) ^ ((i)&8 ? (b3) : 0) ^ ((i)&16 ? (b4) : 0) ^ \
@@ -51,7 +51,7 @@ uint16_t twi_key_slot_crc16(const void *data, size_t size) {
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
-/* The hash tag of a name; NULL: it has none. */
+/* The hash tag of a name, or NULL. */
 static const char *hash_tag(const char *name, size_t size, size_t *tag_size) {
     const char *open = size != 0 ? memchr(name, '{', size) : NULL;
     if (open == NULL) return NULL;

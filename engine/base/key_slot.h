@@ -1,9 +1,9 @@
-/* key_slot.h -- where a name lies in a Redis Cluster: its key slot, and short texts that lie where one wants them.
+/* key_slot.h -- where a name lies in a Redis Cluster (its key slot), and short texts for any slot.
  *
- * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag: the bytes between the first
+ * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag, the bytes between the first
  * "{" and the first "}" behind it, if there are any. Then only the tag is hashed. Names with one tag lie in one slot.
  *
- *   group   CRC16(key) mod T: keys are dealt out to T groups, T a power of two (redis_tags)
+ *   group   CRC16(key) mod T: keys are divided into T groups, T a power of two (redis_tags)
  *   tag     of a group: the smallest decimal number whose slot lies in [group * 16384 / T, (group + 1) * 16384 / T). So
  *           the tags lie evenly over the slots, and each master of a cluster gets an even part of the groups. The tags
  *           of a smaller T are among the tags of each larger one
@@ -22,7 +22,7 @@
 #define TWI_KEY_SLOT_TAG_DIGITS 4u /* the longest tag: 3157, of 1024 */
 #define TWI_KEY_SLOT_BRACE_MAX 8u  /* "{109757}": the longest short, in braces */
 
-/* CRC16 as XMODEM has it: polynomial 0x1021, from 0 on, the highest bit first. */
+/* CRC16 as in XMODEM, with polynomial 0x1021, from 0 on, the highest bit first. */
 uint16_t twi_key_slot_crc16(const void *data, size_t size);
 
 /* The slot of a name. */
@@ -34,8 +34,8 @@ const uint16_t *twi_key_slot_tags(uint32_t count);
 /* The shorts of all slots, by slot. Cost: some milliseconds, once in a process, which keeps the table. */
 const uint32_t *twi_key_slot_shorts(void);
 
-/* What makes any other name lie in this name's slot, if it is put into that: "{short}"; nothing if the name has a tag
- * (the other name then contains it), or if `of_slots` is NULL (there is one Redis). Returns the size. */
+/* The text "{short}" that puts any other name into this name's slot. Empty if the name has a tag (the other name then
+ * contains it), or if `of_slots` is NULL (there is one Redis). Returns the size. */
 size_t twi_key_slot_brace(const uint32_t *of_slots, const void *name, size_t size, char out[TWI_KEY_SLOT_BRACE_MAX]);
 
 /* Writes a number's digits; at most 10. Returns how many. */

@@ -1,7 +1,7 @@
-/* lock.h -- the one door to mutexes: a thread that has to wait for one is away meanwhile (clock.h).
- * So whoever holds a lock for long, or loses the processor with it, stops no engine's time: the background thread may
+/* lock.h -- the only file that locks mutexes. A thread that waits for one counts as blocked meanwhile (clock.h). So a
+ * thread that keeps a lock for long, or loses the processor with it, stops no engine's time. The background thread may
  * wait for any lock, and callers read the clocks until it has it.
- * Always true: no call that counts on an existing key takes a lock (P9). */
+ * Always true: no call that counts on an existing key locks a mutex (P9). */
 #ifndef TWI_BASE_LOCK_H
 #define TWI_BASE_LOCK_H
 

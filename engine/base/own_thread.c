@@ -5,8 +5,8 @@
 #include <signal.h>
 
 #ifdef __GLIBC__
-/* The processors of the process when the library was loaded: what taskset or a service manager gave it. Later the
- * opener may have kept one of them for itself. */
+/* The processors of the process when the library was loaded, as taskset or a service manager set them. Later the opener
+ * may have reserved one of them. */
 static cpu_set_t process_cpus;
 static bool knows_cpus;
 
@@ -14,12 +14,12 @@ __attribute__((constructor)) static void note_cpus(void) {
     knows_cpus = sched_getaffinity(0, sizeof process_cpus, &process_cpus) == 0;
 }
 
-/* Before the thread exists: it could not run to do it itself, where its opener polls. */
+/* Before the thread exists, because it could not run to do this while its opener polls. */
 static void take_cpus(pthread_attr_t *attributes) {
     if (knows_cpus) (void)pthread_attr_setaffinity_np(attributes, sizeof process_cpus, &process_cpus);
 }
 #else
-/* musl has no such attribute: the thread has its opener's processors. */
+/* musl has no such attribute, so the thread has its opener's processors. */
 static void take_cpus(pthread_attr_t *attributes) {
     (void)attributes;
 }
@@ -32,7 +32,7 @@ static bool is_real_time(void) {
     return policy != SCHED_OTHER && policy != SCHED_BATCH && policy != SCHED_IDLE;
 }
 
-/* An opener that is not real-time may have a policy of its own for a reason: SCHED_IDLE, SCHED_BATCH. That stays. */
+/* An opener that is not real-time may have another policy for a reason (SCHED_IDLE, SCHED_BATCH). That stays. */
 static void set_attributes(pthread_attr_t *attributes) {
     if (is_real_time()) {
         (void)pthread_attr_setschedpolicy(attributes, SCHED_OTHER);

@@ -1,6 +1,6 @@
-/* race_point.c -- the naps of race points, which widen races on purpose. Only in builds with -Drace_points=true.
- * Always true: without that option this file is empty. Each thread draws its own random naps. A nap takes at most about
- * 50 us, and most take no time: a test's schedule is disturbed, not replaced. */
+/* race_point.c -- the naps of race points, which widen races on purpose. Only in builds with -Drace_points=true. Always
+ * true: without that option this file is empty. Each thread has a random sequence of naps. A nap lasts at most about 50
+ * us, and most last no time, so a test's schedule is disturbed, not replaced. */
 #include "engine/base/check.h"
 
 #ifdef TWI_RACE_POINTS
@@ -11,7 +11,8 @@
 #define NAP_NS_MAX 50000u
 #define SPINS_MAX 512u
 
-/* Each thread has another sequence: the address of its state differs, and so does the moment of its first nap. */
+/* Each thread has another sequence, because the address of its state differs, and so does the moment of its first
+ * nap. */
 static uint32_t next_draw(void) {
     static _Thread_local uint64_t state;
     if (state == 0) {
@@ -27,7 +28,7 @@ static void spin(uint32_t rounds) {
     for (volatile uint32_t round = 0; round < rounds; round++) continue;
 }
 
-/* Of 64 draws: 40 do nothing, 12 yield, 9 spin, 3 sleep (a sleep costs about 60 us, timer slack included). */
+/* 40 of 64 draws have no effect, 12 yield, 9 spin, 3 sleep (a sleep costs about 60 us, timer slack included). */
 void twi_race_nap(const char *name) {
     (void)name; /* for a debugger's breakpoint conditions */
     uint32_t draw = next_draw(), kind = draw & 63, size = draw >> 6;

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Fills `out` with unpredictable bytes. False: the system gives none. Then `out` is undefined, and a caller that needs
- * a secret must stop. Any thread; may enter the kernel. */
+/* Fills `out` with unpredictable bytes. Returns false if the system gives no such bytes. Then `out` is undefined, and a
+ * caller that needs a secret must stop. Any thread; may enter the kernel. */
 bool twi_random_bytes(void *out, size_t size);
 
 #endif
