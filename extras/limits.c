@@ -85,9 +85,9 @@ static const struct twi_limits_name *name_of(const struct twi_limits_table *tabl
 
 /* What the current table says of the key. It is copied out while the table cannot be freed. */
 struct found {
-    tw_family *family; /* NULL: unlimited, or nothing is known */
+    tw_family *family; /* NULL means unlimited, or nothing is known */
     int64_t limit;
-    struct tw_limited *handle; /* NULL: no line names the family */
+    struct tw_limited *handle; /* NULL means that no line names the family */
 };
 
 static struct found look_up(const tw_limits *limits, struct subject subject, const tw_key *key) {
@@ -337,7 +337,7 @@ static tw_status check_families(const struct twi_limits_table *old, const struct
 
 /* ---- handles ---- */
 
-/* Frees the handles that `table` was the first to name: their numbers begin at `from`. */
+/* Frees the handles that `table` was the first to name. Their numbers begin at `from`. */
 static void handles_free(const struct twi_limits_table *table, uint32_t from) {
     for (uint32_t i = 0; table != NULL && i < table->name_count; i++)
         if (table->names[i].handle != NULL && table->names[i].handle->number >= from) free(table->names[i].handle);

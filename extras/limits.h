@@ -21,7 +21,7 @@ struct twi_limits_policy {
     uint32_t window, mode, shape, outage, busy;
     int64_t window_ms, burst;
     bool shadow;
-    uint32_t sub_windows; /* 0: not named */
+    uint32_t sub_windows; /* 0 means not named */
 };
 
 /* What one line says. Pointers lead into the line, where escapes have been undone in place. */
@@ -30,13 +30,13 @@ struct twi_limits_line {
     const char *key;
     uint32_t key_size;
     bool is_prefix;
-    int64_t limit; /* TW_UNBOUNDED: unlimited, without a policy */
+    int64_t limit; /* TW_UNBOUNDED means unlimited, without a policy */
     struct twi_limits_policy policy;
 };
 
 enum { TWI_LIMITS_EMPTY = 0, TWI_LIMITS_GOOD = 1, TWI_LIMITS_BAD = 2 };
 
-/* Reads a line and splits it in place. TWI_LIMITS_BAD: `error` says what is wrong. */
+/* Reads a line and splits it in place. TWI_LIMITS_BAD means `error` says what is wrong. */
 int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size);
 
 /* One family and window of the file: one family of the engine, named NAME.WINDOW. */
@@ -51,7 +51,7 @@ struct twi_limits_rule {
     const char *family, *key;
     uint32_t key_size, line;
     uint32_t parent; /* the longest pattern that is a prefix of this key, or TWI_LIMITS_NONE */
-    uint32_t budget; /* TWI_LIMITS_NONE: unlimited */
+    uint32_t budget; /* TWI_LIMITS_NONE means unlimited */
     int64_t limit;
     bool is_prefix;
 };
@@ -87,9 +87,9 @@ tw_status twi_limits_build(char *text, size_t size, const struct twi_limits_erro
                            struct twi_limits_table **table);
 void twi_limits_table_free(struct twi_limits_table *table);
 
-/* NULL: no line names the family. */
+/* NULL means that no line names the family. */
 const struct twi_limits_name *twi_limits_name_find(const struct twi_limits_table *table, const char *family);
-/* NULL: no line matches the key. */
+/* NULL means that no line matches the key. */
 const struct twi_limits_rule *twi_limits_rule_find(const struct twi_limits_table *table,
                                                    const struct twi_limits_name *name, tw_key key);
 

@@ -1,5 +1,5 @@
 /* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_open() in the header.
- * The parser is strict: it refuses what it does not know, and names it. So a typing error never becomes another limit.
+ * The parser is strict. It refuses what it does not know, and names it. So a typing error never becomes another limit.
  * Always true: nothing is read outside of the line. The parser has no state, so it can be fuzzed. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static int hex(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Decodes the escape at word[*at], which is a backslash. -1: no valid escape. *at moves to its last byte. */
+/* Decodes the escape at word[*at], which is a backslash. -1 means no valid escape. *at moves to its last byte. */
 static int unescape(struct word word, size_t *at) {
     size_t left = word.size - *at - 1;
     char c = left > 0 ? word.text[++*at] : '\0';
@@ -168,7 +168,7 @@ static bool read_window(struct reader *reader, struct twi_limits_line *line) {
 
 /* ---- the words after them ---- */
 
-/* True: the word is KEY=VALUE of that key. Writes its value. */
+/* Returns true if the word is KEY=VALUE of that key. Writes its value. */
 static bool word_sets(struct word word, const char *key, struct word *value) {
     size_t size = strlen(key);
     if (word.size <= size || memcmp(word.text, key, size) != 0 || word.text[size] != '=') return false;

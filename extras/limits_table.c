@@ -95,7 +95,7 @@ struct build {
     uint32_t rule_room, budget_room;
 };
 
-/* Makes room for one more item, by doubling. Returns the items, perhaps moved. NULL: no memory; the items are
+/* Makes room for one more item, by doubling. Returns the items, perhaps moved. NULL means no memory; the items are
  * unchanged. */
 static void *grow(void *items, size_t item_bytes, uint32_t count, uint32_t *room) {
     if (count < *room) return items;

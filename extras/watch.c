@@ -22,7 +22,7 @@
 #define RETRY_MS 200    /* after accept() was refused, as for want of descriptors */
 
 struct client {
-    int fd; /* -1: a free place */
+    int fd; /* -1 means a free place */
     bool answers;
     char request[TWI_WATCH_REQUEST_MAX + 2]; /* with the end of the line, and one byte more than is allowed */
     size_t size;
@@ -48,7 +48,7 @@ static void client_begin(struct client *client, int fd) {
     *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
 }
 
-/* The place is free before the descriptor is: a child that is forked in between closes nothing of somebody else's. */
+/* The place is free before the descriptor is. A child that is forked in between closes nothing of somebody else's. */
 static void client_end(struct client *client) {
     int fd = client->fd;
     char *bytes = client->answer.bytes;
@@ -97,8 +97,8 @@ static void client_receive(struct client *client, tw_engine *engine) {
 
 /* ---- all of them ---- */
 
-/* A free place; else that of the client which has sent no whole line for the longest time; else that of the one which
- * has taken nothing of its answer for the longest time. */
+/* A free place; otherwise that of the client which has sent no whole line for the longest time; otherwise that of the
+ * one which has taken nothing of its answer for the longest time. */
 static struct client *make_place(struct twi_watch *watch) {
     struct client *oldest = &watch->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -130,7 +130,8 @@ static void accept_all(struct twi_watch *watch) {
     }
 }
 
-/* Fills the descriptors: the stop, the listener, the clients. Returns how long poll() may wait; -1: without end. */
+/* Fills the descriptors: the stop, the listener, the clients. Returns how long poll() may wait; -1 means that without
+ * end. */
 static int plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
     int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
     bool accepts = now_ms >= watch->accept_again_ms;

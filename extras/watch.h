@@ -45,7 +45,7 @@ struct twi_watch_socket {
 };
 
 /* Listens at the path, with mode 0600 from its first moment on. A socket that nobody listens on any more is replaced;
- * anything else under that name is left alone. False: `why` says what is wrong. */
+ * anything else under that name is left alone. False means `why` says what is wrong. */
 bool twi_watch_socket_open(const char *pattern, struct twi_watch_socket *out, char *why, size_t why_size);
 void twi_watch_socket_close(struct twi_watch_socket *listener, bool removes_path);
 

@@ -178,8 +178,8 @@ static void answer_top(tw_engine *engine, char *const *words, size_t count, stru
         put_top(engine, words[1], (size_t)n, unix_ms, text);
 }
 
-/* Parts the line at single spaces; it is of printable ASCII, as names of families are. Returns how many words; 0: it is
- * no request. */
+/* Parts the line at single spaces; it is of printable ASCII, as names of families are. Returns how many words; 0 means
+ * that it is no request. */
 static size_t split(const char *request, size_t size, char line[TWI_WATCH_REQUEST_MAX + 1], char *words[WORDS_MAX]) {
     size_t count = 0;
     if (size > 0 && request[size - 1] == '\r') size--;

@@ -1,5 +1,5 @@
 /* watch_socket.c -- the watch socket in the file system. See watch.h.
- * A socket's file outlives a process that was killed. Whether somebody still listens is found out by connecting: a
+ * A socket's file outlives a process that was killed. Whether somebody still listens is found out by connecting. A
  * refusal says that nobody does. Of several processes that find this at once only one may replace the file; they take
  * turns by flock() on the folder, which leaves no file of its own behind.
  * Always true: no file but a dead socket is ever removed. The mode is set before the name is there, so that no umask
@@ -29,7 +29,7 @@ static bool say_errno(char *why, size_t size, const char *path) {
     return say(why, size, path, strerror(errno));
 }
 
-/* %p becomes the process id, %% a percent sign; options.c has refused all else. False: too long. */
+/* %p becomes the process id, %% a percent sign; options.c has refused all else. False means too long. */
 static bool expand(const char *pattern, char path[TWI_WATCH_PATH_MAX + 1]) {
     size_t size = 0;
     for (const char *at = pattern; *at != '\0'; at++) {
@@ -51,7 +51,7 @@ static struct sockaddr_un address_of(const char *path) {
     return address;
 }
 
-/* True: nobody listens. Asked without waiting: a listener whose queue is full is alive (EAGAIN). */
+/* True means nobody listens. Asked without waiting: a listener whose queue is full is alive (EAGAIN). */
 static bool is_dead(const char *path) {
     struct sockaddr_un address = address_of(path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -61,7 +61,7 @@ static bool is_dead(const char *path) {
     return refused;
 }
 
-/* The folder, locked; -1: errno says why not. Others hold it for as long as this file does, a few system calls;
+/* The folder, locked; -1 means errno says why not. Others hold it for as long as this file does, a few system calls;
  * somebody else may hold it for long, which is not waited for. */
 static int lock_folder(const char *path) {
     char folder[TWI_WATCH_PATH_MAX + 1];
@@ -87,7 +87,7 @@ static bool bind_name(int fd, const char *path) {
     return bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
 }
 
-/* Something stands under the name. Under the lock of the folder. */
+/* Something is under the name. Under the lock of the folder. */
 static bool replace(int fd, const char *path, char *why, size_t why_size) {
     struct stat stat;
     if (lstat(path, &stat) == 0 && !S_ISSOCK(stat.st_mode))
@@ -96,7 +96,7 @@ static bool replace(int fd, const char *path, char *why, size_t why_size) {
     return (unlink(path) == 0 && bind_name(fd, path)) || say_errno(why, why_size, path);
 }
 
-/* It also listens before the lock is let go: a name without a listener is taken for a dead one. */
+/* It also listens before the lock is let go. A name without a listener is taken for a dead one. */
 static bool take_name(int fd, const char *path, char *why, size_t why_size) {
     int folder = lock_folder(path);
     if (folder < 0 && errno == EWOULDBLOCK)

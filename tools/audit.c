@@ -122,7 +122,7 @@ static void tell(const tw_audit_report *report) {
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-/* False: there is no such shape. */
+/* Returns false if there is no such shape. */
 static bool take_shape(tw_audit_options *options, const char *given) {
     static const char *const names[] = {
         [TW_REDIS_STRING] = "string", [TW_REDIS_HASH] = "hash", [TW_REDIS_ZSET] = "zset"};
@@ -170,7 +170,7 @@ static bool take(tw_audit_options *options, int option, const char *given) {
     }
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int read_options(int argc, char **argv, tw_audit_options *options) {
     int option;
     struct redis_flags flags = {0};

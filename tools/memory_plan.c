@@ -28,9 +28,9 @@ static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
     return 1088;
 }
 
-/* A window whose size is known from the one before lays out records ahead, of up to 256 bytes: a quarter more than keys
- * where the window is small. Chunks of records have heads, and the last one is not full. A leaf of the index is half
- * full at the least, after it has split. */
+/* A window whose size is known from the previous one lays out records ahead, of up to 256 bytes: a quarter more than
+ * keys where the window is small. Chunks of records have heads, and the last one is not full. A leaf of the index is
+ * half full at the least, after it has split. */
 static uint64_t window_bytes(const struct memory_ask *ask, const struct memory_plan *plan) {
     bool is_small = plan->record <= 256 && ask->keys <= (UINT64_C(1) << 18) / (plan->record / 64);
     uint64_t records = is_small ? ask->keys + ask->keys / 4 : ask->keys;
@@ -110,7 +110,7 @@ static bool option_take(struct memory_ask *ask, int option, const char *given) {
     }
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int read_options(int argc, char **argv, struct memory_ask *ask) {
     int option;
     opterr = 0;

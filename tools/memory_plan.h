@@ -22,7 +22,7 @@ struct memory_plan {
     uint64_t packed;         /* of a window of history */
     uint64_t most;           /* at the worst moment, a roll-over */
     uint64_t memory_bytes;   /* what to set memory_bytes_max to: with a quarter to spare, and room for replays */
-    uint64_t redis_a_window; /* of one window in Redis; 0: not synced */
+    uint64_t redis_a_window; /* of one window in Redis; 0 means not synced */
 };
 
 /* Of no more than 2^40 keys in all windows. */

@@ -103,7 +103,7 @@ static int64_t find_grain_ms(void) {
 
 /* A thread's knowledge of the clock that it keeps. */
 static _Thread_local struct {
-    struct twi_clock *clock; /* NULL: none */
+    struct twi_clock *clock; /* NULL means none */
     uint32_t away;           /* how many brackets are open */
     bool is_long;            /* this iteration has lasted for long, so one of the brackets belongs to it */
     int64_t began_ms;        /* monotonic time at which this iteration began */

@@ -52,7 +52,7 @@
 
 struct twi_clock {
     /* Set by init, then read by all. */
-    int64_t (*hook)(void *ctx, int kind); /* NULL: the system's clocks */
+    int64_t (*hook)(void *ctx, int kind); /* NULL means the system's clocks */
     void *ctx;
     bool cached;
     int64_t mono_origin_ms; /* the monotonic clock at init: keeps `leap` small */

@@ -35,7 +35,7 @@ static uint32_t put_run(unsigned char *at, uint32_t value, uint32_t run, size_t 
     return part;
 }
 
-/* 0: it does not fit. */
+/* 0 means that it does not fit. */
 static size_t put_sparse(const uint8_t *registers, unsigned char *at) {
     size_t size = 0;
     for (uint32_t index = 0; index < TWI_HLL_REGISTERS;) {

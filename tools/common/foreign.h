@@ -16,7 +16,7 @@ void foreign_message(struct sink *sink, const void *text, size_t size);
 /* A cell: as foreign_line(), quoted where that is needed (RFC 4180). What a spreadsheet would take for a formula gets
  * an apostrophe in front. */
 void foreign_csv(struct sink *sink, const void *text, size_t size);
-/* A string with its quotes; U+FFFD is in place of each byte that is no UTF-8. False: there was one. */
+/* A string with its quotes; U+FFFD is in place of each byte that is no UTF-8. Returns false if there was one. */
 bool foreign_json(struct sink *sink, const void *text, size_t size);
 /* The members "key" and, if the key is no UTF-8, "key_hex". */
 void foreign_json_key(struct sink *sink, const void *key, size_t size);

@@ -16,7 +16,7 @@ int options_help(const char *help, const char *rest) {
     return EXIT_TROUBLE;
 }
 
-/* getopt_long() stands behind the argument that it refuses, but for letters in one argument: then it stands at it. */
+/* getopt_long() is behind the argument that it refuses, except for letters in one argument. Then it is at it. */
 static const char *refused_argument(char *const *argv) {
     const char *at = argv[optind];
     bool within = optopt != 0 && at != NULL && at[0] == '-' && at[1] == (char)optopt;

@@ -1,12 +1,12 @@
-/* options.h -- what every subcommand does alike with its options: it shows its help, and refuses what getopt_long()
+/* options.h -- what every subcommand does alike with its options. It shows its help, and refuses what getopt_long()
  * does not know.
- * Always true: a refusal names the option as it was given, wherever it stands on the command line. */
+ * Always true: a refusal names the option as it was given, wherever it is on the command line. */
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
 #include <getopt.h>
 
-/* For getopt_long(): -h is --help. A value that is missing is told apart from an option that is unknown. */
+/* For getopt_long(): -h is --help. A value that is missing is distinguished from an option that is unknown. */
 #define OPTIONS_SHORT ":h"
 
 /* Prints the help, in one text or in two (`rest`: NULL). Returns the exit status. */

@@ -24,12 +24,12 @@ void page_put(struct page *page, const char *format, ...) {
     sink_bytes(&page->line, text, size < 0 ? 0 : (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
 }
 
-/* False: a question mark stands for it. */
+/* Returns false if a question mark stands for it. */
 static bool is_shown(const unsigned char *text, size_t size) {
     return size != 0 && !utf8_is_control(text, size) && !utf8_moves_text(text, size);
 }
 
-/* Of the character at `text`. A locale without UTF-8 knows no widths: then it is one column. */
+/* Of the character at `text`. A locale without UTF-8 knows no widths. Then it is one column. */
 static size_t width_of(const unsigned char *text, size_t size) {
     static const unsigned char masks[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     if (!is_shown(text, size)) return 1;

@@ -17,20 +17,20 @@ struct page_line {
 };
 
 struct page {
-    size_t width, height; /* 0: unlimited */
+    size_t width, height; /* 0 means unlimited */
     struct page_line *lines;
     size_t count;
     struct sink line; /* what is written next */
 };
 
-bool page_begin(struct page *page, size_t width, size_t height); /* false: no memory */
+bool page_begin(struct page *page, size_t width, size_t height); /* false means no memory */
 /* Appends to the line that is being written. */
 void page_put(struct page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Ends the line. Beyond the page's height it is left out. */
 void page_end_line(struct page *page, enum page_style style);
 /* Spaces up to a column. */
 void page_to(struct page *page, size_t column);
-size_t page_left(const struct page *page); /* lines that there is still room for; SIZE_MAX: unlimited */
+size_t page_left(const struct page *page); /* lines that there is still room for; SIZE_MAX means unlimited */
 void page_free(struct page *page);
 
 /* Columns of a text on a terminal, as the locale's characters are wide. */

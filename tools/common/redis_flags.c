@@ -10,13 +10,14 @@
 
 /* ---- the password in a URL ---- */
 
-/* What stands behind scheme://. NULL: it is no URL. */
+/* What is behind scheme://. NULL means that it is no URL. */
 static const char *behind_scheme(const char *url) {
     const char *mark = strstr(url, "://");
     return mark != NULL ? mark + 3 : NULL;
 }
 
-/* The @ behind a login. A slash within a password is refused later, and hidden all the same. NULL: there is no
+/* The @ behind a login. A slash within a password is refused later, and hidden all the same. NULL means that there is
+ * no
  * login. */
 static const char *end_of_login(const char *url) {
     const char *from = behind_scheme(url);
@@ -25,7 +26,7 @@ static const char *end_of_login(const char *url) {
     return at != NULL || strncmp(url, "unix", 4) == 0 ? at : strrchr(from, '@');
 }
 
-/* [user]:password@. NULL: there is no password. */
+/* [user]:password@. NULL means that there is no password. */
 static const char *password_in(const char *url, size_t *size) {
     const char *at = end_of_login(url);
     const char *colon = at != NULL ? memchr(behind_scheme(url), ':', (size_t)(at - behind_scheme(url))) : NULL;
@@ -72,7 +73,7 @@ bool redis_flags_any(const struct redis_flags *flags) {
            flags->server_name != NULL || flags->insecure != 0 || flags->password_file != NULL;
 }
 
-/* Its first line. -1: errno says why not; 0: it is a longer one, or none. */
+/* Its first line. -1 means errno says why not; 0 means that it is a longer one, or none. */
 static int file_read(const char *path, char *out, size_t size) {
     FILE *file = fopen(path, "re");
     if (file == NULL) return -1;

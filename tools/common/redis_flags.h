@@ -50,10 +50,10 @@ struct redis_flags {
 };
 
 /* Replaces each argument that is a URL of Redis with a password by a copy, and hides the password where others see it.
- * Once, before the arguments are looked at. False: no memory. */
+ * Once, before the arguments are looked at. Returns false if there is no memory. */
 bool redis_flags_hide(int argc, char **argv);
 
-/* False: it is none of them. */
+/* Returns false if it is none of them. */
 bool redis_flags_take(struct redis_flags *flags, int option, const char *given);
 bool redis_flags_any(const struct redis_flags *flags);
 /* Puts the password of the file, or of the environment, into the URL, which has none, in memory. `*url` may be NULL: no

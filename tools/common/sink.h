@@ -9,13 +9,13 @@
 #include <stdint.h>
 
 struct sink {
-    int fd; /* -1: memory, which grows */
+    int fd; /* -1 means memory, which grows */
     int error;
     char *buffer;
     size_t size, capacity;
 };
 
-bool sink_open(struct sink *sink, int fd); /* false: no memory */
+bool sink_open(struct sink *sink, int fd); /* false means no memory */
 void sink_bytes(struct sink *sink, const void *bytes, size_t size);
 void sink_text(struct sink *sink, const char *text);
 void sink_byte(struct sink *sink, char byte);

@@ -15,7 +15,7 @@ bool text_size(const char *text, uint64_t *bytes);
 bool text_span(const char *text, int64_t *ms);
 /* +08:00, -0330, +8, Z: within 14 hours of UTC. */
 bool text_offset(const char *text, int64_t *ms);
-/* The word of a NULL-terminated list that a misspelt one most likely means; NULL: none is close. */
+/* The word of a NULL-terminated list that a misspelt one most likely means; NULL means none is close. */
 const char *text_nearest(const char *word, const char *const *words);
 
 #endif

@@ -75,7 +75,7 @@ static bool counts_add(struct batch *batch, tw_family *from, const struct window
     return status == TW_OK;
 }
 
-/* Nobody has begun the batch before: it is sent, and marked as done when Redis has all of it. */
+/* Nobody has begun the batch before. It is sent, and marked as done when Redis has all of it. */
 static bool send_all(struct batch *batch, tw_family *from, const struct result *result) {
     bool first, added = counts_add(batch, from, &result->windows);
     if (count_drain(batch->engine) == TW_OK && added && mark_set(batch, MARK_DONE, &first) == TW_OK) return true;
@@ -112,7 +112,7 @@ static bool begin_and_send(struct batch *batch, tw_family *from, const struct re
     return first ? send_unless_resumed(batch, from, result) : begun_before(batch);
 }
 
-/* What keeps the counts from being the whole batch; NULL: nothing. */
+/* What keeps the counts from being the whole batch; NULL means nothing. */
 static const char *incomplete(const struct result *result) {
     if (stop_signal() != 0) return "a signal came before";
     if (result->trouble) return "not all of the input could be read";

@@ -2,8 +2,8 @@
  *
  * The input is counted here first. Only when all of it was read are the counts sent, and two marks in Redis say how far
  * that came: NAME was begun, NAME is done. Redis itself decides who sets a mark first.
- * Always true: a run that was interrupted while it read has sent nothing, and the next one starts anew. What was begun
- * and is not done is never sent again: it is reported. */
+ * Always true: a run that was interrupted while it read has sent nothing, and the next one starts again. What was begun
+ * and is not done is never sent again. It is reported. */
 #ifndef TOOL_BATCH_H
 #define TOOL_BATCH_H
 

@@ -18,7 +18,7 @@ int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engin
 int count_family_open(const struct plan *plan, tw_engine *engine, tw_family_options *options, tw_family **family);
 /* Waits until Redis has everything; a signal ends the wait. Returns what tw_flush() returns. */
 tw_status count_drain(tw_engine *engine);
-/* Returns true if Redis has everything, or if there is no Redis; else after a message on standard error. */
+/* Returns true if Redis has everything, or if there is no Redis; otherwise after a message on standard error. */
 bool count_engine_close(tw_engine *engine, bool has_redis, const struct count_lost *lost);
 
 #endif

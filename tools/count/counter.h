@@ -22,7 +22,7 @@ struct outcome {
     uint64_t skipped;        /* could not be read, or were refused */
     uint64_t unserved;       /* of new keys, for which there was no memory */
     uint64_t skipped_line;   /* the first skipped one, counted from 1 */
-    const char *skipped_why; /* NULL: none was */
+    const char *skipped_why; /* NULL means none was */
 };
 
 struct counter {
@@ -43,10 +43,10 @@ struct counter {
     char joined[COUNTER_BATCH * TW_KEY_SIZE_MAX]; /* each item of the batch has its part; an element needs no batch */
 };
 
-/* NULL: no memory. `rule` and `windows` outlive it. */
+/* NULL means no memory. `rule` and `windows` outlive it. */
 struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
                             struct windows_shared *windows);
-/* The shared set was cleared: this counter forgets which windows it noted there. */
+/* The shared set was cleared. This counter forgets which windows it noted there. */
 void counter_forget_windows(struct counter *counter);
 void counter_free(struct counter *counter);
 

@@ -57,7 +57,7 @@ struct crew {
     uint64_t bytes_done;
 };
 
-/* A helper reads only compressed files: these cannot block, and take long. */
+/* A helper reads only compressed files. These cannot block, and take long. */
 struct claim {
     bool is_taken, is_packed;
 };
@@ -81,7 +81,7 @@ static void fold_files(struct crew *crew) {
         if (outcome_fold(&feed->total, &crew->outcomes[i], 0)) feed->skipped_file = feed->files[i];
 }
 
-/* The next piece to count; NULL: no more will come. */
+/* The next piece to count; NULL means that no more will come. */
 static struct piece *work_take(struct crew *crew) {
     pthread_mutex_lock(&crew->lock);
     while (crew->queue_head == NULL && !crew->ended) pthread_cond_wait(&crew->work_came, &crew->lock);
@@ -155,7 +155,7 @@ static struct piece *piece_new(void) {
     return NULL;
 }
 
-/* Returns an empty piece: a new one while more are allowed, else one that comes back. */
+/* Returns an empty piece: a new one while more are allowed, otherwise one that comes back. */
 static struct piece *piece_get(struct crew *crew) {
     struct piece *piece = NULL;
     pthread_mutex_lock(&crew->lock);
@@ -228,8 +228,8 @@ struct source {
     bool has_head;  /* some lines say what is in the others */
     struct line_head head;
     struct piece *piece;
-    struct unpack *unpack; /* NULL: the file is what it looks like */
-    const char *wrong;     /* with the compressed data; NULL: nothing */
+    struct unpack *unpack; /* NULL means that the file is what it looks like */
+    const char *wrong;     /* with the compressed data; NULL means nothing */
 };
 
 static const char *source_name(const struct source *source) {
@@ -462,7 +462,7 @@ static unsigned claims_make(struct crew *crew) {
     return packed > 0 ? packed - 1 : 0; /* the main thread reads, too */
 }
 
-/* The next file for this reader; false: there is none. */
+/* The next file for this reader; false means that there is none. */
 static bool file_claim(struct crew *crew, bool is_helper, size_t *file) {
     bool found = false;
     pthread_mutex_lock(&crew->lock);
@@ -492,7 +492,7 @@ static void files_read(struct crew *crew, struct lane *lane, bool is_helper) {
     }
 }
 
-/* A thread that reads beside the main one. Its end is a byte in a pipe: there the main thread can also see signals. */
+/* A thread that reads beside the main one. Its end is a byte in a pipe. There the main thread can also see signals. */
 struct helper {
     struct crew *crew;
     struct lane *lane;

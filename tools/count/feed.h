@@ -1,4 +1,4 @@
-/* feed.h -- files to counts, in parallel: one thread reads (and decompresses), the others parse and count. Several
+/* feed.h -- files to counts, in parallel. One thread reads (and decompresses), the others parse and count. Several
  * compressed files are read at once, by as many readers as there are threads that count.
  *
  *     files ──▶ reader ──▶ pieces (cut at line ends) ──▶ workers ──▶ counters
@@ -42,7 +42,7 @@ bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
 /* Says which program decompresses a file of a kind that this command does not. */
 void feed_refuse_packed(const char *name, enum unpack_kind kind);
-/* The next size of a buffer that is full and holds no whole line; 0: it held the longest, and its newline. */
+/* The next size of a buffer that is full and holds no whole line; 0 means that it held the longest, and its newline. */
 size_t feed_grown(size_t capacity);
 /* Drops the NULs at the start of the text, which a rotation that cuts a log leaves there, and perhaps gigabytes of
  * them. Returns how many there were. */

@@ -5,7 +5,7 @@
 
 #include "tools/count/line.h"
 
-/* What a user asked for; NULL or 0: nothing. */
+/* What a user requested; NULL or 0: nothing. */
 struct fields_asked {
     enum line_format format;
     const char *key, *element, *time;

@@ -135,7 +135,7 @@ static void windows_print(struct follow *follow, int64_t low_ms, int64_t high_ms
     free(starts);
 }
 
-/* From time to time, forgets windows that the hook has printed: a follower runs for months. */
+/* From time to time, forgets windows that the hook has printed. A follower runs for months. */
 static void printed_forget(struct follow *follow) {
     pthread_mutex_lock(&live.lock);
     if (live.printed.count >= FORGET_AT) {
@@ -222,7 +222,7 @@ static bool inputs_read(struct follow *follow, bool *all_ended) {
     return more;
 }
 
-/* Waits until something may have come: a pipe wakes it, files are checked periodically. */
+/* Waits until something may have come. A pipe wakes it, files are checked periodically. */
 static void inputs_wait(const struct follow *follow) {
     int fd = -1;
     for (size_t i = 0; i < follow->tail_count && fd < 0; i++) {

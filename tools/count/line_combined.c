@@ -5,14 +5,14 @@
  *     shop.example:443 83.149.9.216 - john smith [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "-" "..."
  *     host             1            2 3          4                            5                 6   7      8   9
  *
- * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote: so the time is what is in
- * brackets before the request, which is in quotes. All fields are counted from there: the user is all up to the time.
+ * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote. So the time is what is in
+ * brackets before the request, which is in quotes. All fields are counted from there. The user is all up to the time.
  * The time may be one of ISO 8601. A line that was cut behind its time is one, too.
  *
  * The client is the first field if the identity, which hardly any server knows, is "-". A host is in front of it if the
  * format says so, or if the third field is "-" and the second looks like a client. A prefix that syslog, a container's
- * runtime or kubectl writes is passed over. What is neither is refused; but only if a field before the time is asked
- * for. */
+ * runtime or kubectl writes is passed over. What is neither is refused; but only if a field before the time is
+ * requested. */
 #include "tools/count/line_form.h"
 #include "tools/count/line_prefix.h"
 
@@ -239,7 +239,7 @@ static const char *word_take(const struct line_rule *rule, uint16_t number, cons
     return NULL;
 }
 
-/* Whether some fields after the time were asked for by their names, which must then be where others have them. */
+/* Whether some fields after the time were requested by their names, which must then be where others have them. */
 static bool asks_by_name(const struct line_rule *rule) {
     for (size_t i = 0; i < line_field_count(rule); i++)
         if (rule->places[i] > 4 && rule->fields[i] >= LINE_FIELD_METHOD) return true;

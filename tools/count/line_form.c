@@ -17,7 +17,7 @@
 #define WORDS_MAX 40
 #define PROXY_TIME_SIZE 24 /* 17/May/2015:10:05:03.655 */
 
-/* Where the fields with names are; 0: there is none. */
+/* Where the fields with names are; 0 means that there is none. */
 struct form {
     bool has_port; /* behind the client */
     uint8_t host, client, user, time, request, status, bytes, referer, agent;
@@ -47,7 +47,7 @@ enum { FORM_S3, FORM_ALB, FORM_CLASSIC, FORM_ENVOY, FORM_ISTIO, FORM_HAPROXY, FO
 struct words {
     struct line_word at[WORDS_MAX];
     size_t count;
-    const char *wrong; /* with the word behind the last one; NULL: the line has ended */
+    const char *wrong; /* with the word behind the last one; NULL means that the line has ended */
 };
 
 static bool holds(tw_key text, char c) {
@@ -91,7 +91,7 @@ static void words_read(struct words *words, const char *at, const char *end, siz
     }
 }
 
-/* The word with this number; NULL: the line has none. */
+/* The word with this number; NULL means that the line has none. */
 static const struct line_word *word_at(const struct words *words, size_t number) {
     return number > 0 && number <= words->count ? &words->at[number - 1] : NULL;
 }

@@ -17,11 +17,11 @@ struct line_word {
 
 /* Returns NULL on success. `at` is not a space and lies before `end`. */
 const char *line_word_read(const char *at, const char *end, struct line_word *word);
-/* The quote that ends the text; `at` is behind the one that begins it. NULL: it has none. */
+/* The quote that ends the text; `at` is behind the one that begins it. NULL means that it has none. */
 const char *line_quote_end(const char *at, const char *end);
 
-/* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX: an escape is
- * wrong. */
+/* Writes the text of JSON at `at` without its escapes, which is never longer. Returns its size; SIZE_MAX means that an
+ * escape is wrong. */
 size_t line_json_text(const char *at, size_t text_size, char *to);
 
 /* Letters, digits and what addresses have: 10.0.0.1, 2001:db8::1, web_1.example, [::1]:80, unix: */
@@ -41,7 +41,7 @@ tw_key line_request_part(tw_key request, uint16_t field);
 /* A field of a rule: one of combined lines asks by numbers, too, which mean fields with names. LINE_FIELD_NAMES_END:
  * only combined lines have it. */
 uint16_t line_field_meant(const struct line_rule *rule, uint16_t field);
-/* What is wrong with a field that was asked for by its name; NULL: nothing. */
+/* What is wrong with a field that was requested by its name; NULL means nothing. */
 const char *line_named_check(uint16_t field, const struct line_word *word);
 
 /* A combined line within one of Docker's log files. */
@@ -49,7 +49,7 @@ const char *line_docker(const struct line_rule *rule, const char *text, size_t s
 
 /* LINE_COMBINED: the line is of no format that is recognised. */
 enum line_format line_form_of(const char *text, size_t size);
-/* A line of LINE_S3, LINE_ALB, LINE_ENVOY or LINE_HAPROXY. The rule may be of LINE_COMBINED: then its fields are those
+/* A line of LINE_S3, LINE_ALB, LINE_ENVOY or LINE_HAPROXY. The rule may be of LINE_COMBINED. Then its fields are those
  * that have names there. */
 const char *line_form(const struct line_rule *rule, enum line_format format, const char *text, size_t size,
                       struct line *line, char *joined);

@@ -10,7 +10,7 @@
  *
  * The time is the first member that has one of the usual names, or the name of --time, and reads as a time. A date
  * without a time of day, and a time of day, are joined; they count only if no other member is a time, and a date alone
- * only if no other member should be one. Only as much of a line is read as is needed: what comes after it is not
+ * only if no other member should be one. Only as much of a line is read as is needed. What comes after it is not
  * checked.
  * Always true: a field that the line lacks, or that is null, is empty text to a condition, and no key. */
 #include "tools/count/line_form.h"
@@ -40,7 +40,7 @@ struct scan {
     bool has_time;
     bool has_bad_time; /* a member that should be the time is none */
     int64_t unix_ms;
-    size_t date_size, clock_size; /* of the texts that are a part of a time; 0: there is none */
+    size_t date_size, clock_size; /* of the texts that are a part of a time; 0 means that there is none */
     char date[DATE_SIZE], clock[TIME_MAX];
     char path[PATH_MAX_SIZE];
     char name[PATH_MAX_SIZE];    /* the one name whose escapes were resolved last */
@@ -55,7 +55,7 @@ static const char *spaces_pass(const char *at, const char *end) {
 
 /* ---- values ---- */
 
-/* The end of the object or the list that begins at `at`; NULL: it has none. */
+/* The end of the object or the list that begins at `at`; NULL means that it has none. */
 static const char *container_end(const char *at, const char *end) {
     size_t depth = 0;
     for (; at < end; at++) {
@@ -214,12 +214,13 @@ size_t line_json_text(const char *at, size_t text_size, char *to) {
     return size;
 }
 
-/* Writes the text of a value, which is never longer than the value. Returns its size; SIZE_MAX: an escape is wrong. */
+/* Writes the text of a value, which is never longer than the value. Returns its size; SIZE_MAX means that an escape is
+ * wrong. */
 static size_t text_resolve(const struct value *value, char *to) {
     return line_json_text(value->text, value->size, to);
 }
 
-/* A list of bytes: [104,105]. Writes them, and returns how many; SIZE_MAX: it is another list. */
+/* A list of bytes: [104,105]. Writes them, and returns how many; SIZE_MAX means that it is another list. */
 static size_t bytes_resolve(const struct value *value, char *to) {
     const char *at = spaces_pass(value->text + 1, value->end), *end = value->end - 1;
     size_t size = 0;

@@ -1,5 +1,5 @@
-/* line_prefix.c -- what stands in front of a line. See line_prefix.h.
- * Each function returns where its part ends, behind the space that follows it; NULL: it is not there. */
+/* line_prefix.c -- what is in front of a line. See line_prefix.h.
+ * Each function returns where its part ends, behind the space that follows it; NULL means that it is not there. */
 #include "tools/count/line_prefix.h"
 
 #define PARTS_MAX 6       /* compose, a time, the runtime, syslog ... */

@@ -96,7 +96,7 @@ bool line_time_proxy(const char *text, size_t size, int64_t utc_offset_ms, int64
 
 /* ---- ISO 8601 ---- */
 
-/* Two digits at `at`, at most `high`; -1: they are not there. */
+/* Two digits at `at`, at most `high`; -1 means that they are not there. */
 static int two_read(const char *at, const char *end, int high) {
     int value = end - at < 2 ? -1 : line_digits(at, 2);
     return value > high ? -1 : value;

@@ -1,5 +1,5 @@
 /* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta], or with an element
- * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too: so is what
+ * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too. So is what
  * `count --output tsv` has written.
  * Always true: a delta is within TW_DELTA_MAX; the key may contain anything but a tab, the element anything. */
 #include "tools/count/line_form.h"

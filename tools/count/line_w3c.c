@@ -1,4 +1,4 @@
-/* line_w3c.c -- the extended log format of W3C, as IIS and CloudFront write it: the file says what its columns are.
+/* line_w3c.c -- the extended log format of W3C, as IIS and CloudFront write it. The file says what its columns are.
  *
  *     #Fields: date time c-ip cs-method cs-uri-stem sc-status
  *     2015-05-17 10:05:03 10.0.0.1 GET /a 200
@@ -8,7 +8,7 @@
  * are those of UTC, as the format says, whatever --utc-offset is. A line that has more or fewer columns than the head
  * names is refused, as nobody knows which of them is missing.
  *
- * A field is asked for by the column's name, by its number, or by one of the names that access logs have. CloudFront's
+ * A field is requested by the column's name, by its number, or by one of the names that access logs have. CloudFront's
  * columns are known also where a line has no head above it. */
 #include "tools/count/line.h"
 
@@ -51,7 +51,7 @@ static bool is_word(const char *text, size_t size, const char *word) {
     return strlen(word) == size && strncasecmp(text, word, size) == 0;
 }
 
-/* The number of the column that has this name; 0: none has it. */
+/* The number of the column that has this name; 0 means none has it. */
 static uint16_t column_find(const char *at, const char *end, const char *name, size_t size) {
     for (uint16_t number = 1; at < end && number < UINT16_MAX; number++) {
         while (at < end && (*at == ' ' || *at == '\t')) at++;

@@ -142,7 +142,7 @@ static bool refuse(const char *option, const char *given, const char *takes) {
 
 /* ---- values ---- */
 
-/* The index of one of a few words; -1: none of them. */
+/* The index of one of a few words; -1 means none of them. */
 static int word_index(const char *given, const char *const *words) {
     for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(given, words[i]) == 0) return i;
@@ -159,7 +159,7 @@ static bool choice(const char *option, const char *given, const char *const *wor
     return false;
 }
 
-/* What plan_read() collects before it can make the plan: the fields depend on the format, and the span of time on the
+/* What plan_read() collects before it can make the plan. The fields depend on the format, and the span of time on the
  * offset; either may come first. */
 struct draft {
     struct plan *plan;
@@ -272,7 +272,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
 
 /* ---- defaults ---- */
 
-/* The machine's memory, or a container's share of it; 0: unknown. */
+/* The machine's memory, or a container's share of it; 0 means unknown. */
 static uint64_t machine_bytes(void) {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     uint64_t bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;

@@ -13,24 +13,24 @@
 struct plan {
     struct line_rule rule; /* holds utc_offset_ms, too */
     int64_t window_ms;
-    int64_t retention_ms; /* 0: the greater of seven days and one window */
+    int64_t retention_ms; /* 0 means the greater of seven days and one window */
     int64_t lateness_ms;  /* --follow: how long after its end a window still takes lines */
     uint64_t memory_bytes;
-    size_t top; /* 0: all */
+    size_t top; /* 0 means all */
     enum print_form form;
     unsigned threads;
     bool follow;
     const char *redis_url, *redis_key;
-    const char *svg;          /* the file of the picture; NULL: none */
-    const char *batch;        /* NULL: counts go to Redis as they are counted */
-    bool resume;              /* --batch: in steps that a later run goes on from */
+    const char *svg;          /* the file of the picture; NULL means none */
+    const char *batch;        /* NULL means counts go to Redis as they are counted */
+    bool resume;              /* --batch: in steps that a later run continues from */
     uint64_t meaning;         /* a hash of the options that decide what is counted under which name */
     struct redis_flags flags; /* beside --redis */
     char *const *files;
     size_t file_count;
 };
 
-/* Returns EXIT_DONE to go on; -1 if help was shown; EXIT_USAGE after a message on standard error. */
+/* Returns EXIT_DONE to continue; -1 if help was shown; EXIT_USAGE after a message on standard error. */
 int plan_read(int argc, char **argv, struct plan *plan);
 
 /* The outcome of the input, however it was read. */

@@ -209,7 +209,7 @@ void print_begin(struct print *print) {
     if (print->form == PRINT_CSV) sink_text(print->sink, "window,key,count\n");
 }
 
-/* A window without rows is not shown: nothing was counted in it. */
+/* A window without rows is not shown. Nothing was counted in it. */
 void print_window(struct print *print, int64_t start_ms, const struct rows *rows) {
     if (rows->count == 0) return;
     switch (print->form) {

@@ -6,7 +6,7 @@
  *        quoted, and one that a spreadsheet would take for a formula has an apostrophe in front.
  * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
  *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
- *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
+ *        each wrong byte, and its exact bytes next to it: "key_hex":"ff00".
  *        With --window all the start is the word all.
  * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end. On a terminal that
  *        is wide enough, a bar beside each count, as long as its share of the window's greatest one; keys are cut to
@@ -26,10 +26,10 @@ struct print {
     struct sink *sink;
     enum print_form form;
     int64_t window_ms, utc_offset_ms;
-    size_t width;     /* columns of the terminal; 0: unlimited */
+    size_t width;     /* columns of the terminal; 0 means unlimited */
     bool stream;      /* windows come one by one, without end */
     bool bold;        /* headings, on a terminal; bars have a colour */
-    bool blocks;      /* bars are drawn with the blocks of Unicode, else with # */
+    bool blocks;      /* bars are drawn with the blocks of Unicode, otherwise with # */
     bool distinct;    /* estimates of distinct elements: their sum means nothing */
     uint64_t windows; /* printed so far */
     int64_t keys, sum;

@@ -1,4 +1,4 @@
-/* resume.c -- counting into Redis in steps that a later run can go on from. See resume.h. */
+/* resume.c -- counting into Redis in steps that a later run can continue from. See resume.h. */
 #include "tools/count/resume.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ struct resume {
     int64_t extended_ms;
     uint64_t *identities; /* of the files so far */
     size_t identity_count;
-    const struct place *place; /* of the file that is read; NULL: not known yet */
+    const struct place *place; /* of the file that is read; NULL means not known yet */
     bool is_over;              /* no further step can be sent */
     bool is_unsettled;         /* the last one may still be on its way */
     struct step *step;
@@ -140,7 +140,7 @@ static bool place_is_ours(struct resume *resume, const struct place *place) {
     return at == place->at || complain(resume, "another run has gone on under this name; this one stops");
 }
 
-/* Keeps the lock. A process that stood still for longer has lost it: it goes on only if nobody else did. */
+/* Keeps the lock. A process that stopped for longer has lost it. It continues only if nobody else did. */
 static bool lock_try_again(struct resume *resume) {
     tw_status status = tw_lock_extend(resume->marks, tw_str(resume->lock_text), resume->token, LOCK_MS);
     resume->extended_ms = moment_mono_ms();
@@ -254,7 +254,7 @@ static void line_skipped(struct resume *resume, const char *file, uint64_t line,
     resume->result->skipped_file = file;
 }
 
-/* Counts one line, which is not taken yet: if the step is full, it is sent up to here first. */
+/* Counts one line, which is not taken yet. If the step is full, it is sent up to here first. */
 static bool line_count(struct resume *resume, struct place *place, const struct text_file *text, const char *bytes,
                        size_t size, uint64_t number) {
     const struct line_rule *rule = &resume->plan->rule;
@@ -286,7 +286,7 @@ static enum text_file_state identity_read(struct text_file *text, uint64_t *iden
     return state;
 }
 
-/* Two files with one first line have one position: nobody could tell them apart. */
+/* Two files with one first line have one position. Nobody could tell them apart. */
 static bool identity_is_new(struct resume *resume, const char *file, uint64_t identity) {
     for (size_t i = 0; i < resume->identity_count; i++) {
         if (resume->identities[i] != identity) continue;

@@ -37,7 +37,7 @@ static unsigned char *bytes_take(struct rows *rows, size_t size) {
     return bytes;
 }
 
-/* The first chunk is kept for the next window: most windows need no other. */
+/* The first chunk is kept for the next window. Most windows need no other. */
 void rows_begin(struct rows *rows, size_t limit) {
     while (rows->chunks != NULL && rows->chunks->next != NULL) {
         struct rows_chunk *next = rows->chunks->next;
@@ -128,7 +128,7 @@ void rows_sort(struct rows *rows) {
     for (size_t i = 0; i < rows->count; i++) saturating_add(&rows->sum_shown, rows->row[i].count);
 }
 
-/* Takes what this run added: with Redis, the view includes the counts of other processes and earlier runs. */
+/* Takes what this run added. With Redis, the view includes the counts of other processes and earlier runs. */
 static bool take(void *ctx, const tw_count *count) {
     if (count->key.size > 0) rows_add(ctx, count->key, count->local);
     return true;

@@ -1,7 +1,7 @@
 /* rows.h -- the counts of one window, in the order in which they are shown: by count, the greatest first, then by key
  * in byte order.
  * Always true: with a limit, only that many rows are held at any time, the greatest so far (a heap); of the others only
- * the sums are kept. Memory depends on the rows held, not on the windows shown: it is reused. One thread at a time. */
+ * the sums are kept. Memory depends on the rows held, not on the windows shown. It is reused. One thread at a time. */
 #ifndef TOOL_ROWS_H
 #define TOOL_ROWS_H
 
@@ -16,7 +16,7 @@ struct row {
 struct rows {
     struct row *row;
     size_t count, capacity;
-    size_t limit;               /* 0: none */
+    size_t limit;               /* 0 means none */
     struct rows_chunk *chunks;  /* the keys' bytes */
     size_t keys_all;            /* keys of the window, with those that are left out */
     int64_t sum_all, sum_shown; /* they exceed 64 bits only past 2^63 units in one window, and then saturate */
@@ -26,8 +26,9 @@ struct rows {
 #define ROWS_EMPTY \
     { 0 }
 
-/* Collects the counts that this process added to the window that holds `start_ms`, sorted. `is_alone`: no Redis, so no
- * other process counts in the views. Returns what tw_each() or tw_top() returns; TW_ERR_MEMORY: rows are missing. */
+/* Collects the counts that this process added to the window that holds `start_ms`, sorted. `is_alone`: no Redis, so
+ * no other process counts in the views. Returns what tw_each() or tw_top() returns; TW_ERR_MEMORY means rows are
+ * missing. */
 tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone);
 /* Its steps. */
 void rows_begin(struct rows *rows, size_t limit);

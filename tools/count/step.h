@@ -21,7 +21,7 @@ struct step_row {
 
 struct step {
     size_t count;
-    uint8_t slots[STEP_SLOTS]; /* the row's number and 1, by hash; 0: free */
+    uint8_t slots[STEP_SLOTS]; /* the row's number and 1, by hash; 0 means free */
     struct step_row row[STEP_COUNTERS];
 };
 

@@ -1,6 +1,6 @@
 /* svg.c -- the picture of the counts. See svg.h.
  * A picture has some hundred columns, a log may have half a million windows: neighbours share a column then, which
- * shows the greatest of them. The keys of all windows are added up in an engine of their own, without Redis. */
+ * shows the greatest of them. The keys of all windows are added up in a separate engine, without Redis. */
 #include "tools/count/svg.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ static tw_status keys_add(struct picture *picture, const struct rows *rows) {
     return TW_OK;
 }
 
-/* Where in the picture a window stands: windows without counts have their place, too. */
+/* Where in the picture a window is. Windows without counts have their place, too. */
 static size_t column_of(const struct picture *picture, int64_t start_ms) {
     int64_t span_ms = picture->last_ms - picture->first_ms, into_ms = start_ms - picture->first_ms;
     return span_ms == 0 ? 0 : (size_t)((double)into_ms / (double)span_ms * (double)(picture->columns - 1) + 0.5);
@@ -169,7 +169,7 @@ static void head_draw(struct picture *picture) {
     sink_text(&picture->sink, picture->top.keys_all == 1 ? " key</text>\n" : " keys</text>\n");
 }
 
-/* A line across the chart at a count, and the count beside it. */
+/* A line across the chart at a count, and the count next to it. */
 static void line_draw(struct picture *picture, int64_t count, int64_t greatest) {
     double share = greatest > 0 ? (double)count / (double)greatest : 0, y = CHART_TOP + CHART_HEIGHT * (1 - share);
     put(picture, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", LEFT, y, LEFT + CHART_WIDTH,
@@ -246,7 +246,7 @@ static bool draw_into(struct picture *picture, int fd) {
     return good;
 }
 
-/* Draws into a file that then takes the name: nobody sees half a picture. */
+/* Draws into a file that then takes the name. Nobody sees half a picture. */
 static bool replace(struct picture *picture, const char *file) {
     struct file_new made;
     if (!file_new_begin(&made, file)) return false;

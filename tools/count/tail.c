@@ -42,7 +42,7 @@ static void left_add(struct tail *tail, const struct tail_count *count) {
     tail->left[0] = tail->now;
 }
 
-/* A program goes on writing into a file that was renamed until it opens its log again. */
+/* A program continues writing into a file that was renamed until it opens its log again. */
 static bool left_read(struct tail_file *file, const struct tail_count *count) {
     int64_t quiet_ms = moment_mono_ms() - file->quiet_since_ms;
     if (file->fd < 0) return false;
@@ -62,7 +62,7 @@ static bool left_read_all(struct tail *tail, const struct tail_count *count) {
     return more;
 }
 
-/* The name is `fd`'s now. A file that had it before goes on at its place, if it still is what was read. */
+/* The name is `fd`'s now. A file that had it before continues at its place, if it still is what was read. */
 static bool switch_to(struct tail *tail, int fd, const struct tail_count *count) {
     struct tail_file next;
     if (!tail_file_begin(&next, fd)) return false;
@@ -90,7 +90,7 @@ static bool switch_to(struct tail *tail, int fd, const struct tail_count *count)
 
 /* ---- the file that has the name ---- */
 
-/* All that was read of the file is counted, but for the beginning of a line; the rest of the old text is in the copy
+/* All that was read of the file is counted, except for the beginning of a line; the rest of the old text is in the copy
  * that was made of it, or is lost to everybody. */
 static void begin_again(struct tail *tail, const struct tail_count *count) {
     char copy[256];

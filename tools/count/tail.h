@@ -1,7 +1,7 @@
 /* tail.h -- a log by its name, as `tail -F` reads it: through rotation and truncation, whole lines only.
  * Always true: every whole line of the file, of each file that gets its name, and of those that had it while their
- * writers still have them open, is counted once, in each file's order. The beginning of a line waits for its end.
- * Never blocks, but for the copy of a file that was cut, which is read to its end. One thread. */
+ * writers still have them open, is counted once, in each file's order. The beginning of a line waits for its end. Never
+ * blocks, except for the copy of a file that was cut, which is read to its end. One thread. */
 #ifndef TOOL_TAIL_H
 #define TOOL_TAIL_H
 

@@ -1,7 +1,7 @@
 /* tail_copy.c -- a log was copied and cut: what its copy has that was not read yet. See tail_file.h.
  *
- * Programs that rotate logs copy a file beside it and cut it then. Lines that came between the last look and the copy
- * are in the copy alone. The copy is known by its content: it begins with the same bytes, and has the same bytes before
+ * Programs that rotate logs copy a file next to it and cut it then. Lines that came between the last look and the copy
+ * are in the copy alone. The copy is known by its content. It begins with the same bytes, and has the same bytes before
  * the place. It was written after the file was last looked at, so an older copy with equal lines is none.
  * Always true: at most one copy is counted, and nothing of it that lies before the place. */
 #include <dirent.h>
@@ -36,7 +36,8 @@ static bool is_newer(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-/* True: the file at `path` may be the copy by what can be seen at once. Some programs keep whole seconds alone. */
+/* Returns true if the file at `path` may be the copy by what can be seen at once. Some programs keep whole seconds
+ * alone. */
 static bool may_be_copy(const struct search *search, const char *path, struct timespec *written) {
     const struct tail_file *file = search->file;
     char first[UNPACK_MAGIC_BYTES];

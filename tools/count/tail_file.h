@@ -12,7 +12,7 @@
 #define TAIL_KNOWN 1024u /* as many bytes are compared, at the file's start and before the place */
 
 struct tail_file {
-    int fd;         /* -1: closed; the place is kept */
+    int fd;         /* -1 means closed; the place is kept */
     bool may_block; /* no regular file: it has no places, and is never cut */
     bool skipping;  /* inside a line that is too long */
     dev_t device;
@@ -28,7 +28,7 @@ struct tail_file {
     int64_t quiet_since_ms;     /* moment_mono_ms() of the last bytes */
 };
 
-/* Takes over `fd`. False: no memory; `fd` is closed. tail_file_close() frees. */
+/* Takes over `fd`. Returns false if there is no memory; `fd` is closed. tail_file_close() frees. */
 bool tail_file_begin(struct tail_file *file, int fd);
 void tail_file_close(struct tail_file *file);
 
@@ -54,13 +54,13 @@ struct tail_count {
 void tail_file_fold(struct tail_file *file, const struct tail_count *count, const struct outcome *piece);
 /* Counts the whole lines of file->text, and makes room. */
 void tail_file_count(struct tail_file *file, const struct tail_count *count);
-/* The file has ended: what comes after its last newline was its last line. */
+/* The file has ended. What comes after its last newline was its last line. */
 void tail_file_count_rest(struct tail_file *file, const struct tail_count *count);
 
 /* ---- tail_copy.c ---- */
 
 /* `file` was cut. Looks beside `path` for the copy that was made of it before, plain or compressed, counts what the
- * copy has behind the place, and writes its name, or its first bytes. False: there is no copy. */
+ * copy has behind the place, and writes its name, or its first bytes. Returns false if there is no copy. */
 bool tail_copy_count(const char *path, struct tail_file *file, const struct tail_count *count, char *name, size_t room);
 
 #endif

@@ -19,7 +19,7 @@ static enum text_file_state trouble(const struct text_file *text, const char *wh
     return TEXT_FILE_TROUBLE;
 }
 
-/* Makes room behind what is held: what is taken leaves, but for its tail. */
+/* Makes room behind what is held. What is taken leaves, except for its tail. */
 static void room_make(struct text_file *text) {
     if (text->used <= TEXT_FILE_TAIL) return;
     size_t drop = text->used - TEXT_FILE_TAIL;
@@ -119,7 +119,7 @@ void text_file_take(struct text_file *text, size_t size) {
     text->used += size + 1;
 }
 
-/* Takes what is there of a line that is too long. True: its end was there. */
+/* Takes what is there of a line that is too long. Returns true if its end was there. */
 static bool long_line_pass(struct text_file *text) {
     const char *newline = memchr(text->bytes + text->used, '\n', text->size - text->used);
     text->used = newline != NULL ? (size_t)(newline + 1 - text->bytes) : text->size;

@@ -21,7 +21,7 @@ struct text_file {
     char *bytes;
     size_t used, size, capacity; /* `used`: those that are taken */
     int64_t base;                /* the offset of bytes[0] */
-    /* Called at least twice a second while input is read or waited for. False: reported, and reading ends. */
+    /* Called at least twice a second while input is read or waited for. False means reported, and reading ends. */
     bool (*go_on)(void *ctx);
     void *ctx;
 };

@@ -1,6 +1,6 @@
 /* unpack.h -- compressed input: recognised by its first bytes, decompressed step by step (gzip, zstd).
  *
- * The caller reads the file and hands over what it read: it alone waits, and a signal interrupts it there.
+ * The caller reads the file and hands over what it read. It alone waits, and a signal interrupts it there.
  *
  *     unpack_room() ◀── read() ──▶ unpack_fed() ──▶ unpack_take() until it answers 0 ──▶ unpack_room() ...
  *
@@ -25,21 +25,22 @@ enum unpack_kind unpack_kind_of(const char *first, size_t size);
 const char *unpack_name(enum unpack_kind kind);
 /* The program that decompresses it: "zcat". */
 const char *unpack_program(enum unpack_kind kind);
-/* False: this build has no library for it. */
+/* Returns false if this build has no library for it. */
 bool unpack_can(enum unpack_kind kind);
 
 struct unpack;
 
-/* `first`: what was read already, at most UNPACK_BUFFER_BYTES. NULL: no memory. The kind is one that unpack_can(). */
+/* `first`: what was read already, at most UNPACK_BUFFER_BYTES. NULL means no memory. The kind is one that
+ * unpack_can(). */
 struct unpack *unpack_new(enum unpack_kind kind, const char *first, size_t size);
 void unpack_free(struct unpack *unpack); /* NULL is fine */
 
 /* Where the next bytes of the file go; UNPACK_BUFFER_BYTES of room. Only when unpack_take() has answered 0. */
 char *unpack_room(struct unpack *unpack);
 void unpack_fed(struct unpack *unpack, size_t size);
-/* Decompresses into `text`. Returns how much; 0: it needs more of the file; -1: unpack_wrong(). */
+/* Decompresses into `text`. Returns how much; 0 means that it needs more of the file; -1 means unpack_wrong(). */
 ssize_t unpack_take(struct unpack *unpack, char *text, size_t room);
-/* What is wrong, as words that follow "FILE: "; NULL: nothing. `at_end`: the file has no more. */
+/* What is wrong, as words that follow "FILE: "; NULL means nothing. `at_end`: the file has no more. */
 const char *unpack_wrong(const struct unpack *unpack, bool at_end);
 
 #endif

@@ -27,11 +27,12 @@ int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms)
 /* Returns false if there is no memory; then nothing is changed. */
 bool windows_add(struct windows *windows, int64_t start_ms);
 bool windows_holds(const struct windows *windows, int64_t start_ms);
-/* The starts in ascending order; the caller frees them. NULL: none, or no memory (`*count` is the size of the set). */
+/* The starts in ascending order; the caller frees them. NULL means none, or no memory (`*count` is the size of the
+ * set). */
 int64_t *windows_sorted(const struct windows *windows, size_t *count);
 void windows_free(struct windows *windows);
 
-/* One set that several threads fill: one set per thread would multiply the memory of a year of minutes. */
+/* One set that several threads fill. One set per thread would multiply the memory of a year of minutes. */
 struct windows_shared {
     pthread_mutex_t lock;
     struct windows set; /* may be read when the threads have ended */

@@ -1,11 +1,11 @@
 /* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; in the
  * end the books agree.
  *
- *     0 s  workers count, Redis combines their counts: every process knows the totals of all
+ *     0 s  workers count, Redis combines their counts. Every process knows the totals of all
  *   2.5 s  the sale begins; each process has drawn some units from Redis and sells them
- *     4 s  Redis is killed: counting goes on, and the counters keep what Redis has not received; each process sells the
- *       units that it has drawn, then nobody can buy
- *     7 s  Redis comes back: the kept counts are sent, once; the sale goes on
+ *     4 s  Redis is killed: counting continues, and the counters keep what Redis has not received; each process sells
+ *       the units that it has drawn, then nobody can buy
+ *     7 s  Redis comes back: the kept counts are sent, once; the sale continues
  *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h describes
  *       them)
  *
@@ -62,7 +62,7 @@ struct demo {
 
 /* ---- options ---- */
 
-/* Returns EXIT_DONE to go on; -1 if help was shown. */
+/* Returns EXIT_DONE to continue; -1 if help was shown. */
 static int options_read(int argc, char **argv, struct demo *demo) {
     static const struct option options[] = {
         {"engines", required_argument, NULL, 'e'}, {"threads", required_argument, NULL, 't'},

@@ -22,7 +22,7 @@
 #define DEMO_PAGES 8
 #define DEMO_STOCK 30000
 /* The sale begins when each process has drawn its first units. The stock is offered evenly until the end; units that
- * were held up are bought as soon as possible. */
+ * were delayed are bought as soon as possible. */
 #define DEMO_OPENS_MS 2500
 #define DEMO_ENDS_MS 8000
 #define DEMO_ITEM "phone"
@@ -57,12 +57,12 @@ struct demo_shop {
 /* Opens an engine and the demo's families in it, with the same options in every process. Prints what fails. */
 bool demo_open(const char *redis_url, struct demo_shop *shop);
 
-/* demo_redis.c: the redis-servers of the demo's own, in a folder of its own: one, or the masters of a cluster. */
+/* demo_redis.c: the redis-servers of the demo's own, in a separate folder: one, or the masters of a cluster. */
 #define DEMO_MASTERS 3
 struct demo_server {
     char folder[144], socket[160];
-    int port;  /* 0: a unix socket only */
-    pid_t pid; /* 0: not running */
+    int port;  /* 0 means a unix socket only */
+    pid_t pid; /* 0 means not running */
 };
 struct demo_redis {
     char folder[128], url[192];

@@ -1,5 +1,5 @@
 /* top.c -- `tallywheel top` and `tallywheel show`: a running engine, looked at through its watch socket.
- * Always true: at most a fifth of the time is spent in asking: an engine with very many keys is asked less often. */
+ * Always true: at most a fifth of the time is spent in asking. An engine with very many keys is asked less often. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static const char show_help[] =
 struct request {
     const char *command, *socket, *family;
     size_t keys;
-    int64_t interval_ms; /* 0: not given */
+    int64_t interval_ms; /* 0 means not given */
     int64_t unix_ms;
     bool once, json;
 };
@@ -75,7 +75,7 @@ static int usage(const struct request *request, const char *what, const char *wh
     return EXIT_USAGE;
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int take_option(struct request *request, int option, const char *help) {
     uint64_t value;
     switch (option) {
@@ -189,7 +189,8 @@ static int print_view(const struct request *request, const struct top_view *view
     return status;
 }
 
-/* Sleeps for the rest of the interval, and at least four times as long as the look took. False: a signal came. */
+/* Sleeps for the rest of the interval, and at least four times as long as the look took. Returns false if a signal
+ * came. */
 static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
     int64_t now_ms = moment_mono_ms(), rested_ms = now_ms + 4 * (now_ms - began_ms);
     return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
@@ -228,7 +229,7 @@ struct watching {
     const struct request *request;
     struct top_screen screen;
     struct watched now, before; /* the last two looks; an empty one: none */
-    char *family;               /* whose keys are asked for (65 bytes); empty: none was chosen yet */
+    char *family;               /* whose keys are requested (65 bytes); empty: none was chosen yet */
     char why[400];              /* why the last question has no answer */
     bool gone;                  /* the engine does not answer; `now` is what it said before */
 };
@@ -286,7 +287,7 @@ static void draw_chosen(const struct watching *watching) {
 }
 
 /* Waits for the next look, which began_ms was the last one's beginning. A key is followed sooner, but not so soon that
- * one that is held down keeps the engine busy. False: the end. */
+ * one that is held down keeps the engine busy. False means the end. */
 static bool attend(struct watching *watching, int64_t began_ms) {
     const struct request *request = watching->request;
     int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;

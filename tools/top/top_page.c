@@ -3,7 +3,7 @@
  *   the engine     one line each for what it is, counting, memory, Redis, trouble
  *   its families   at most a third of the page; those around the selected one
  *   the keys       what is left
- * Always true: what needs somebody's attention stands in a line of its own style (PAGE_ALARM). */
+ * Always true: what needs somebody's attention is in a line of its own style (PAGE_ALARM). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -167,7 +167,7 @@ static void draw_redis(struct page *page, const struct top_view *view) {
     page_end_line(page, connected && stat_of(view, "stores_away") == 0 ? PAGE_PLAIN : PAGE_ALARM);
 }
 
-/* Only what is not 0: most of the time all is. */
+/* Only what is not 0. Most of the time all is. */
 static void draw_trouble(struct page *page, const struct top_view *view) {
     static const struct {
         const char *label, *stat;

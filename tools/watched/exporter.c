@@ -57,7 +57,7 @@ struct request {
     size_t pattern_count;
 };
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int read_options(struct request *request, int argc, char **argv) {
     int option;
     opterr = 0;
@@ -89,7 +89,7 @@ static int read_options(struct request *request, int argc, char **argv) {
 
 /* ---- a file ---- */
 
-/* node_exporter may read at any time: the file is replaced as a whole. */
+/* node_exporter may read at any time. The file is replaced as a whole. */
 static bool write_file(const char *path, const struct sink *page) {
     struct file_new made;
     if (file_new_begin(&made, path)) {
@@ -100,7 +100,7 @@ static bool write_file(const char *path, const struct sink *page) {
     return false;
 }
 
-/* One page into the file. False: a signal, or the file could not be written; then it stays as it was. */
+/* One page into the file. False means a signal, or the file could not be written; then it stays as it was. */
 static bool write_page(const struct request *request, struct exporter *exporter, size_t *answered) {
     struct sink page;
     if (!sink_open(&page, -1)) return false;
@@ -142,7 +142,7 @@ static int print_once(const struct request *request) {
 
 /* ---- HTTP ---- */
 
-/* HOST:PORT or [HOST]:PORT. -1: complained. */
+/* HOST:PORT or [HOST]:PORT. -1 means complained. */
 static int listen_at(const char *address) {
     char host[256];
     const char *colon = strrchr(address, ':');
@@ -164,7 +164,7 @@ static int listen_at(const char *address) {
     return listens ? fd : -1;
 }
 
-/* Port 0 is whichever is free: so the line says which it is. */
+/* Port 0 is whichever is free. So the line says which it is. */
 static void say_where(int fd) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;

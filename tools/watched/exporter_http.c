@@ -29,11 +29,11 @@ struct body {
 };
 
 struct client {
-    int fd; /* -1: a free place */
+    int fd; /* -1 means a free place */
     enum state state;
     char head[HEAD_BYTES_MAX]; /* of the request, then of the answer */
     size_t used;
-    struct body *body; /* NULL: the answer has none */
+    struct body *body; /* NULL means that the answer has none */
     size_t sent;
     int64_t deadline_ms;
     uint64_t number; /* of all that came: many come within a millisecond */
@@ -42,7 +42,7 @@ struct client {
 struct server {
     int listener, epoll;
     struct exporter *exporter;
-    struct exporter_round *round; /* the engines are being asked; NULL: no client waits */
+    struct exporter_round *round; /* the engines are being asked; NULL means that no client waits */
     uint64_t accepted;
     struct client clients[CLIENTS_MAX];
 };
@@ -115,7 +115,7 @@ static void answer(struct server *server, struct client *client, const char *sta
     send_more(server, client);
 }
 
-/* NULL: no memory. It has one user: who made it. */
+/* NULL means no memory. It has one user: who made it. */
 static struct body *body_new(void) {
     struct body *body = calloc(1, sizeof *body);
     if (body == NULL || !sink_open(&body->text, -1)) {
@@ -250,8 +250,8 @@ static bool takes(const struct client *client) {
     return client->state == TAKES || client->state == WAITS;
 }
 
-/* A free one; else that of a client that has been answered or has asked nothing yet, and had the longest time for it;
- * else that of any that has its page and does not read it; else of any. */
+/* A free one; otherwise that of a client that has been answered or has asked nothing yet, and had the longest time for
+ * it; otherwise that of any that has its page and does not read it; otherwise of any. */
 static struct client *place(struct server *server) {
     struct client *oldest = &server->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -282,8 +282,8 @@ static void accept_one(struct server *server) {
     if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
 }
 
-/* Drops those whose time is over; who waits for the page has the engines' time. Returns how long the others have; -1:
- * there is none. */
+/* Drops those whose time is over; who waits for the page has the engines' time. Returns how long the others have; -1
+ * means that there is none. */
 static int drop_late(struct server *server) {
     int64_t now_ms = moment_mono_ms(), left_ms = -1;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {

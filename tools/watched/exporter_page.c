@@ -37,7 +37,8 @@ static bool begins(const char *line, const char *with) {
 
 /* ---- taking pages apart ---- */
 
-/* The block at or behind `*at`, which goes on behind it. False: there is none more. The library writes TYPE first. */
+/* The block at or behind `*at`, which continues behind it. Returns false if there is none more. The library writes TYPE
+ * first. */
 static bool block_take(const char **at, struct block *block) {
     const char *line = *at;
     while (*line != '\0' && !begins(line, type_line)) line = end_of_line(line) + 1;
@@ -99,7 +100,7 @@ bool exporter_page_is_sound(const char *page, size_t size) {
 struct blocks {
     struct block *all;
     size_t count, room;
-    size_t *slots; /* first blocks by a hash of the name; NONE: a free slot */
+    size_t *slots; /* first blocks by a hash of the name; NONE means a free slot */
     size_t slot_count;
     bool failed;
 };
@@ -156,7 +157,7 @@ static void block_add(struct blocks *blocks, const struct block *block) {
 
 /* ---- joining them ---- */
 
-/* A label's value: backslashes, quotes and line ends are escaped. Prometheus takes no page that is not UTF-8: a byte
+/* A label's value: backslashes, quotes and line ends are escaped. Prometheus takes no page that is not UTF-8. A byte
  * that is not becomes \xHH. */
 void exporter_put_label(struct sink *out, const char *socket) {
     char escape[8];

@@ -1,5 +1,5 @@
 /* exporter_page.h -- the pages of several engines as one page in Prometheus's text format.
- * Always true: each metric is described once, and all its samples stand together; each sample has the label socket, and
+ * Always true: each metric is described once, and all its samples are together; each sample has the label socket, and
  * no two sockets have the same. A page of which one line is no sample of the library's kind is left out as a whole, so
  * that no engine, and nobody who listens in its place, spoils what the others say. Time and memory grow as the pages'
  * bytes do. */
@@ -22,9 +22,9 @@ struct exporter_source {
     const char *socket;
 };
 
-/* Whether the page can be joined with others: it is whole, and each of its lines is understood. */
+/* Whether the page can be joined with others. It is whole, and each of its lines is understood. */
 bool exporter_page_is_sound(const char *page, size_t size);
-/* Joins sound pages. Ends early if a signal comes: then the page is not whole. */
+/* Joins sound pages. Ends early if a signal comes. Then the page is not whole. */
 void exporter_join(const struct exporter_source *sources, size_t count, struct sink *out);
 /* socket="..." */
 void exporter_put_label(struct sink *out, const char *socket);

@@ -15,9 +15,9 @@
 #include "tools/watched/exporter_page.h"
 #include "tools/common/stop.h"
 
-/* A program that stands still, or another's socket among ours, must not hold up the others: a scrape that lasts too
- * long knows nothing of any of them. An engine that answered in the last round may take longer, because its page may be
- * large; and all may while none has answered, as on a machine that is busy. */
+/* A program that stops, or another's socket among ours, must not delay the others: a scrape that lasts too long knows
+ * nothing of any of them. An engine that answered in the last round may take longer, because its page may be large; and
+ * all may while none has answered, as on a machine that is busy. */
 #define KNOWN_MS 2000
 #define OTHER_MS 700
 #define QUEUE_FULL_MS 20                  /* until a connection is tried again */
@@ -54,13 +54,13 @@ static uint64_t hash_of(const char *text) {
     return hash;
 }
 
-/* The length of what stands before the last slash, with it. */
+/* The length of what is before the last slash, with it. */
 static size_t folder_of(const char *text, size_t size) {
     while (size > 0 && text[size - 1] != '/') size--;
     return size;
 }
 
-/* The folder that all patterns have in common: it depends on the patterns alone, so that a label stays as it is
+/* The folder that all patterns have in common. It depends on the patterns alone, so that a label stays as it is
  * whichever sockets there are. */
 static size_t common_folder(char *const *patterns, size_t count) {
     size_t common = count > 0 ? strlen(patterns[0]) : 0;
@@ -264,7 +264,7 @@ static void put_page(struct sink *out, const struct exporter_round *round) {
     free(sources);
 }
 
-/* Without memory the list is empty: then all get the shorter time. */
+/* Without memory the list is empty. Then all get the shorter time. */
 static void known_set(struct exporter *exporter, const struct exporter_round *round) {
     free(exporter->known);
     exporter->known_count = 0;

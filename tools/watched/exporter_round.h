@@ -1,4 +1,4 @@
-/* exporter_round.h -- one look at all engines behind some watch sockets: their pages, asked for at the same time.
+/* exporter_round.h -- one look at all engines behind some watch sockets: their pages, requested at the same time.
  * Always true: nothing here blocks but exporter_run(). An engine that does not answer in time is left out and named by
  * tallywheel_exporter_up 0, and so is one whose page is not sound (exporter_page.h), and a pattern without a wildcard
  * that nothing matches. The others are served. One thread, one round at a time. */
@@ -14,19 +14,19 @@
 struct exporter {
     char *const *patterns; /* of glob(7) */
     size_t pattern_count;
-    bool is_patient; /* nobody waits for the page: every engine gets the longer time */
+    bool is_patient; /* no thread waits for the page: every engine gets the longer time */
     uint64_t *known; /* hashes of the sockets that answered in the last round: these get more time */
     size_t known_count;
 };
 
 struct exporter_round;
 
-/* Looks which sockets there are, and asks them. NULL: no memory, or no descriptor. */
+/* Looks which sockets there are, and asks them. NULL means no memory, or no descriptor. */
 struct exporter_round *exporter_begin(const struct exporter *exporter);
 /* Readable when exporter_step() has something to do; or after so many milliseconds. */
 int exporter_fd(const struct exporter_round *round);
 int exporter_wait_ms(const struct exporter_round *round);
-/* Takes what has come. True: every engine has answered, or its time is over. */
+/* Takes what has come. Returns true if every engine has answered, or its time is over. */
 bool exporter_step(struct exporter_round *round);
 /* Writes the page, unless `out` is NULL, and frees the round. Returns how many engines answered. */
 size_t exporter_end(struct exporter *exporter, struct exporter_round *round, struct sink *out);

@@ -21,7 +21,7 @@ struct exporter_sample {
 };
 
 bool exporter_same(struct exporter_text a, struct exporter_text b);
-/* `line` to `end`, where its newline stands. False: it is no sample. No two labels have one name. */
+/* `line` to `end`, where its newline is. Returns false if it is no sample. No two labels have one name. */
 bool exporter_sample_read(const char *line, const char *end, struct exporter_sample *sample);
 /* "# TYPE name type", of a type that is known. */
 bool exporter_type_read(const char *line, const char *end, struct exporter_text *name);

@@ -91,7 +91,7 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
 
 /* ---- taking answers apart ---- */
 
-/* The next line, ended by a NUL; NULL: there is no whole line more. */
+/* The next line, ended by a NUL; NULL means that there is no whole line more. */
 static char *next_line(char **at) {
     char *line = *at, *end = strchr(line, '\n');
     if (end == NULL) return NULL;

@@ -29,7 +29,7 @@ struct watched_key {
 struct watched {
     char *status, *top;
     const char *version, *last_error;
-    int64_t last_error_age_ms; /* -1: not known, of an older engine */
+    int64_t last_error_age_ms; /* -1 means not known, of an older engine */
     int64_t now_ms, process;
     struct watched_stat *stats;
     size_t stat_count;
@@ -37,16 +37,16 @@ struct watched {
     size_t family_count;
 
     /* watched_look_top(): of one family */
-    const char *top_error; /* the engine's refusal; NULL: none */
+    const char *top_error; /* the engine's refusal; NULL means none */
     struct watched_key *keys;
     size_t key_count;
 };
 
 /* Sends one line and reads to the end, within `patience_ms`, or until a signal comes (stop.h). The caller frees the
- * answer, which ends with a NUL. NULL: `why` says why. */
+ * answer, which ends with a NUL. NULL means `why` says why. */
 char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why, size_t why_size);
 
-/* Asks for the status. False: `why` says why, and *look is empty. */
+/* Asks for the status. False means `why` says why, and *look is empty. */
 bool watched_look(const char *path, struct watched *look, char *why, size_t why_size);
 /* Asks for the `n` heaviest keys of a family, in the window of a moment (INT64_MIN: of now). False as above; what the
  * engine itself refuses is look->top_error. */
@@ -54,11 +54,11 @@ bool watched_look_top(const char *path, const char *family, size_t n, int64_t un
                       size_t why_size);
 void watched_free(struct watched *look);
 
-/* The same from answers that are there: they are taken apart in place. */
+/* The same from answers that are there. They are taken apart in place. */
 bool watched_read_status(struct watched *look, char *answer);
 bool watched_read_top(struct watched *look, char *answer);
 
 int64_t watched_stat(const struct watched *look, const char *name); /* 0: an older engine does not have it */
-const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL: none */
+const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL means none */
 
 #endif
