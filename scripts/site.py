@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""site.py OUT [COMMAND] -- writes the manual as a static site: plain HTML, one style sheet, no script.
+"""site.py OUT [COMMAND] -- writes the manual as a static site: plain HTML, one style sheet; one script, for the search.
 
     pages      README.md, docs/*.md and the other pages beside them, by cmark-gfm, which renders as the forge does
     calls      out of include/tallywheel.h: a page for each group (header_doc.PAGES), and an index of all calls
     command    out of what COMMAND says upon --help; left out without COMMAND
     sources    whatever file or folder of the project a page leads to
+    search     finds sections of all of these by their words (site_search.js); the other pages have no script
 
 A call that is named in a page leads to what the header says of it.
 Always true: OUT is emptied; each page of the project is in the list at the side of every page; a link to a file that is not
 there ends the script with a sentence. Elsewhere: whether all links of the result lead somewhere (tests/cli/site.py)."""
 import glob
 import html
+import json
 import os
 import posixpath
 import re
@@ -38,6 +40,8 @@ GROUPS = [
 TITLES = {"README.md": "Overview", "README.zh-CN.md": "中文", "bench/README.md": "Benchmarks", "calls": "Calls",
           "command": "The command", "include/tallywheel.h": "tallywheel.h"}
 PLACES = {"README.md": "index.html", "calls": "calls/index.html", "command": "command.html"}
+CONTENTS_MIN = 3  # a page with so many headings of the second level begins with a list of them
+SECTION = re.compile(r"(<h[1-4](?: [^>]*)?>.*?</h[1-4]>)", re.DOTALL)
 PICTURE = (".svg", ".png")
 LINK = re.compile(r'(<(?:a|img) [^>]*?(?:href|src)=")([^"]*)(")')
 HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
@@ -84,6 +88,7 @@ class Site:
         self.docs = ["README.md", *sorted(set(glob.glob("*.md", root_dir=ROOT) + glob.glob("docs/*.md", root_dir=ROOT) + ["bench/README.md"])
                                           - {"README.md"})]
         self.asked: list[str] = []  # sources that pages lead to, and pictures
+        self.sections: list[list[str]] = []  # for the search: title of the page, heading, where to, text
         self.names = self.names_of_the_header()
         named = " ".join(paths for _, paths in GROUPS).split()
         self.list = GROUPS + [("More", " ".join(path for path in self.docs if path not in named))]
@@ -118,7 +123,37 @@ class Site:
                 out.append(f"<h2>{group}</h2><ul>{''.join(lines)}</ul>")
         return "".join(out)
 
+    def contents(self, body: str) -> str:
+        """The headings of a long page, to unfold."""
+        found = re.findall(r'<h2 id="([^"]*)">(.*?)(?: <a class="here".*?)?</h2>', body, re.DOTALL)
+        if len(found) < CONTENTS_MIN:
+            return body
+        lines = "".join(f'<li><a href="#{name}">{re.sub("</?a[^>]*>", "", text)}</a></li>' for name, text in found)
+        head, end, rest = body.partition("</h1>")
+        return f'{head}{end}<details class="contents"><summary>Contents of this page</summary><ul>{lines}</ul></details>{rest}'
+
+    def note_sections(self, here: str, title: str, body: str) -> None:
+        def plain(text: str) -> str:
+            return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+        heading, to = "", here
+        for number, part in enumerate(SECTION.split(body)):
+            if number % 2:
+                anchor = re.search(r' id="([^"]*)"', part)
+                heading, to = plain(re.sub(r'<a class="here".*?</a>', "", part)), here + (f"#{anchor.group(1)}" if anchor else "")
+            elif heading:
+                self.sections.append([title, heading, to, plain(part)])
+
+    def search(self) -> None:
+        shutil.copy(os.path.join(SCRIPTS, "site_search.js"), os.path.join(self.out, "search.js"))
+        self.write("search.html", "Search", '<h1>Search</h1>\n<p><input id="q" type="search" aria-label="words" autofocus></p>\n'
+                   '<p id="count"></p>\n<ul id="found"></ul>\n<noscript><p>The search needs JavaScript. All calls are in the <a '
+                   'href="calls/index.html">index</a>.</p></noscript>\n<script src="search-index.js"></script><script src="search.js"></script>\n')
+        with open(os.path.join(self.out, "search-index.js"), "w", encoding="utf-8") as file:
+            file.write("const PAGES = " + json.dumps(self.sections, ensure_ascii=False).replace("</", "<\\/") + ";\n")
+
     def write(self, here: str, title: str, body: str) -> None:
+        self.note_sections(here, title, body)
         path = os.path.join(self.out, here)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         language = "zh" if ".zh-" in here else "en"
@@ -128,7 +163,9 @@ class Site:
                 f'<!DOCTYPE html>\n<html lang="{language}"><head><meta charset="utf-8">\n'
                 '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
                 f'<title>{html.escape(title)} – Tallywheel</title><link rel="stylesheet" href="{self.link(here, "site.css")}"></head>\n'
-                f'<body><header><a class="name" href="{top}">Tallywheel</a><a class="pages" href="#site-pages">Pages</a></header>\n'
+                f'<body><header><a class="name" href="{top}">Tallywheel <small>{self.version}</small></a>'
+                f'<form action="{self.link(here, "search.html")}"><input type="search" name="q" placeholder="Search" aria-label="Search"></form>'
+                '<a class="pages" href="#site-pages">Pages</a></header>\n'
                 f"<main>\n{body}\n<footer>Tallywheel {self.version}</footer></main>\n"
                 f'<nav id="site-pages"><div>{self.side(here)}</div></nav></body></html>\n')
 
@@ -171,6 +208,7 @@ class Site:
         body = LINK.sub(lambda match: match.group(1) + self.target(path, here, match.group(2)) + match.group(3), body)
         body = re.sub(r"<table>.*?</table>", lambda match: f'<div class="wide">{match.group()}</div>', body, flags=re.DOTALL)
         body = re.sub(r"<p>(<img [^>]*>)</p>", r'<div class="wide">\1</div>', body)
+        body = self.contents(body.replace("<!-- raw HTML omitted -->", ""))
         title = re.search(r"^# (.*)", read(path), re.MULTILINE).group(1)
         self.write(here, title, self.named(here, body))
 
@@ -322,6 +360,7 @@ class Site:
             done.add(path)
             if path not in self.docs:
                 self.source(path)
+        self.search()
 
 
 def main() -> int:

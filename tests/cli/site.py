@@ -3,6 +3,7 @@
 Method: it is made into a folder of its own, and each page is read as a browser reads it. Prints TAP."""
 import glob
 import html
+import json
 import os
 import re
 import subprocess
@@ -21,7 +22,7 @@ class Page(HTMLParser):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self.links, self.anchors, self.open, self.wrong = [], [], [], []
+        self.path, self.links, self.anchors, self.open, self.wrong = path, [], [], [], []
         with open(path, encoding="utf-8") as file:
             self.feed(file.read())
         self.close()
@@ -30,7 +31,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
-        if tag == "script":
+        if tag == "script" and (os.path.basename(self.path) != "search.html" or not dict(attrs).get("src")):
             self.wrong.append("a script")
         for name, value in attrs:
             if name in ("href", "src"):
@@ -74,12 +75,12 @@ def main() -> None:
         if made.returncode == 77:
             print("1..0 # SKIP cmark-gfm is not installed")
             return
-        print("1..7")
+        print("1..9")
         ok([f"scripts/site.py ended with {made.returncode}"] if made.returncode else [], "the site is made")
         pages = {path: Page(path) for path in glob.glob(out + "/**/*.html", recursive=True)}
         ok([f"{path[len(out):]}: {what}" for path, page in pages.items() for what in page.wrong[:3]]
            + [f"{path[len(out):]}: {name} twice" for path, page in pages.items() for name in set(page.anchors) if page.anchors.count(name) > 1],
-           "each element is closed, each anchor is there once, and nothing is a script")
+           "each element is closed, each anchor is there once, and only the search has a script")
         ok([f"{path[len(out):]}: {to}" for path, page in pages.items() for tag, to in page.links if leads_nowhere(pages, out, path, tag, to)],
            "each link leads to a page and an anchor that is there, and nothing is fetched from elsewhere")
         with open(os.path.join(ROOT, "include/tallywheel.h"), encoding="utf-8") as file:
@@ -91,7 +92,23 @@ def main() -> None:
         ok([path for path in docs if ("a", path) not in first.links], "each page of docs/ is in the list of pages")
         with open(out + "/site.css", encoding="utf-8") as file:
             ok(re.findall(r"url\(.*|@import.*", file.read()), "nor does the style sheet fetch anything")
+        ok(sections_astray(pages, out), "each section that the search knows is there, and all calls are among them")
+        ok([path for path in docs if not has_contents(os.path.join(out, path))], "each long page has a list of its headings")
         ok(options_left_out(out), "each option of the command is there, with its value, apart from what is said of it")
+
+
+def sections_astray(pages: dict, out: str) -> list:
+    with open(out + "/search-index.js", encoding="utf-8") as file:
+        sections = json.loads(file.read().removeprefix("const PAGES = ").rstrip(";\n"))
+    wrong = [to for _, _, to, _ in sections if leads_nowhere(pages, out, out + "/search.html", "a", to)]
+    headings = " ".join(heading for _, heading, _, _ in sections)
+    return wrong + [call for call in ("tw_add()", "tw_acquire()", "tw_queue_run()") if call not in headings]
+
+
+def has_contents(path: str) -> bool:
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return text.count('<h2 id="') < 3 or '<details class="contents">' in text
 
 
 def options_left_out(out: str) -> list:
