@@ -1,5 +1,5 @@
 /* count_hits.c -- the shortest start: count hits by the hour, read one back.
- * The counters of an hour disappear by themselves when it is over (and its history, one more hour, too). */
+ * The counters of an hour disappear after its end and one more hour of history. */
 #include <stdio.h>
 #include <tallywheel.h>
 

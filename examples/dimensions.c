@@ -58,7 +58,7 @@ int main(void) {
     for (int reader = 0; reader < 1000; reader++) article_is_read(&servers[reader % count], reader);
     if (tw_add(servers[0].articles, tw_str("article:7|veiws"), 1, NULL) != TW_ERR_KEY) return 1;
 
-    printf("this server:"); /* what it knows: its own counts, and with a later sync those of the others */
+    printf("this server:"); /* its own counts, and after a later sync those of the others */
     tw_each_field(servers[0].articles, tw_str("article:7"), TW_NOW, print_field, &seen);
     if (redis_url != NULL) {
         for (int i = 0; i < count && status == TW_OK; i++) status = tw_flush(servers[i].engine, 5000);
@@ -69,5 +69,5 @@ int main(void) {
     printf("\n");
     for (int i = 0; i < count; i++) tw_close(servers[i].engine, 5000);
     if (redis_url == NULL) return seen == 1000 + 100 + 10 ? 0 : 1;
-    return status == TW_OK && total % (1000 + 100 + 10) == 0 ? 0 : 1; /* run again, it goes on from there */
+    return status == TW_OK && total % (1000 + 100 + 10) == 0 ? 0 : 1; /* a second run continues from there */
 }

@@ -1,15 +1,15 @@
 /* downloads.c -- at most three downloads of a user at once, over all servers; and one server that cleans up for all.
  * TALLYWHEEL_REDIS=redis://localhost ./downloads      without it: slots of this process, and no lock
  *
- * A slot is held from tw_hold() to tw_hold_release(); those of a server that dies are free again within 15 s. A lock
- * ends by itself after its time. Who is slower than that no longer has it, and does not know: so what the lock protects
- * takes the fencing token along, and refuses a smaller one than it has seen. */
+ * A slot is in use from tw_hold() to tw_hold_release(). Slots of a server that dies are free again within 15 s. A lock
+ * expires after its time. A slower holder no longer has the lock and does not notice it. So the protected resource
+ * receives the fencing token, and refuses a smaller one than it has seen. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>
 #include <unistd.h>
 
-/* What the lock protects. */
+/* The protected resource. */
 static uint64_t newest_fence;
 
 static bool clean_up(uint64_t fence) {
@@ -23,7 +23,7 @@ static bool clean_up_alone(tw_family *jobs, tw_key job) {
     uint64_t fence, none;
     if (tw_lock(jobs, job, 10000, token, &fence) != TW_OK) return false;
     bool alone = tw_lock(jobs, job, 10000, other, &none) == TW_DENIED;
-    alone = alone && tw_lock_extend(jobs, job, token, 20000) == TW_OK; /* it takes longer than was thought */
+    alone = alone && tw_lock_extend(jobs, job, token, 20000) == TW_OK; /* it needs more time than expected */
     alone = alone && clean_up(fence);
     return tw_lock_release(jobs, job, token) == TW_OK && alone;
 }

@@ -1,6 +1,6 @@
 /* event_time.c -- a log that arrives late: each line is counted in the hour in which it happened.
- * tw_add_at() and tw_get_at() name the moment. Windows take counts for lateness_ms after their end; a line that is
- * older is refused, and the caller knows it. tw_reset() takes a figure away, once somebody has dealt with it. */
+ * tw_add_at() and tw_get_at() name the moment. Windows accept counts for lateness_ms after their end. An older line is
+ * refused, and the caller learns of it. tw_reset() removes a figure after it was handled. */
 #include <stdio.h>
 #include <tallywheel.h>
 #include <time.h>
@@ -27,7 +27,7 @@ int main(void) {
     if (tw_open(&options, &engine) != TW_OK) return 1;
     if (tw_family_open(engine, &family_options, &errors) != TW_OK) return 1;
 
-    tw_enter(engine); /* many calls of one thread: each is a little cheaper between tw_enter() and tw_leave() */
+    tw_enter(engine); /* many calls of one thread are a little cheaper between tw_enter() and tw_leave() */
     for (size_t i = 0; i < sizeof log / sizeof log[0]; i++)
         too_old += tw_add_at(errors, tw_str(log[i].service), 1, now_ms - log[i].age_ms, NULL) == TW_ERR_LATE;
     tw_leave(engine);
@@ -37,7 +37,7 @@ int main(void) {
     printf("search: %lld errors two hours ago, %lld now; %d line too old\n", (long long)before, (long long)now,
            too_old);
     tw_add(errors, tw_str("disk"), 3, NULL);
-    tw_reset(errors, tw_str("disk"), &taken); /* seen to: what comes from now on counts from 0 */
+    tw_reset(errors, tw_str("disk"), &taken); /* handled, so later lines count from 0 */
     printf("disk: %lld errors dealt with\n", (long long)taken);
     tw_close(engine, 1000);
     return before == 2 && now == 1 && too_old == 1 && taken == 3 ? 0 : 1;

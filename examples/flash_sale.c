@@ -2,7 +2,7 @@
  * TALLYWHEEL_REDIS=redis://localhost ./flash_sale      two servers that share Redis; without the variable one alone
  *
  * 1. Sold at once: tw_acquire() of a hard limit. Each server draws some units ahead from Redis and sells them without
- *    waiting; TW_PENDING says that units may yet come: ask again. TW_DENIED: sold out. Only TW_OK is a sale.
+ *    waiting; TW_PENDING means that units may yet come, so try again. TW_DENIED means sold out. Only TW_OK is a sale.
  * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_reserve_confirm() sells it, tw_reserve_cancel() or time
  * gives it back. */
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define STOCK 500
-#define BUYERS 4 /* threads; each buys until nothing is left */
+#define BUYERS 4 /* threads; each buys until no unit is left */
 
 struct server {
     tw_engine *engine;
@@ -50,7 +50,7 @@ static bool server_begin(struct server *server, const char *redis_url) {
     if (tw_open(&options, &server->engine) != TW_OK) return false;
     server->sale = family_open(server->engine, "sale", TW_LIMIT_HARD);
     server->baskets = family_open(server->engine, "baskets", TW_LIMIT_SOFT);
-    /* Before the doors open: the first units are here when the first buyer comes. */
+    /* Before the sale, so that the first units are here when the first buyer comes. */
     return server->sale != NULL && server->baskets != NULL &&
            tw_lease_warm(server->sale, tw_str(phone), STOCK) == TW_OK;
 }
@@ -64,12 +64,12 @@ static void buy_phones(struct buyer *buyer) {
             waits++;
             usleep(2000);
         } else {
-            return; /* TW_DENIED: sold out */
+            return; /* TW_DENIED means sold out */
         }
     }
 }
 
-/* Every third one changes his mind; what he gives back another one buys. */
+/* Every third buyer cancels. Another buyer buys the returned unit. */
 static void buy_books(struct buyer *buyer) {
     for (int visit = 0;; visit++) {
         char name[64], token[TW_TOKEN_SIZE];

@@ -1,7 +1,7 @@
-/* host_loop.c -- inside a server that has an event loop of its own: no thread is made.
+/* host_loop.c -- in a server with its own event loop. No thread is made.
  * With TW_HOST_DRIVEN the host calls tw_turn() when tw_fd() is readable or tw_timeout_ms() has passed. A turn is short
- * and never waits, so it may run between two requests. Without Redis turns only turn windows over. With
- * TALLYWHEEL_REDIS set the same loop also talks to Redis. */
+ * and never waits, so it may run between two requests. Without Redis a turn only closes windows. With TALLYWHEEL_REDIS
+ * the same loop also communicates with Redis. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int64_t mono_ms(void) {
 static bool on_window_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     int64_t *windows = ctx;
     (void)family, (void)start_ms, (void)end_ms, (void)flags;
-    ++*windows; /* called from tw_turn(), on our own thread: no lock is needed */
+    ++*windows; /* called from tw_turn() in our own thread, so no lock is needed */
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* hot_keys.c -- which pages, and which clients, make up most of the traffic?
- * tw_top() shows the heaviest keys of a window. Where a family has no room for all keys (here: 100 clients), it still
- * finds the heavy ones among those that found none, and says how far their counts may be too high. */
+ * tw_top() shows the heaviest keys of a window. If a family has no room for all keys (here 100 clients), it still finds
+ * the heavy ones among the others, and reports how far their counts may be too high. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <tallywheel.h>
@@ -15,7 +15,7 @@ static bool show(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Looks for one client among the heaviest: is it shown, with a count that can be true? */
+/* Looks for one client among the heaviest. Is it shown, with a possible count? */
 struct search {
     tw_key key;
     int64_t requests;
@@ -40,7 +40,7 @@ int main(void) {
     of_pages.name = "pages";
     of_clients.name = "clients";
     of_pages.window = of_clients.window = TW_WINDOW_FOREVER;
-    of_clients.keys_max = 100; /* the first hundred clients; who comes later shares an overflow counter */
+    of_clients.keys_max = 100; /* the first hundred clients; later ones share an overflow counter */
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &of_pages, &pages) != TW_OK ||
         tw_family_open(engine, &of_clients, &clients) != TW_OK)
         return 1;
@@ -49,7 +49,7 @@ int main(void) {
     for (int request = 0; request < REQUESTS; request++) {
         char key[32];
         snprintf(key, sizeof key, "/article/%d",
-                 request % (1 + request % 30)); /* low numbers are asked for more often */
+                 request % (1 + request % 30)); /* low numbers are requested more often */
         tw_add(pages, tw_str(key), 1, NULL);
         if (request > 1000 && request % 20 == 0) {
             tw_add(clients, robot.key, 1, NULL);

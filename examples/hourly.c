@@ -1,8 +1,8 @@
-/* hourly.c -- a report for each window, once it is over: what an hourly statistics job needs.
- * The windows are of one second here, so that the example ends; everything else is as with TW_HOUR.
+/* hourly.c -- a report for each window after its end, as an hourly statistics job needs it.
+ * The windows have one second here, so that the example ends. Everything else is the same with TW_HOUR.
  *
- * on_window_closed is called when a window takes no more counts. tw_each() inside it lists the final figures. A hook
- * that cannot deliver them just now (a full disk, a database that is away) answers false and is called again later. */
+ * on_window_closed is called when a window accepts no more counts. tw_each() inside it lists the final figures. A hook
+ * that cannot deliver them just now (a full disk, an unreachable database) returns false and is called again later. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>

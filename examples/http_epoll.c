@@ -1,6 +1,6 @@
 /* http_epoll.c -- a server of one thread and one epoll loop, with limits that are exact over all servers.
- * The engine is host-driven: its descriptor lies in the loop beside the clients', and each round of the loop makes a
- * turn. A client that buys is parked until the verdict comes, inside a turn. small_http.h has the shop.
+ * The engine is host-driven. Its descriptor is in the loop with the clients', and each round of the loop makes a turn.
+ * A client that buys waits until the verdict comes, inside a turn. small_http.h has the shop.
  *
  *     TALLYWHEEL_REDIS=redis://localhost http_epoll 8080 */
 #ifndef _GNU_SOURCE
@@ -12,9 +12,9 @@
 #include "small_http.h"
 
 static int loop;
-static struct client *ended; /* a list, by `loop` of each: freed when the events of this round are served */
+static struct client *ended; /* a list, by `loop` of each, freed when the events of this round are served */
 
-/* Where a client is parked, only its leaving is waited for. */
+/* While a client waits for its verdict, the loop only notices whether it leaves. */
 static void watch(struct client *client, int how) {
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = client};
     if (!client->is_parked) event.events |= client->out_size != 0 ? EPOLLOUT : EPOLLIN;
@@ -51,7 +51,7 @@ static void serve_event(const struct epoll_event *event) {
     struct client *client = event->data.ptr;
     if (client->fd < 0) return; /* an event of this round has ended it already */
     if (client->is_parked || (event->events & (EPOLLERR | EPOLLHUP)) != 0)
-        drop(client); /* of who is parked nothing but its leaving was waited for */
+        drop(client); /* of a waiting client the loop only notices whether it leaves */
     else
         go_on(client);
 }
@@ -81,7 +81,7 @@ int main(int count, char **arguments) {
     if (listener < 0 || loop < 0) return 1;
     add(listener, &listener);
     add(signals, &signals);
-    add(tw_fd(engine), engine); /* once: it is the same for the engine's life */
+    add(tw_fd(engine), engine); /* once, because it is the same for the engine's life */
 
     for (bool is_open = true; is_open;) {
         int ready = epoll_wait(loop, events, 64, (int)tw_timeout_ms(engine));
@@ -93,7 +93,7 @@ int main(int count, char **arguments) {
             else if (events[i].data.ptr != engine)
                 serve_event(&events[i]);
         }
-        tw_turn(engine); /* in each round, whatever was ready: it is short, and verdicts come from here */
+        tw_turn(engine); /* in each round, because it is short, and verdicts come from here */
         free_ended();
     }
     bool is_well = shop_close(drop);

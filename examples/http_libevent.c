@@ -1,4 +1,4 @@
-/* http_libevent.c -- the server of http_epoll.c in a libevent loop: the engine is one event, with a time-out.
+/* http_libevent.c -- the server of http_epoll.c in a libevent loop. The engine is one event, with a time-out.
  *
  *     TALLYWHEEL_REDIS=redis://localhost http_libevent 8080 */
 #ifndef _GNU_SOURCE
@@ -38,7 +38,7 @@ static void drop(struct client *client) {
 
 static void on_visitor(evutil_socket_t fd, short what, void *visitor);
 
-/* Where a client is parked, only its leaving is waited for. */
+/* While a client waits for its verdict, the loop only notices whether it leaves. */
 static void watch(struct visitor *visitor) {
     short what = visitor->client.is_parked ? EV_CLOSED : visitor->client.out_size != 0 ? EV_WRITE : EV_READ;
     event_del(visitor->event);
@@ -99,7 +99,7 @@ int main(int count, char **arguments) {
                                evsignal_new(base, SIGTERM, on_signal, NULL),
                                evsignal_new(base, SIGINT, on_signal, NULL)};
     for (int i = 0; i < 3; i++) event_add(events[i], NULL);
-    /* Once: the descriptor is the same for the engine's life. */
+    /* Once, because the descriptor is the same for the engine's life. */
     engine_event = event_new(base, tw_fd(engine), EV_READ, on_engine, NULL);
     on_engine(-1, 0, NULL);
     event_base_dispatch(base);

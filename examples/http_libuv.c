@@ -1,4 +1,4 @@
-/* http_libuv.c -- the server of http_epoll.c in a libuv loop: the engine is one uv_poll_t and one uv_timer_t.
+/* http_libuv.c -- the server of http_epoll.c in a libuv loop. The engine is one uv_poll_t and one uv_timer_t.
  *
  *     TALLYWHEEL_REDIS=redis://localhost http_libuv 8080 */
 #ifndef _GNU_SOURCE
@@ -54,7 +54,7 @@ static void drop(struct client *client) {
 
 static void on_visitor(uv_poll_t *poll, int status, int events);
 
-/* Where a client is parked, only its leaving is waited for. */
+/* While a client waits for its verdict, the loop only notices whether it leaves. */
 static void watch(struct visitor *visitor) {
     int events = visitor->client.is_parked ? 0 : visitor->client.out_size != 0 ? UV_WRITABLE : UV_READABLE;
     uv_poll_start(&visitor->poll, events | UV_DISCONNECT, on_visitor);
@@ -111,7 +111,7 @@ int main(int count, char **arguments) {
     if (listener < 0 || uv_loop_init(&loop) != 0) return 1;
     uv_poll_init(&loop, &listener_poll, listener);
     uv_poll_start(&listener_poll, UV_READABLE, on_listener);
-    uv_poll_init(&loop, &engine_poll, tw_fd(engine)); /* once: it is the same for the engine's life */
+    uv_poll_init(&loop, &engine_poll, tw_fd(engine)); /* once, because it is the same for the engine's life */
     uv_poll_start(&engine_poll, UV_READABLE, on_engine_ready);
     uv_timer_init(&loop, &engine_timer);
     for (int i = 0; i < 2; i++) {

@@ -1,13 +1,13 @@
 /* impressions.c -- an advertisement is shown to each device once an hour; showings and the devices reached are counted.
- * tw_once() is true for the first caller of a key and window, and forgets with the window: no list of devices has to be
- * kept or cleared. What it says is worth a count of its own: `reached` is how many different devices there were. */
+ * tw_once() is true for the first caller of a key and window, and forgets with the window, so no list of devices has to
+ * be kept or cleared. Its result is counted, too: `reached` is the number of different devices. */
 #include <stdio.h>
 #include <tallywheel.h>
 
 #define DEVICES 250
 #define REQUESTS 1000
 
-/* Families of an hour, aligned to the clock: what tw_family_options_init() leaves. */
+/* Families of an hour, aligned to the clock, as tw_family_options_init() sets it. */
 static tw_family *hourly(tw_engine *engine, const char *name) {
     tw_family_options options;
     tw_family *family;

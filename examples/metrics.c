@@ -1,7 +1,6 @@
-/* metrics.c -- what the engine counts about itself, as a page for a scraper; and a family that another part of the
- * program opened.
- * An HTTP server answers GET /metrics with the pieces that write_piece() gets. tw_family_find() needs no pointer that
- * is handed around. tw_stop() is for the end: the calls that count answer TW_ERR_CLOSED while requests run out, and the
+/* metrics.c -- the engine's own figures as a page for a scraper, and a family that another part of the program opened.
+ * An HTTP server answers GET /metrics with the pieces that write_piece() gets. With tw_family_find() no pointer has to
+ * be passed around. tw_stop() is for the end. Calls that count then return TW_ERR_CLOSED while requests end, and the
  * last page is still written. */
 #include <stdio.h>
 #include <tallywheel.h>
@@ -15,7 +14,7 @@ static bool write_piece(void *ctx, const char *text, size_t size) {
         if (length > strlen(wanted) && memcmp(line, wanted, strlen(wanted)) == 0) fwrite(line, 1, length, stdout);
         line += length;
     }
-    return true; /* false: the client has gone, no more of it */
+    return true; /* false if the client has left */
 }
 
 /* In another file of the program. */
@@ -40,7 +39,7 @@ int main(void) {
     if (plays == NULL || tw_family_find(engine, "songs") != NULL) return 1;
     for (int i = 0; i < 42; i++) tw_add(plays, tw_str("film 7"), 1, NULL);
 
-    tw_stop(engine); /* no more requests are taken */
+    tw_stop(engine); /* no more requests are accepted */
     tw_status late = tw_add(plays, tw_str("film 7"), 1, NULL);
     tw_status page = tw_metrics_write(engine, TW_METRICS_PROMETHEUS, write_piece, wanted);
     tw_close(engine, 1000);

@@ -1,8 +1,8 @@
 /* online_users.c -- how many users are online in each room, over all servers.
  * TALLYWHEEL_REDIS=redis://localhost ./online_users      two servers that share Redis; without the variable one alone
  *
- * A gauge is what is here now: add 1 for who comes and -1 for who goes. With Redis each server says its own part and
- * the view is the sum; the part of a server that dies goes by itself, so no user stays online for ever. */
+ * A gauge counts the users of this moment: add 1 when one comes and -1 when one leaves. With Redis each server sends
+ * its own part and the view is the sum. The part of a server that dies disappears, so no user stays online for ever. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>
@@ -35,7 +35,7 @@ static bool server_begin(struct server *server, const char *redis_url) {
     return false;
 }
 
-/* Others' users are known after a sync or two: within ten seconds here, however slow the machine. */
+/* Others' users are known after a sync or two, here within ten seconds even on a slow machine. */
 static bool shows(struct server *server, tw_key room, int64_t want) {
     int64_t online = -1;
     for (int i = 0; i < 1000; i++) {

@@ -1,6 +1,6 @@
-/* quotas.c -- limits that hold together, and as much of a limit as is left.
- * tw_acquire_all() takes a unit of each quota or of none: a mail that the customer's month does not allow costs the
- * minute nothing. tw_acquire_some() takes what there is, for work that can be done in part. */
+/* quotas.c -- several limits at once, and the rest of a limit.
+ * tw_acquire_all() takes a unit of each quota or of none, so a mail that the customer's month does not allow uses no
+ * unit of the minute. tw_acquire_some() takes the units that are left, for work that can be done in part. */
 #include <stdio.h>
 #include <tallywheel.h>
 
@@ -37,7 +37,7 @@ int main(void) {
         if (tw_acquire_all(claims, 2, &verdict) == TW_OK)
             sent++;
         else
-            denied_by = (int)verdict.claim; /* which of the two said no */
+            denied_by = (int)verdict.claim; /* which of the two denied */
     }
     tw_get(minute, tw_str("all"), &used);
     printf("%d of 5 mails sent, then claim %d denied; %lld of the minute used\n", sent, denied_by, (long long)used);

@@ -1,9 +1,9 @@
 /* ranking.c -- what is hot: a list of the hour and one of the day, merged with weights by whoever reads them.
  * TALLYWHEEL_REDIS=redis://localhost ./ranking      asks Redis: all servers; without the variable this process alone
  *
- * With Redis each window is one sorted set, "plays-by-hour:2026112014", whose members are the songs. What is new must
- * count more than what was hot all day, so an hour's play has ten times the weight of a day's. The weights belong to
- * the reader: nothing that is counted depends on them. */
+ * With Redis each window is one sorted set, "plays-by-hour:2026112014", whose members are the songs. New songs must
+ * count more than those of the whole day, so an hour's play has ten times the weight of a day's. The weights belong to
+ * the reader. No count depends on them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static tw_family *family_of(tw_engine *engine, const char *name, uint32_t window
     tw_family *family = NULL;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = window;       /* TW_WINDOW_ALIGNED: an hour is the default */
+    options.window = window;       /* TW_WINDOW_ALIGNED, an hour by default */
     options.lateness_ms = TW_HOUR; /* the hour may turn while this example runs */
     options.redis_shape = TW_REDIS_ZSET;
     return tw_family_open(engine, &options, &family) == TW_OK ? family : NULL;
@@ -53,7 +53,7 @@ static bool merge_count(void *ctx, const tw_count *count) {
     return merge(ctx, count->key, count->view);
 }
 
-/* The twenty most played of one window, from Redis or from what is known here. */
+/* The twenty most played of one window, from Redis or from this process. */
 static tw_status merge_top(struct merged *merged, tw_family *family, int64_t now_ms, int weight, bool has_redis) {
     merged->weight = weight;
     return has_redis ? tw_fetch_top(family, now_ms, SONGS, 5000, merge, merged)
@@ -69,7 +69,7 @@ int main(void) {
     tw_options options;
     tw_engine *engine;
     struct merged merged = {.count = 0};
-    int64_t now_ms = (int64_t)time(NULL) * 1000; /* one moment for all: of its hour, and of its day */
+    int64_t now_ms = (int64_t)time(NULL) * 1000; /* one moment for its hour and its day */
     tw_options_init(&options);
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     if (tw_open(&options, &engine) != TW_OK) return 1;
@@ -88,7 +88,7 @@ int main(void) {
         tw_add_at(by_day, key, 1, now_ms, NULL);
     }
 
-    tw_status status = tw_flush(engine, 5000); /* only to show all of it: nobody has to wait for it */
+    tw_status status = tw_flush(engine, 5000); /* only to show all of it; no program has to wait for it */
     if (status == TW_OK) status = merge_top(&merged, by_hour, now_ms, 10, options.redis_url != NULL);
     if (status == TW_OK) status = merge_top(&merged, by_day, now_ms, 1, options.redis_url != NULL);
     qsort(merged.rows, (size_t)merged.count, sizeof merged.rows[0], by_score);

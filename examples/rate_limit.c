@@ -1,12 +1,13 @@
 /* rate_limit.c -- at most 20 calls for each user and minute, and the HTTP headers that tell the user so.
- * tw_acquire() takes a unit if the limit allows it and changes nothing if not. Only TW_OK admits; the verdict says what
- * to tell the user. The limit stands in the call, so it may differ from user to user and change at any time. */
+ * tw_acquire() takes a unit if the limit allows it and changes nothing if not. Only TW_OK admits; the verdict has
+ * the answer for the user. The limit is an argument of the call, so it may differ from user to user and change at
+ * any time. */
 #include <stdio.h>
 #include <tallywheel.h>
 
 #define CALLS_PER_MINUTE 20
 
-/* Headers count in whole seconds: rounded up, so that nobody comes back too early. */
+/* Headers count in whole seconds, rounded up, so that no user comes back too early. */
 static long long seconds(int64_t ms) {
     return ms / 1000 + (ms % 1000 > 0); /* rounded up, for any ms */
 }
@@ -32,7 +33,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *calls;
     int served = 0, refused = 0;
-    tw_options_init(&options); /* with options.redis_url: the same limit over several servers, softly */
+    tw_options_init(&options); /* with options.redis_url the same limit over several servers, softly */
     tw_family_options_init(&family_options);
     family_options.name = "calls";
     family_options.window = TW_WINDOW_FROM_FIRST; /* each user's minute begins with the user's first call */

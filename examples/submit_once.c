@@ -1,9 +1,8 @@
 /* submit_once.c -- a form that is submitted twice (two clicks, a retry, two servers) becomes one order.
  * TALLYWHEEL_REDIS=redis://localhost ./submit_once      over all servers; without the variable in this process alone
  *
- * The first caller of tw_once() does the work. If it fails, it says so with tw_once_cancel(), and the next try is the
- * first again. With Redis the family is strict: Redis itself says who is first, and a lost answer is asked for
- * again. */
+ * The first caller of tw_once() does the work. If it fails, it calls tw_once_cancel(), and the next try is the first
+ * again. With Redis the family is strict. Redis itself decides who is first, and a lost answer is requested again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>
@@ -21,7 +20,7 @@ static bool write_order(void) {
 static int submit(tw_family *forms, const char *form) {
     bool first = false;
     tw_status status = tw_once(forms, tw_str(form), &first);
-    if (status != TW_OK) return 503; /* it is not known who is first: better no order than two */
+    if (status != TW_OK) return 503; /* it is not known who is first; better no order than two */
     if (!first) return 409;          /* already ordered */
     if (write_order()) return 201;
     tw_once_cancel(forms, tw_str(form));
@@ -46,7 +45,7 @@ int main(void) {
     family_options.error_size = sizeof error;
     if (options.redis_url != NULL) {
         family_options.limit_mode = TW_LIMIT_STRICT;
-        family_options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* Redis away: 503 */
+        family_options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* Redis is unreachable: 503 */
     }
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &forms) != TW_OK) {
         fprintf(stderr, "%s\n", error);

@@ -1,11 +1,11 @@
 /* unique_visitors.c -- how many different visitors each page has, by the hour and by the day.
- * A visitor who comes back is counted once in each window. What is kept is a sketch of 16 KiB at most for each page,
- * not the visitors: the numbers are estimates with a standard error of 0.81 %. */
+ * A visitor who comes back is counted once in each window. The engine keeps a sketch of 16 KiB at most for each page,
+ * not the visitors. So the numbers are estimates with a standard error of 0.81 %. */
 #include <stdio.h>
 #include <tallywheel.h>
 #include <time.h>
 
-/* One family for each window that is wanted. The sum of the hours is not the day: who comes in two hours is in both. */
+/* One family for each window. The sum of the hours is not the day, because a visitor of two hours is in both. */
 static tw_family *family_of(tw_engine *engine, const char *name, uint32_t window) {
     tw_family_options options;
     tw_family *family = NULL;

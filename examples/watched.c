@@ -2,8 +2,8 @@
  * TALLYWHEEL_REDIS=redis://localhost ./watched 60 /run/shop.sock      then: tallywheel top /run/shop.sock
  *
  * Two threads serve requests for so many seconds, or until SIGTERM: a view of a page, a visitor, a limit for each user.
- * They know nothing of Redis. Without a socket nobody looks; without TALLYWHEEL_REDIS nothing leaves the process;
- * without arguments it takes a tenth of a second. What it has counted stands in its last line. */
+ * They do not use Redis directly. Without a socket it cannot be looked at. Without TALLYWHEEL_REDIS no count leaves the
+ * process. Without arguments it runs for a tenth of a second. Its last line shows its counts. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     for (double waited = 0; waited < seconds && !stopped; waited += 0.05) usleep(50000);
     atomic_store(&is_over, true);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    tw_status closed = tw_close(engine, 10000); /* sends what is left */
+    tw_status closed = tw_close(engine, 10000); /* sends the rest */
     printf("%lld views\n", (long long)(served[0] + served[1]));
     return closed == TW_OK ? 0 : 1;
 }
