@@ -16,12 +16,12 @@ static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "  count     count the lines of logs by key and window, by each line's own time\n"
                            "  demo      watch several processes count the same keys, with Redis cut off in the middle\n"
                            "  exporter  serve the metrics of running engines for Prometheus\n"
-                           "  plan      say how much memory so many keys need\n"
+                           "  plan      print how much memory so many keys need\n"
                            "  reclaim   free the units of hard limits that a dead process held\n"
                            "  show      print the heaviest keys of a family of a running engine\n"
                            "  top       show a running engine: rates, Redis, families, the heaviest keys\n"
                            "\n"
-                           "tallywheel COMMAND --help says more. tallywheel --version prints the version.\n";
+                           "tallywheel COMMAND --help lists its options. tallywheel --version prints the version.\n";
 
 struct command {
     const char *name;

@@ -74,7 +74,7 @@ struct memory_plan memory_plan(const struct memory_ask *ask) {
 
 static const char help[] =
     "Usage: tallywheel plan --keys N [--key-bytes N] [--windows N] [--open N] [--redis]\n"
-    "Says how much memory a family of counters needs at most. docs/MEMORY.md has the formula.\n"
+    "Prints how much memory a family of counters needs at most. docs/MEMORY.md has the formula.\n"
     "\n"
     "  --keys N       keys in one window\n"
     "  --key-bytes N  bytes of a key, 1 to 1024 (default 32); of keys that differ in length the longest class counts\n"

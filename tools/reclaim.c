@@ -12,7 +12,7 @@
 
 static const char help[] =
     "Usage: tallywheel reclaim --redis URL [OPTION]... FAMILY INSTANCE\n"
-    "Says how many units of FAMILY's hard limits a dead process holds and may have sold; with --force it frees\n"
+    "Prints how many units of FAMILY's hard limits a dead process holds and may have sold; with --force it frees\n"
     "them. Units that Redis knows to be sold stay sold. But each of the others may have been sold in the process's\n"
     "last moments: the limits may then be passed, by no more than what is freed.\n"
     "INSTANCE is its name in Redis: the 32 digits of a field of a lease (HGETALL tw:lease:...) or of tw:leases.\n"

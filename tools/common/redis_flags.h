@@ -37,11 +37,11 @@ enum {
     "  --redis-password-file FILE  its first line is Redis's password; without it, and without one in the URL,\n" \
     "                      " REDIS_PASSWORD " of the environment is. The login of sentinels is\n" \
     "                      " SENTINEL_USER " and " SENTINEL_PASSWORD "\n" \
-    "  --tls-ca FILE       for rediss://host: the authorities that are believed (default: the system's)\n" \
-    "  --tls-cert FILE     the certificate to show, where Redis asks for one, and\n" \
+    "  --tls-ca FILE       for rediss://host: the trusted authorities (default: the system's)\n" \
+    "  --tls-cert FILE     the client certificate, if Redis requires one, and\n" \
     "  --tls-key FILE      its key\n" \
-    "  --tls-server-name NAME   the name that Redis's certificate must bear (default: the URL's host)\n" \
-    "  --tls-insecure      do not look at Redis's certificate: for trials only\n"
+    "  --tls-server-name NAME   the name that must be in Redis's certificate (default: the URL's host)\n" \
+    "  --tls-insecure      do not verify Redis's certificate; for trials only\n"
 
 struct redis_flags {
     const char *password_file;

@@ -69,8 +69,8 @@ static const char help_of_redis[] =
     "                      a second run over the same lines counts them there a second time\n" REDIS_FLAGS_HELP
     "  --batch NAME        count into Redis only if no run did so under this name before: the counts are sent\n"
     "                      when all input was read, so a run that was interrupted can be repeated\n"
-    "  --resume            with --batch: send the counts in steps, each with the place in the file, and go on where\n"
-    "                      the last run of this name came to, however it ended; counts by one thread\n"
+    "  --resume            with --batch: send the counts in steps, each with the place in the file, and continue\n"
+    "                      where the last run of this name ended; counts by one thread\n"
     "  --redis-key TEXT    the keys' names in Redis: %k the key, before it perhaps {%t}, a hash tag of Redis Cluster,\n"
     "                      %Y %m %d %H %M %S the window's start, %n \"count\", %% a percent sign (default\n"
     "                      \"%n:%k:\" and a stamp as fine as the window)\n"

@@ -26,7 +26,7 @@ static const char top_help[] =
     "\n"
     "  --family NAME     whose keys are shown; else the family with the most counters\n"
     "  --keys N          how many, 1..1000 (default: as many as fit; with --once and --json 20)\n"
-    "  --interval SPAN   time between two looks, as 2s or 1m (default 2s)\n"
+    "  --interval SPAN   time between two looks, such as 2s or 1m (default 2s)\n"
     "  --once            one look, as plain text; with --interval a second one so much later, for rates\n"
     "  --json            one object a look: with --once one, else one at each interval\n"
     "  --help\n"

@@ -28,13 +28,13 @@
 
 static const char help[] =
     "Usage: tallywheel exporter [OPTION]... SOCKET...\n"
-    "Serves the metrics of running engines for Prometheus, out of their watch sockets (watch_path).\n"
-    "A SOCKET may be a pattern, as '/run/shop/*.sock': it is looked at anew each time.\n"
+    "Serves the metrics of running engines for Prometheus, from their watch sockets (watch_path).\n"
+    "A SOCKET may be a pattern, such as '/run/shop/*.sock', which is read again at each scrape.\n"
     "Each sample gets the label socket: the socket's path, without the folder that all arguments have in common.\n"
     "\n"
     "  --listen ADDRESS  where http://ADDRESS/metrics is served (default 127.0.0.1:9465; [::1]:9465; 0.0.0.0:9465)\n"
     "  --textfile FILE   no HTTP: writes FILE at each interval, for node_exporter's textfile collector\n"
-    "  --interval SPAN   of --textfile, as 15s or 1m (default 15s)\n"
+    "  --interval SPAN   of --textfile, such as 15s or 1m (default 15s)\n"
     "  --once            prints the page, or writes the file, and ends\n"
     "  --help\n"
     "\n"
