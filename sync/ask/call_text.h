@@ -37,7 +37,7 @@ void twi_call_rename(struct twi_call_text *text, const char *who, uint64_t numbe
 /* Appends a command to `out`. `whole`: with the script's text. `asking`: behind ASKING, so that there are two
  * replies. */
 void twi_call_put(struct twi_bytes *out, struct twi_call_text *text, enum twi_call_verb verb, bool whole, bool asking);
-/* Reads a reply. False: this is not a reply to the call. */
+/* Reads a reply. False means this is not a reply to the call. */
 bool twi_call_read(const struct twi_node *nodes, size_t count, const struct twi_call_text *text,
                    struct twi_answer *answer);
 /* The first element of an answer is this word. */

@@ -1,6 +1,6 @@
 /* dispatcher_state.h -- the state of a dispatcher, for the files that work on it: way.c (where a call goes), verdict.c
  * (what becomes of it), loss.c (the end of a link), dispatcher.c (life and steps).
- * Always true: the driver alone uses it, but for what is atomic, and `lanes` and `spoilt`, which have locks. A lane
+ * Always true: the driver alone uses it, except for what is atomic, and `lanes` and `spoilt`, which have locks. A lane
  * that is not free is in one place: submitted, paused, or waiting or sent at a link. */
 #ifndef TWI_SYNC_ASK_DISPATCHER_STATE_H
 #define TWI_SYNC_ASK_DISPATCHER_STATE_H
@@ -16,22 +16,22 @@ struct twi_dispatcher;
 
 #define TWI_LINKS_MAX 64u /* masters in use */
 
-/* By how much steps came later than they were asked for. */
+/* By how much steps came later than they were requested. */
 struct twi_dispatcher_late {
     int64_t all_ms, before_ms; /* all steps, and all but the present one */
     int64_t step_ms;           /* when the latest step began */
-    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0: none does */
+    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0 means none does */
 };
 
 struct twi_dispatcher {
     struct twi_link_rules rules;
-    struct twi_directory *directory; /* NULL: one Redis */
+    struct twi_directory *directory; /* NULL means one Redis */
     struct twi_lanes lanes;
     struct twi_link *links[TWI_LINKS_MAX]; /* made on demand */
     uint32_t link_count;
-    const struct twi_link *hearing; /* its replies are being read; NULL: none */
+    const struct twi_link *hearing; /* its replies are being read; NULL means none */
     struct twi_lane_list paused;
-    int64_t paused_until_ms; /* the first of them; INT64_MAX: there is none */
+    int64_t paused_until_ms; /* the first of them; INT64_MAX means that there is none */
     struct twi_spoilt spoilt;
     struct twi_socket_set set; /* where the host does not drive */
     bool host_drives;

@@ -86,7 +86,7 @@ static uint32_t slabs_of(const struct twi_lanes *lanes) {
     return (lanes->most + TWI_LANES_SLAB - 1) / TWI_LANES_SLAB;
 }
 
-/* Under the lock. False: no memory. */
+/* Under the lock. Returns false if there is no memory. */
 static bool make_tables(struct twi_lanes *lanes) {
     if (lanes->slabs != NULL) return true;
     struct twi_lane **slabs = calloc(slabs_of(lanes), sizeof(struct twi_lane *));

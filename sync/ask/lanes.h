@@ -1,15 +1,15 @@
-/* lanes.h -- what Redis knows of a call: a lane for each call under way, with a name of its own.
+/* lanes.h -- what Redis knows of a call. A lane for each call under way, with a separate name.
  *
  *   FREE --ask()--> QUEUED --> SENT --answered--> FREE
- *                               '--nobody waits any more--> UNSETTLED --late reply, nothing charged--> FREE
+ *                               '--no thread waits any more--> UNSETTLED --late reply, nothing charged--> FREE
  *                                                             '--> CANCELLING --answered--> FREE
  * A call goes out under its lane's name "<16 digits>:<lane>" and a number; the scripts keep the last number of each
- * name (call_text.h). One counter gives the numbers of all lanes: a reply that is one place off can never pass for
+ * name (call_text.h). One counter gives the numbers of all lanes. A reply that is one place off can never pass for
  * another's. Free lanes are taken last in, first out, so few names are used.
- * Always true: a lane whose call may have charged something that nobody took is not free: the next call under its name
+ * Always true: a lane whose call may have charged something that nobody took is not free. The next call under its name
  * would hide that charge from the cancel. No memory before the first call; none is given back before the end.
  * Who may touch what: a free lane and the lists here are under the lock; a lane that ask() fills is the caller's; from
- * its submission on it is the driver's, but for `heard`, with which the answer and ask_forget() meet. */
+ * its submission on it is the driver's, except for `heard`, with which the answer and ask_forget() meet. */
 #ifndef TWI_SYNC_ASK_LANES_H
 #define TWI_SYNC_ASK_LANES_H
 
@@ -35,7 +35,7 @@ struct twi_lane_caller {
     void *ctx;
     uint64_t number;               /* that ask() answers */
     int64_t began_ms, deadline_ms; /* the deadline by the dispatcher's own time (dispatcher.c) */
-    uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX: not in it */
+    uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX means not in it */
 };
 
 /* What of the call has gone out. */
@@ -55,13 +55,13 @@ struct twi_lane_tries {
 struct twi_lane {
     uint32_t index;
     enum twi_lane_state state;
-    _Atomic uint64_t heard; /* the caller's number; 0: nobody waits for the answer */
+    _Atomic uint64_t heard; /* the caller's number; 0 means that no thread waits for the answer */
     struct twi_call_text text;
     struct twi_lane_caller caller;
     struct twi_lane_tries tries;
     uint32_t slot; /* in a cluster */
     struct twi_detour detour;
-    struct twi_link *link;          /* where it waits or was sent; NULL: it is paused */
+    struct twi_link *link;          /* where it waits or was sent; NULL means that it is paused */
     struct twi_lane *next, *before; /* of the list that it is in */
 };
 
@@ -78,7 +78,7 @@ struct twi_lanes {
     tw_engine *engine;
     uint32_t most;
     pthread_mutex_t lock;
-    struct twi_lane **slabs;      /* NULL: no call yet. Under the lock, as all up to `heap` */
+    struct twi_lane **slabs;      /* NULL means no call yet. Under the lock, as all up to `heap` */
     uint32_t made;                /* lanes */
     struct twi_lane *free_lanes;  /* linked by `next` */
     struct twi_lane_list arrived; /* submitted, and not taken by the driver */
@@ -87,7 +87,7 @@ struct twi_lanes {
     uint64_t numbers;
     struct {
         uint64_t state;
-        int64_t random_us; /* when random bytes went into it last; 0: never */
+        int64_t random_us; /* when random bytes went into it last; 0 means never */
     } nonce;
     bool is_stopped;
     struct twi_lane **heap; /* callers' deadlines. The driver's */
@@ -115,12 +115,12 @@ void twi_lanes_stop(struct twi_lanes *lanes);
 void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
 /* The lane is free. Its memory is as it was after its submission. */
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
-/* Gives the call another name: the one that all later calls have, too. False: no memory. */
+/* Gives the call another name: the one that all later calls have, too. Returns false if there is no memory. */
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
 /* Somebody waits for the answer; from now on nobody does, and the caller of this answers. */
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);
 void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane); /* puts the lane into the heap */
-/* The lane whose deadline is the first; NULL: there is none. */
+/* The lane whose deadline is the first; NULL means that there is none. */
 struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes);
 
 #endif

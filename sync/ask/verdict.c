@@ -13,7 +13,7 @@
 
 /* ---- callers ----------------------------------------------------------------------------------------------------- */
 
-/* Whoever waited; NULL: nobody. From here on the call is nobody's. */
+/* Whoever waited; NULL means nobody. From here on the call is nobody's. */
 static struct twi_lane_caller claim(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     struct twi_lane_caller caller = lane->caller;
     if (!twi_lanes_claim(&dispatcher->lanes, lane)) caller.answered = NULL;
@@ -67,7 +67,7 @@ static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     twi_lanes_release(&dispatcher->lanes, lane);
 }
 
-/* Nobody waits any more, and no reply is due. The lane is in no list. */
+/* No thread waits any more, and no reply is due. The lane is in no list. */
 static void take_back(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(twi_load_relaxed(&lane->heard) == 0);
     if (!lane->tries.numbered) {
@@ -288,7 +288,7 @@ static void hear_error(struct twi_dispatcher *dispatcher, struct twi_link *link,
     }
 }
 
-/* What a node of a cluster says of slots; else as of one Redis. */
+/* What a node of a cluster says of slots; otherwise as of one Redis. */
 static void hear_node(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
                       const struct twi_node *error, int64_t now_ms) {
     struct twi_redirect redirect;

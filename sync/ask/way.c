@@ -24,7 +24,7 @@ static void drop_link(struct twi_dispatcher *dispatcher, uint32_t i) {
     dispatcher->links[i] = dispatcher->links[--dispatcher->link_count];
 }
 
-/* The one that was used longest ago, without a call. False: all have some. */
+/* The one that was used longest ago, without a call. Returns false if all have some. */
 static bool drop_idle_link(struct twi_dispatcher *dispatcher) {
     uint32_t oldest = TWI_LINKS_MAX;
     for (uint32_t i = 0; i < dispatcher->link_count; i++) {
@@ -36,7 +36,7 @@ static bool drop_idle_link(struct twi_dispatcher *dispatcher) {
     return oldest != TWI_LINKS_MAX;
 }
 
-/* NULL: no memory, or too many masters. */
+/* NULL means no memory, or too many masters. */
 static struct twi_link *link_to(struct twi_dispatcher *dispatcher, const struct twi_endpoint *endpoint,
                                 int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++)

@@ -6,10 +6,10 @@
 
 #include "sync/ask/dispatcher_state.h"
 
-/* The lane is in no list: it goes to its link's waiting calls, or pauses until it can. False: it is new, and its server
- * is left alone: it is in no list still. */
+/* The lane is in no list. It goes to its link's waiting calls, or pauses until it can. Returns false if it is new, and
+ * its server is left alone. It is in no list still. */
 bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
-/* The same with this link; NULL: there is none for it now. */
+/* The same with this link; NULL means that there is none for it now. */
 bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms);
 /* It is routed after a while. */
 void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms);

@@ -32,7 +32,7 @@ static int64_t info_number(const struct twi_node *info, const char *name) {
     return info_text(info, name, text, sizeof text) ? strtoll(text, NULL, 10) : -1;
 }
 
-/* -1: not known. Returns the server's own figure. */
+/* -1 means not known. Returns the server's own figure. */
 static int64_t sum_up(int64_t *sum, int64_t figure) {
     if (figure >= 0) *sum = figure + (*sum > 0 ? *sum : 0);
     return figure;

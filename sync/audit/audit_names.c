@@ -62,7 +62,7 @@ static uint64_t hash_of(const unsigned char *name, size_t size) {
     return hash ? hash : 1;
 }
 
-/* False: the hash has a place. */
+/* Returns false if the hash has a place. */
 static bool put(uint64_t *places, size_t room, uint64_t hash) {
     size_t i = hash & (room - 1);
     for (; places[i] != 0; i = (i + 1) & (room - 1))
@@ -71,7 +71,7 @@ static bool put(uint64_t *places, size_t room, uint64_t hash) {
     return true;
 }
 
-/* Keeps half of the places empty. False: no memory. */
+/* Keeps half of the places empty. Returns false if there is no memory. */
 static bool make_room(struct twi_audit_names *names) {
     if ((names->met_count + 1) * 2 <= names->met_room) return true;
     size_t room = names->met_room ? names->met_room * 2 : 1024;

@@ -1,7 +1,7 @@
 /* audit_names.h -- a page of names of an audit: those of one reply to SCAN, or of some hundred lines of a file.
  *
  * In a cluster a key whose slot is moving may be met at two nodes, and again in a second SCAN. Such names are
- * remembered, by hashes of 64 bits: a pair of names with one hash, of which the second is not looked at, is not to be
+ * remembered, by hashes of 64 bits. A pair of names with one hash, of which the second is not looked at, is not to be
  * expected.
  * Always true: names lie in the memory of their page until it is emptied. */
 #ifndef TWI_SYNC_AUDIT_NAMES_H
@@ -11,7 +11,7 @@
 #include "tallywheel.h"
 
 #define TWI_AUDIT_PAGE 500u                        /* keys in one SCAN or one pipeline: some 100 us of Redis's time */
-#define TWI_AUDIT_NAMES_MAX (TWI_AUDIT_PAGE * 20u) /* SCAN may return more than it was asked for */
+#define TWI_AUDIT_NAMES_MAX (TWI_AUDIT_PAGE * 20u) /* SCAN may return more than it was requested */
 
 struct twi_audit_names {
     struct twi_bytes bytes; /* one after the other: */
@@ -20,11 +20,11 @@ struct twi_audit_names {
     uint16_t where[TWI_AUDIT_NAMES_MAX]; /* for audit_servers.c: whom to ask */
     bool asking[TWI_AUDIT_NAMES_MAX];    /* the same: with ASKING */
 
-    uint64_t *met; /* hashes of names, by open addressing; 0: an empty place */
+    uint64_t *met; /* hashes of names, by open addressing; 0 means an empty place */
     size_t met_count, met_room;
 };
 
-struct twi_audit_names *twi_audit_names_create(void); /* NULL: no memory */
+struct twi_audit_names *twi_audit_names_create(void); /* NULL means no memory */
 void twi_audit_names_destroy(struct twi_audit_names *names);
 
 tw_key twi_audit_names_at(const struct twi_audit_names *names, size_t i);

@@ -19,7 +19,7 @@ struct totals {
     uint64_t line;
 };
 
-/* How a counter of each shape (TW_REDIS_*) is asked for, and what is said of it. */
+/* How a counter of each shape (TW_REDIS_*) is requested, and what is said of it. */
 static const struct shape {
     const char *command, *missing, *no_number;
 } shapes[] = {
@@ -37,7 +37,7 @@ static int hex_value(char digit) {
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* Decodes \t \n \\ \xHH in place. False: a backslash before anything else. */
+/* Decodes \t \n \\ \xHH in place. False means a backslash before anything else. */
 static bool unescape(char *key, size_t *size) {
     twi_check(size != NULL);
     size_t used = 0;
@@ -76,8 +76,8 @@ static const char *parse_line(char *line, size_t size, tw_key *key, int64_t *cou
     return NULL;
 }
 
-/* Splits a key into what is in the name and what is in the value, as the engine does (redis_shape.h). NULL: done. Else
- * what is wrong with it. */
+/* Splits a key into what is in the name and what is in the value, as the engine does (redis_shape.h). NULL means done.
+ * Otherwise what is wrong with it. */
 static const char *split_key(const tw_audit_options *options, tw_key key, tw_key *subject, tw_key *inner) {
     const char *bytes = key.data;
     *subject = *inner = tw_bytes(bytes, 0);

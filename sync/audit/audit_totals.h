@@ -1,4 +1,4 @@
-/* audit_totals.h -- compares a file of what a database says with what Redis holds: a line is key<TAB>count.
+/* audit_totals.h -- compares a file of what a database says with what Redis holds. A line is key<TAB>count.
  * Always true: each line is compared, or named as malformed, or the audit ends with an error. */
 #ifndef TWI_SYNC_AUDIT_TOTALS_H
 #define TWI_SYNC_AUDIT_TOTALS_H

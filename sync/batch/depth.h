@@ -5,9 +5,9 @@
  * all that we have under way, not for one batch: a microsecond or two for each key. Near Redis, one small batch at a
  * time keeps it busy enough. It serves others while we read the reply and make the next batch. Far from Redis, as
  * many keys are under way as it could take in half of the round trip. So a client as far away as we are waits at
- * most half as long again as without us. A thin link counts as a distance: while a key is on its way, Redis serves
+ * most half as long again as without us. A thin link counts as a distance. While a key is on its way, Redis serves
  * others.
- * Bytes are bounded apart from keys: what is sent last has to be answered before its deadline (estimate.h).
+ * Bytes are bounded apart from keys. What is sent last has to be answered before its deadline (estimate.h).
  * Always true: 1 to TWI_PIPELINE_MAX batches of near_keys to TWI_BATCH_ITEMS_MAX keys; more of either only for a
  * longer distance. */
 #ifndef TWI_SYNC_BATCH_DEPTH_H

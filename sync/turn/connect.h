@@ -23,7 +23,7 @@ void twi_connect_watch(struct twi_connection *connection, int64_t now_ms);
 void twi_connect_end(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 /* The requests under way get no reply. Tells the modules that wait for one. */
 void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
-/* Asks for BGREWRITEAOF after Redis went back: its append-only file may hold half a transaction, which Redis would
+/* Asks for BGREWRITEAOF after Redis went back. Its append-only file may hold half a transaction, which Redis would
  * apply a second time at its next restart. */
 void twi_connect_rewrite(struct twi_connection *connection, int64_t now_ms);
 

@@ -9,7 +9,7 @@
 #define PACE_MAX 64000000    /* 16 KiB a second: a deadline that passed says no more than that */
 #define PASSING_MAX_MS 60000 /* what the bytes may add to a reply's time */
 #define WAYS 4               /* a reply may take so many round trips */
-#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been held up */
+#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been delayed */
 #define FASTER_TIMES 4
 #define DEADLINE_PART 8 /* of what deadlines said, a reply takes away one */
 
