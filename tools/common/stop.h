@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Call before any thread is started. Returns false with errno set. SIGPIPE is ignored, too: a write fails with
+/* Call before any thread is started. Returns false with errno set. SIGPIPE is ignored, too. A write fails with
  * EPIPE. */
 bool stop_begin(void);
 /* The first signal that came, or 0. Cheap; the main thread only. */
@@ -17,7 +17,7 @@ int stop_signal(void);
 bool stop_came(void);
 /* "SIGINT" or "SIGTERM", if one came. */
 const char *stop_name(void);
-/* From here on the first signal ends a write that waits for its reader. Without effect if one came before: then the
+/* From here on the first signal ends a write that waits for its reader. Without effect if one came before. Then the
  * next one ends the process. The main thread, when the threads that it started have ended. */
 void stop_interrupts(void);
 /* Whether a signal came after stop_interrupts(). */
@@ -25,7 +25,7 @@ bool stop_interrupted(void);
 /* Waits until `fd` (or -1: none) is readable, a signal came, or the time is over (-1: no limit). Returns true if `fd`
  * is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);
-/* Waits until a moment of moment_mono_ms(), however far away. False: a signal came. */
+/* Waits until a moment of moment_mono_ms(), however far away. Returns false if a signal came. */
 bool stop_sleep_until(int64_t until_ms);
 
 #endif

@@ -4,7 +4,7 @@
 #include "tools/count/line_form.h"
 #include "tools/count/line_prefix.h"
 
-/* A classic load balancer's line begins with a time of its own. */
+/* A classic load balancer's line begins with a separate time. */
 static const char *form_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line,
                               char *joined) {
     size_t lead = line_prefix(text, size, rule->format != LINE_ALB);

@@ -14,10 +14,10 @@
 /* Of a line that says what is in the others. */
 extern const char line_is_head[];
 
-/* Returns NULL if the line was read, else what is wrong, as words that follow "FILE:34: ". `text` is without its
+/* Returns NULL if the line was read, otherwise what is wrong, as words that follow "FILE:34: ". `text` is without its
  * newline; a carriage return at its end is not part of it, nor are a byte order mark and NULs at its start. `head`: of
- * the line's file, which a line may change; NULL: such lines are refused. `joined` has room for TW_KEY_SIZE_MAX bytes,
- * and if an element is wanted for LINE_ELEMENT_MAX more. */
+ * the line's file, which a line may change; NULL means such lines are refused. `joined` has room for TW_KEY_SIZE_MAX
+ * bytes, and if an element is wanted for LINE_ELEMENT_MAX more. */
 const char *line_parse(const struct line_rule *rule, struct line_head *head, const char *text, size_t size,
                        struct line *line, char *joined);
 

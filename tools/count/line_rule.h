@@ -36,8 +36,8 @@ enum line_format {
 };
 
 /* Fields of access logs that have a name. A name means the same in each of these formats; a number is a place in the
- * line. What a name means is also checked: a client is a host, a status is a number. The parts of the request: GET
- * /a?b HTTP/1.1 has the path /a and the URL /a?b. A request that has no such form is all of it URL and path. */
+ * line. What a name means is also checked. A client is a host, a status is a number. The parts of the request: GET /a?b
+ * HTTP/1.1 has the path /a and the URL /a?b. A request that has no such form is all of it URL and path. */
 enum {
     LINE_FIELD_HOST = 0, /* the virtual host; combined: at the start of the line, and not counted as a field */
     LINE_FIELD_METHOD = 2001,
@@ -59,7 +59,7 @@ enum {
 };
 #define LINE_NAMES (LINE_FIELD_NAMES_END - LINE_FIELD_METHOD)
 
-/* What stands between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
+/* What is between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
  * LINE_AT_LEAST. */
 enum line_relation {
     LINE_EQUAL,
@@ -94,7 +94,7 @@ struct line_rule {
     uint16_t fields[LINE_FIELDS_ALL];
     uint16_t places[LINE_FIELDS_ALL]; /* of them in a combined line */
     uint16_t field_count;             /* of the key; 0 in tsv */
-    uint16_t element_count;           /* of the element; 0: none is wanted */
+    uint16_t element_count;           /* of the element; 0 means none is wanted */
     uint16_t where_count;
     uint16_t field_last; /* the greatest of their places: the fields after it are not read */
     bool has_lead;       /* combined: some of them lie before the time */
@@ -118,7 +118,7 @@ struct line_head {
     bool is_known;
     uint16_t columns;                 /* how many a line has */
     uint16_t date, time;              /* their columns, counted from 1; 0: there is none. `time` alone holds both. */
-    uint16_t column[LINE_FIELDS_ALL]; /* of the rule's fields; 0: there is none */
+    uint16_t column[LINE_FIELDS_ALL]; /* of the rule's fields; 0 means that there is none */
 };
 
 /* Sets the key's fields; count 0: the format's default key. No element is wanted. */

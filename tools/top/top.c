@@ -75,7 +75,7 @@ static int usage(const struct request *request, const char *what, const char *wh
     return EXIT_USAGE;
 }
 
-/* Returns -1 to continue, else the exit status. */
+/* Returns -1 to continue, otherwise the exit status. */
 static int take_option(struct request *request, int option, const char *help) {
     uint64_t value;
     switch (option) {

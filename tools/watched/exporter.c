@@ -57,7 +57,7 @@ struct request {
     size_t pattern_count;
 };
 
-/* Returns -1 to continue, else the exit status. */
+/* Returns -1 to continue, otherwise the exit status. */
 static int read_options(struct request *request, int argc, char **argv) {
     int option;
     opterr = 0;
