@@ -35,7 +35,7 @@ static int64_t made_within_ms(const struct twi_link *link) {
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 void twi_link_make(struct twi_link *link, const struct twi_link_rules *rules, const struct twi_endpoint *endpoint) {
-    twi_check(rules->engine != NULL && rules->transport != NULL && rules->is_cluster == (endpoint != NULL));
+    twi_check(rules->engine != NULL && rules->where->transport != NULL && rules->is_cluster == (endpoint != NULL));
     *link = (struct twi_link){.rules = rules, .pause_ms = PAUSE_MS};
     link->breaker.retry_max_ms = rules->retry_max_ms;
     if (endpoint != NULL) link->endpoint = *endpoint;
