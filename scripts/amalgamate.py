@@ -98,8 +98,7 @@ def tokens(text: str) -> list[tuple[str, str]]:
 
 
 def sources() -> list[str]:
-    folders = [f"{tree}/{room}" for tree in rooms.TREES for room in rooms.ROOMS[tree] + [""]]
-    folders.insert(len(rooms.ROOMS["engine"]) + 1, "extras")
+    folders = [f"{tree}/{room}" for tree in ("engine", "extras", "sync") for room in rooms.ROOMS[tree] + [""]]
     return [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "*.c"))) if path not in LEFT_OUT]
 
 
