@@ -32,7 +32,7 @@ static int64_t mono_ms(const struct twi_dispatcher *dispatcher) {
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules) {
-    twi_check(rules->engine != NULL && rules->url != NULL && rules->options != NULL && rules->transport != NULL);
+    twi_check(rules->engine != NULL && rules->where != NULL && rules->options != NULL);
     struct twi_dispatcher *dispatcher = calloc(1, sizeof *dispatcher);
     if (dispatcher == NULL) return NULL;
     dispatcher->rules = (struct twi_link_rules){.engine = rules->engine,
