@@ -31,7 +31,6 @@ void twi_token_id(const unsigned char random[16], char out[TWI_TOKEN_ID_DIGITS +
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]) {
     twi_check(token->local || token->id[0] != '\0');
-    twi_check(token->local || !token->has_slot || token->slot < TWI_KEY_SLOTS);
     int size = token->local ? snprintf(out, TW_TOKEN_SIZE, "twl-%016" PRIx64 "%016" PRIx64 "%012" PRIx64, token->tag,
                                        token->serial, (uint64_t)token->due_ms & ((UINT64_C(1) << 48) - 1))
                : token->has_slot ? snprintf(out, TW_TOKEN_SIZE, "twr-%s%04" PRIx32, token->id, token->slot)

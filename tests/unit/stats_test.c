@@ -232,7 +232,7 @@ static void values_are_in_base_units(void **state) {
                       .lost = 6};
     struct text plain = text_of(&stats, TW_METRICS_PROMETHEUS);
     assert_has_line(&plain, "# TYPE tallywheel_increments_total counter");
-    assert_has_line(&plain, "# HELP tallywheel_increments_total adds that answered TW_OK or TW_OVERFLOWED, and calls "
+    assert_has_line(&plain, "# HELP tallywheel_increments_total adds that returned TW_OK or TW_OVERFLOWED, and calls "
                             "whose units a limit counted here");
     assert_has_line(&plain, "tallywheel_increments_total 5");
     assert_has_line(&plain, "# TYPE tallywheel_build_info gauge");

@@ -21,7 +21,7 @@ static struct twi_batch *append(struct twi_ledger *ledger, uint64_t plus, uint64
 
 /* Six batches of 10, 20 ... 60; the first four are acknowledged. */
 static struct twi_ledger ledger_make(void) {
-    struct twi_ledger ledger = {.replay_bytes_max = 1 << 20, .window_ms = 30000};
+    struct twi_ledger ledger = {.replay_bytes_max = 1 << 20, .replay_ms = 30000};
     twi_ledger_identify(&ledger, "p:", count_up, &times_asked);
     for (uint64_t i = 1; i <= 6; i++) {
         append(&ledger, i * 10, i, (int64_t)i * 1000);
