@@ -1,6 +1,7 @@
 /* agenda.c -- see agenda.h. Two heaps hold the families that are due (appointment.h). */
 #include "engine/core/agenda.h"
 
+#include "engine/base/push.h"
 #include "engine/core/appointment.h"
 
 #define SEARCH_MS 1000 /* how long a window may stay unannounced */
@@ -11,10 +12,9 @@
 void twi_agenda_notify(struct tw_family *family) {
     struct twi_agenda *agenda = &family->engine->agenda;
     if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: the change itself was made before */
-    struct tw_family *head = twi_load_relaxed(&agenda->news);
-    do {
-        twi_store_relaxed(&family->agenda.next_news, head);
-    } while (!twi_cas_weak_acqrel(&agenda->news, &head, family)); /* D7 */
+    struct tw_family *older;
+    /* D7, pairs with D8 in take_news() */
+    twi_push(&agenda->news, family, older, twi_store_relaxed(&family->agenda.next_news, older));
 }
 
 /* ---- the turn's round ---- */

@@ -11,6 +11,7 @@
  * generation, and the other thread gives its own back unseen. */
 #include "engine/core/window_map.h"
 
+#include "engine/base/push.h"
 #include "engine/core/agenda.h"
 #include "engine/table/record.h"
 
@@ -123,10 +124,8 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
 
 void twi_window_map_retire(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
-    uint32_t head = twi_load_relaxed(&engine->unlinked.new_maps);
-    do {
-        twi_store_relaxed(&map->next_retired, head);
-    } while (!twi_cas_weak_acqrel(&engine->unlinked.new_maps, &head, line));
+    uint32_t older;
+    twi_push(&engine->unlinked.new_maps, line, older, twi_store_relaxed(&map->next_retired, older));
 }
 
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms) {
@@ -165,10 +164,8 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
 
 static void announce(struct tw_family *family, struct twi_generation *generation) {
     struct twi_arena *arena = &family->engine->arena;
-    uint32_t line = twi_arena_line(arena, generation), head = twi_load_relaxed(&family->arrivals);
-    do {
-        twi_store_relaxed(&generation->next_arrival, head);
-    } while (!twi_cas_weak_acqrel(&family->arrivals, &head, line));
+    uint32_t line = twi_arena_line(arena, generation), older;
+    twi_push(&family->arrivals, line, older, twi_store_relaxed(&generation->next_arrival, older));
     twi_agenda_notify(family);
 }
 

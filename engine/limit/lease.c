@@ -9,6 +9,7 @@
  * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
 #include "engine/limit/lease.h"
 
+#include "engine/base/push.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/table/record.h"
@@ -19,10 +20,9 @@
 /* ---- the lease of a cell ---- */
 
 static void enlist(const struct twi_arena *arena, struct twi_generation *generation, struct twi_lease *lease) {
-    uint32_t line = twi_arena_line(arena, lease), head = twi_load_relaxed(&generation->leases);
-    do {
-        lease->attached.older = head;
-    } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
+    uint32_t line = twi_arena_line(arena, lease), older;
+    /* J3, pairs with J4 in restate_window() and others */
+    twi_push(&generation->leases, line, older, lease->attached.older = older);
 }
 
 /* The lease of the cell; it is made if there is none. NULL: no memory. Lock-free. A lease is in the generation's list
@@ -51,10 +51,9 @@ void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
     /* J5, pairs with J6: the thread that clears it sees what was done before. A plain load does not do: it could show
      * the value from before J6. */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
-    uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.requested);
-    do {
-        twi_store_relaxed(&lease->next_requested, head);
-    } while (!twi_cas_weak_acqrel(&engine->leases.requested, &head, line)); /* J7, pairs with J8 */
+    uint32_t line = twi_arena_line(&engine->arena, lease), older;
+    /* J7, pairs with J8 in twi_lease_stores_sort() */
+    twi_push(&engine->leases.requested, line, older, twi_store_relaxed(&lease->next_requested, older));
 }
 
 static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {

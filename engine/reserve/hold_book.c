@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define INDEX_LOG2_FIRST 6u
-#define MOVES_CALL 8u      /* chains that a call moves; while one is added, more than one must be moved */
 #define FORGET_TURN 4096u  /* entries of a closed family that a turn forgets */
 #define PASS_OVER_MAX 256u /* entries of closed families that one look for a due one forgets */
 
@@ -30,81 +28,26 @@ struct entry {
     unsigned char key[];
 };
 
-struct index {
-    _Atomic uint64_t reserved;
-    uint32_t chains[];
-};
-
 static struct entry *entry_at(const struct twi_arena *arena, uint32_t line) {
     return twi_arena_at(arena, line);
 }
 
-static uint32_t index_lines(uint32_t log2) {
-    size_t bytes = sizeof(struct index) + (sizeof(uint32_t) << log2);
-    return (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+static struct twi_chain_link link_of(tw_engine *engine, uint32_t line, uint32_t row) {
+    struct entry *entry = entry_at(&engine->arena, line);
+    twi_check(row == 0);
+    return (struct twi_chain_link){&entry->next, entry->hash};
 }
 
-static uint32_t *chain_in(tw_engine *engine, uint32_t line, uint32_t log2, uint64_t hash) {
-    struct index *index = twi_arena_at(&engine->arena, line);
-    return &index->chains[hash & ((UINT64_C(1) << log2) - 1)];
+static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
+    return twi_arena_take(&engine->arena, lines);
 }
 
-/* While an index is replaced, its first chains are in the new one already. */
-static uint32_t *chain_of(tw_engine *engine, uint64_t hash) {
-    const struct twi_hold_book *book = engine->holds;
-    if (book->old_index != 0 && (hash & ((UINT64_C(1) << book->old_log2) - 1)) >= book->moved)
-        return chain_in(engine, book->old_index, book->old_log2, hash);
-    return chain_in(engine, book->index, book->index_log2, hash);
+static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
+    twi_arena_give(&engine->arena, line, lines);
 }
 
-static void link_chain(tw_engine *engine, struct entry *entry) {
-    uint32_t *chain = chain_of(engine, entry->hash);
-    entry->next = *chain;
-    *chain = twi_arena_line(&engine->arena, entry);
-}
-
-/* The newest hold of a key stays the first one: a chain is turned round, and then moved from its end. */
-static void move_chain(tw_engine *engine, uint32_t line) {
-    uint32_t last = 0;
-    for (uint32_t next; line != 0; line = next) {
-        next = entry_at(&engine->arena, line)->next;
-        entry_at(&engine->arena, line)->next = last;
-        last = line;
-    }
-    for (uint32_t next; last != 0; last = next) {
-        next = entry_at(&engine->arena, last)->next;
-        link_chain(engine, entry_at(&engine->arena, last));
-    }
-}
-
-static void move_chains(tw_engine *engine, uint32_t count) {
-    struct twi_hold_book *book = engine->holds;
-    for (; book->old_index != 0 && count != 0; count--) {
-        uint32_t line = *chain_in(engine, book->old_index, book->old_log2, book->moved++);
-        move_chain(engine, line);
-        if (book->moved < UINT32_C(1) << book->old_log2) continue;
-        twi_arena_give(&engine->arena, book->old_index, index_lines(book->old_log2));
-        book->old_index = 0;
-    }
-}
-
-/* Twice as many chains when there are as many entries as chains; they move a few at a time, with each call. Without
- * memory the chains get longer. False: there is no index, and no memory for one. */
-static bool make_index(tw_engine *engine) {
-    struct twi_hold_book *book = engine->holds;
-    move_chains(engine, MOVES_CALL);
-    bool grows = book->old_index == 0 && book->entries >= UINT64_C(1) << book->index_log2;
-    if (book->index != 0 && !grows) return true;
-    uint32_t log2 = book->index != 0 ? book->index_log2 + 1 : INDEX_LOG2_FIRST;
-    uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
-    if (line == 0) return book->index != 0;
-    book->old_index = book->index;
-    book->old_log2 = book->index_log2;
-    book->moved = 0;
-    book->index = line;
-    book->index_log2 = log2;
-    return true;
-}
+/* The newest hold of a key is the first one of its chain. */
+static const struct twi_chains_kind kind = {.rows = 1, .link = link_of, .take = take_piece, .give = give_piece};
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
     struct twi_hold_book *book = engine->holds;
@@ -145,9 +88,8 @@ static void unlink_family(tw_engine *engine, const struct entry *entry) {
 }
 
 static void free_entry(tw_engine *engine, struct entry *entry) {
-    uint32_t *link = chain_of(engine, entry->hash);
-    while (entry_at(&engine->arena, *link) != entry) link = &entry_at(&engine->arena, *link)->next;
-    *link = entry->next;
+    twi_check(engine->holds->entries != 0);
+    twi_chain_leave(engine, &engine->holds->chains, &kind, twi_arena_line(&engine->arena, entry), 0);
     unlink_list(engine, entry);
     unlink_family(engine, entry);
     engine->holds->entries--;
@@ -194,7 +136,9 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
     twi_lock(&engine->holds->lock);
-    uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
+    struct twi_hold_book *book = engine->holds;
+    bool has_index = twi_chains_make(engine, &book->chains, &kind, book->entries);
+    uint32_t line = has_index ? twi_arena_take(&engine->arena, lines) : 0;
     if (line != 0) {
         struct entry *entry = entry_at(&engine->arena, line);
         entry->family = family;
@@ -205,7 +149,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
         entry->lives = engine->holds->lives;
         (void)snprintf(entry->member, sizeof entry->member, "%s", member);
         memcpy(entry->key, key.data, key.size);
-        link_chain(engine, entry);
+        twi_chain_enter(engine, &book->chains, &kind, line, 0);
         link_family(engine, entry);
         if (is_known)
             link_last(engine, entry);
@@ -220,8 +164,8 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
     twi_lock(&engine->holds->lock);
-    move_chains(engine, MOVES_CALL);
-    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    twi_chains_move(engine, &engine->holds->chains, &kind, TWI_CHAINS_MOVES_CALL);
+    uint32_t at = twi_chain_first(engine, &engine->holds->chains, hash_of(engine, key), 0);
     while (at != 0 && !is_of(entry_at(&engine->arena, at), family, key)) at = entry_at(&engine->arena, at)->next;
     if (at != 0) {
         renew_name(engine, entry_at(&engine->arena, at));
@@ -244,7 +188,7 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     tw_engine *engine = family->engine;
     int64_t count = 0;
     twi_lock(&engine->holds->lock);
-    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    uint32_t at = twi_chain_first(engine, &engine->holds->chains, hash_of(engine, key), 0);
     for (; at != 0; at = entry_at(&engine->arena, at)->next) count += is_of(entry_at(&engine->arena, at), family, key);
     twi_unlock(&engine->holds->lock);
     return count;

@@ -15,18 +15,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/reserve/chains.h"
 #include "tallywheel.h"
 
 #define TWI_HOLD_MEMBER_MAX 56u /* 32 digits, a colon, 20 digits, a NUL */
 
 struct twi_hold_book {
     pthread_mutex_t lock;
-    uint64_t number;      /* the number of the newest hold */
-    uint32_t first, last; /* lines of the entries sent longest ago and last; 0: none */
-    uint32_t lives;       /* how often the engine has taken another id */
-    uint32_t index;       /* chains by key; 0: none yet */
-    uint32_t index_log2;
-    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
+    uint64_t number;          /* the number of the newest hold */
+    uint32_t first, last;     /* lines of the entries sent longest ago and last; 0: none */
+    uint32_t lives;           /* how often the engine has taken another id */
+    struct twi_chains chains; /* by key */
     uint64_t entries;
     int64_t resend_from_ms;  /* monotonic: entries sent before this time must be re-sent */
     uint64_t sent, answered; /* statements: sent; acknowledged or lost */

@@ -1,15 +1,10 @@
 /* reserve_book.c -- see reserve_book.h. */
 #include "engine/reserve/reserve_book.h"
 
-#define INDEX_LOG2_FIRST 6u /* 64 chains of each kind: a piece of 9 lines */
-#define MOVES_CALL 8u       /* chains that a call moves; while one is added, more than one must be moved */
 #define MOVES_TURN 2048u
 #define SPARSE 8u /* chains for each entry: then the index shrinks */
 
-struct index {
-    _Atomic uint64_t reserved;
-    uint32_t chains[]; /* chains by serial, then as many chains by buyer */
-};
+enum { BY_SERIAL, BY_BUYER, ROWS };
 
 /* ---- the heap ---- */
 
@@ -100,98 +95,69 @@ static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
 
 /* ---- the index ---- */
 
-static uint32_t index_lines(uint32_t log2) {
-    size_t bytes = sizeof(struct index) + (sizeof(uint32_t) << (log2 + 1));
-    return (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+static struct twi_chain_link link_of(tw_engine *engine, uint32_t line, uint32_t row) {
+    struct twi_reservation *entry = at(engine, line);
+    return row == BY_BUYER ? (struct twi_chain_link){&entry->next_by_buyer, entry->buyer_hash}
+                           : (struct twi_chain_link){&entry->next_by_serial, entry->serial};
 }
 
-static uint32_t *chain_in(tw_engine *engine, uint32_t index, uint32_t log2, uint64_t number, bool by_buyer) {
-    struct index *chains = twi_arena_at(&engine->arena, index);
-    return &chains->chains[(number & ((UINT64_C(1) << log2) - 1)) + (by_buyer ? UINT64_C(1) << log2 : 0)];
+static const struct twi_chains_kind kind = {.rows = ROWS, .link = link_of, .take = take_piece, .give = give_piece};
+
+static struct twi_reservation *first_of(tw_engine *engine, uint64_t hash, uint32_t row) {
+    uint32_t line = twi_chain_first(engine, &engine->reservations->chains, hash, row);
+    return line != 0 ? at(engine, line) : NULL;
 }
 
-/* While an index is replaced, its first chains are in the new one already. */
-static uint32_t *chain_of(tw_engine *engine, uint64_t number, bool by_buyer) {
-    const struct twi_reserve_local *book = engine->reservations;
-    if (book->old_index != 0 && (number & ((UINT64_C(1) << book->old_log2) - 1)) >= book->moved)
-        return chain_in(engine, book->old_index, book->old_log2, number, by_buyer);
-    return chain_in(engine, book->index, book->index_log2, number, by_buyer);
+static void enter(tw_engine *engine, struct twi_reservation *entry, uint32_t row) {
+    twi_chain_enter(engine, &engine->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
 }
 
-static void enter(tw_engine *engine, struct twi_reservation *entry, bool by_buyer) {
-    uint32_t *chain = chain_of(engine, by_buyer ? entry->buyer_hash : entry->serial, by_buyer);
-    *(by_buyer ? &entry->next_by_buyer : &entry->next_by_serial) = *chain;
-    *chain = twi_arena_line(&engine->arena, entry);
+static void leave(tw_engine *engine, struct twi_reservation *entry, uint32_t row) {
+    twi_chain_leave(engine, &engine->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
 }
 
-static void move_chain(tw_engine *engine, uint32_t first, bool by_buyer) {
-    for (uint32_t line = first, next; line != 0; line = next) {
-        struct twi_reservation *entry = at(engine, line);
-        next = by_buyer ? entry->next_by_buyer : entry->next_by_serial;
-        enter(engine, entry, by_buyer);
-    }
-}
-
-static void move_chains(tw_engine *engine, uint32_t count) {
-    struct twi_reserve_local *book = engine->reservations;
-    for (; book->old_index != 0 && count != 0; count--) {
-        uint32_t number = book->moved++;
-        move_chain(engine, *chain_in(engine, book->old_index, book->old_log2, number, false), false);
-        move_chain(engine, *chain_in(engine, book->old_index, book->old_log2, number, true), true);
-        if (book->moved < UINT32_C(1) << book->old_log2) continue;
-        give_piece(engine, book->old_index, index_lines(book->old_log2));
-        book->old_index = 0;
-    }
-}
-
-/* Without memory the chains get longer. */
-static void replace_index(tw_engine *engine, uint32_t log2) {
-    struct twi_reserve_local *book = engine->reservations;
-    uint32_t line = take_piece(engine, index_lines(log2));
-    if (line == 0) return;
-    book->old_index = book->index;
-    book->old_log2 = book->index_log2;
-    book->moved = 0;
-    book->index = line;
-    book->index_log2 = log2;
-    book->pass.restarts = true;
+/* Another index than this one has been begun: a walk begins again. */
+static void note_replaced(struct twi_reserve_local *book, uint32_t index) {
+    if (book->chains.index != index) book->pass.restarts = true;
 }
 
 static bool is_sparse(const struct twi_reserve_local *book) {
-    return book->index_log2 > INDEX_LOG2_FIRST && book->entries * SPARSE < UINT64_C(1) << book->index_log2;
+    return book->chains.log2 > TWI_CHAINS_LOG2_FIRST && book->entries * SPARSE < UINT64_C(1) << book->chains.log2;
 }
 
 /* False: there is no index, and no memory for one. */
 static bool make_index(tw_engine *engine) {
     struct twi_reserve_local *book = engine->reservations;
-    move_chains(engine, MOVES_CALL);
-    if (book->index == 0)
-        replace_index(engine, INDEX_LOG2_FIRST);
-    else if (book->old_index == 0 && book->entries >= UINT64_C(1) << book->index_log2)
-        replace_index(engine, book->index_log2 + 1);
-    return book->index != 0;
+    uint32_t index = book->chains.index;
+    bool has_index = twi_chains_make(engine, &book->chains, &kind, book->entries);
+    note_replaced(book, index);
+    return has_index;
 }
 
 bool twi_reserve_tidy(tw_engine *engine) {
     struct twi_reserve_local *book = engine->reservations;
-    if (book->index == 0) return false;
-    if (book->old_index == 0 && is_sparse(book)) replace_index(engine, book->index_log2 - 1);
-    bool replaces = book->old_index != 0;
-    move_chains(engine, MOVES_TURN);
-    return book->old_index != 0 || (replaces && is_sparse(book));
+    uint32_t index = book->chains.index;
+    if (index == 0) return false;
+    if (book->chains.old_index == 0 && is_sparse(book))
+        (void)twi_chains_replace(engine, &book->chains, &kind, book->chains.log2 - 1);
+    note_replaced(book, index);
+    bool replaces = book->chains.old_index != 0;
+    twi_chains_move(engine, &book->chains, &kind, MOVES_TURN);
+    return book->chains.old_index != 0 || (replaces && is_sparse(book));
 }
 
 bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
                       void (*visit)(tw_engine *engine, struct twi_reservation *entry)) {
     struct twi_reserve_local *book = engine->reservations;
-    if (book->index == 0) return true;
+    if (book->chains.index == 0) return true;
     if (book->pass.restarts) book->pass.cursor = 0;
     book->pass.restarts = false;
-    if (book->old_index != 0) return false; /* one index at a time: the turn moves its chains first */
-    for (; book->pass.cursor < UINT32_C(1) << book->index_log2; book->pass.cursor++) {
+    if (book->chains.old_index != 0) return false; /* one index at a time: the turn moves its chains first */
+    for (; book->pass.cursor < UINT32_C(1) << book->chains.log2; book->pass.cursor++) {
         if (*work == 0) return false;
         --*work;
-        for (uint32_t line = *chain_of(engine, book->pass.cursor, false), next; line != 0; line = next) {
+        uint32_t line = twi_chain_first(engine, &book->chains, book->pass.cursor, BY_SERIAL);
+        for (uint32_t next; line != 0; line = next) {
             next = at(engine, line)->next_by_serial;
             visit(engine, at(engine, line));
         }
@@ -215,39 +181,35 @@ void twi_reserve_give(tw_engine *engine, struct twi_reservation *entry) {
 
 void twi_reserve_link(tw_engine *engine, struct twi_reservation *entry) {
     engine->reservations->entries++;
-    enter(engine, entry, false);
-    if (entry->buyer_size != 0) enter(engine, entry, true);
+    enter(engine, entry, BY_SERIAL);
+    if (entry->buyer_size != 0) enter(engine, entry, BY_BUYER);
 }
 
 void twi_reserve_unlink_buyer(tw_engine *engine, struct twi_reservation *entry) {
     if (entry->buyer_size == 0) return;
-    uint32_t *link = chain_of(engine, entry->buyer_hash, true);
-    while (at(engine, *link) != entry) link = &at(engine, *link)->next_by_buyer;
-    *link = entry->next_by_buyer;
+    leave(engine, entry, BY_BUYER);
     entry->buyer_size = 0;
 }
 
 void twi_reserve_forget(tw_engine *engine, struct twi_reservation *entry) {
+    struct twi_reserve_local *book = engine->reservations;
+    twi_check(book->entries != 0);
     if (entry->rank != 0) twi_reserve_take_out(engine, entry);
     twi_reserve_unlink_buyer(engine, entry);
-    uint32_t *link = chain_of(engine, entry->serial, false);
-    while (at(engine, *link) != entry) link = &at(engine, *link)->next_by_serial;
-    *link = entry->next_by_serial;
-    engine->reservations->entries--;
+    leave(engine, entry, BY_SERIAL);
+    book->entries--;
     twi_reserve_give(engine, entry);
-    move_chains(engine, MOVES_CALL);
-    if (is_sparse(engine->reservations)) twi_store_relaxed(&engine->reservations->tidies, true);
+    twi_chains_move(engine, &book->chains, &kind, TWI_CHAINS_MOVES_CALL);
+    if (is_sparse(book)) twi_store_relaxed(&book->tidies, true);
 }
 
 struct twi_reservation *twi_reserve_find(tw_engine *engine, uint64_t serial) {
-    if (engine->reservations->index == 0) return NULL;
-    uint32_t line = *chain_of(engine, serial, false);
-    while (line != 0 && at(engine, line)->serial != serial) line = at(engine, line)->next_by_serial;
-    return line != 0 ? at(engine, line) : NULL;
+    struct twi_reservation *entry = first_of(engine, serial, BY_SERIAL);
+    while (entry != NULL && entry->serial != serial)
+        entry = entry->next_by_serial != 0 ? at(engine, entry->next_by_serial) : NULL;
+    return entry;
 }
 
 struct twi_reservation *twi_reserve_of_buyer(tw_engine *engine, uint64_t buyer_hash) {
-    if (engine->reservations->index == 0) return NULL;
-    uint32_t line = *chain_of(engine, buyer_hash, true);
-    return line != 0 ? at(engine, line) : NULL;
+    return first_of(engine, buyer_hash, BY_BUYER);
 }

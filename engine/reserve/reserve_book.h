@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "engine/core/state.h"
+#include "engine/reserve/chains.h"
 
 /* Forgetting the entries of closed families: a walk through all entries, by the turn, that begins after the closing.
  * Under the lock. */
@@ -24,12 +25,10 @@ struct twi_reserve_pass {
 
 struct twi_reserve_local {
     pthread_mutex_t lock;
-    uint64_t tag;    /* part of its tokens: identifies this incarnation of this engine */
-    uint64_t serial; /* the serial of the newest reservation */
-    uint32_t due;    /* the root of a heap of entries, ordered by wake_ms; 0: empty */
-    uint32_t index;  /* two rows of chains: by serial, by buyer; 0: none yet */
-    uint32_t index_log2;
-    uint32_t old_index, old_log2, moved; /* the one before, and how many of its chains have moved; 0: none */
+    uint64_t tag;             /* part of its tokens: identifies this incarnation of this engine */
+    uint64_t serial;          /* the serial of the newest reservation */
+    uint32_t due;             /* the root of a heap of entries, ordered by wake_ms; 0: empty */
+    struct twi_chains chains; /* two rows: by serial, by buyer */
     uint64_t entries;
     uint64_t bytes; /* arena memory in use: entries and index */
     struct twi_reserve_pass pass;

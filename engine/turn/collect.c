@@ -11,6 +11,7 @@
 #include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/gauge.h"
+#include "engine/turn/generation_list.h"
 #include "engine/limit/overshoot.h"
 #include "engine/turn/restore_notes.h"
 #include "engine/table/sketch.h"
@@ -26,38 +27,16 @@ static int64_t deadline_of(const struct twi_generation *generation) {
     return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
 }
 
-static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
-    uint32_t head = 0, *link = &head;
-    while (a != 0 && b != 0) {
-        bool a_first =
-            deadline_of(twi_generation_at(&engine->arena, a)) <= deadline_of(twi_generation_at(&engine->arena, b));
-        uint32_t *first = a_first ? &a : &b;
-        *link = *first;
-        link = &twi_generation_at(&engine->arena, *first)->turn.next_pending;
-        *first = *link;
-    }
-    *link = a != 0 ? a : b;
-    return head;
-}
-
-/* Returns the first `count` of the list, sorted; `*list` becomes the remainder. */
-static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
-    uint32_t line = *list;
-    if (count == 1) {
-        *list = twi_generation_at(&engine->arena, line)->turn.next_pending;
-        twi_generation_at(&engine->arena, line)->turn.next_pending = 0;
-        return line;
-    }
-    uint32_t first = take_sorted(engine, list, count / 2);
-    return merge(engine, first, take_sorted(engine, list, count - count / 2));
+static uint32_t *next_pending(struct twi_generation *generation) {
+    return &generation->turn.next_pending;
 }
 
 /* After an outage, the window that expires first is sent first (trap S10). */
 static void sort_pending(tw_engine *engine) {
-    if (engine->collector.pending_new == 0) return;
-    uint32_t rest = engine->collector.pending, fresh = take_sorted(engine, &rest, engine->collector.pending_new);
-    engine->collector.pending = merge(engine, fresh, rest);
-    engine->collector.pending_new = 0;
+    static const struct twi_generation_order by_deadline = {next_pending, deadline_of};
+    struct twi_collector *collector = &engine->collector;
+    collector->pending = twi_generations_sort(&engine->arena, &by_deadline, collector->pending, collector->pending_new);
+    collector->pending_new = 0;
 }
 
 /* The item of a counter of distinct elements. Its `delta` says only whether there is something new. */

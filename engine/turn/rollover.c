@@ -22,6 +22,7 @@
 #include "engine/turn/closing.h"
 #include "engine/turn/closing_send.h"
 #include "engine/turn/gauge.h"
+#include "engine/turn/generation_list.h"
 #include "engine/turn/history.h"
 #include "engine/turn/idle_eviction.h"
 #include "engine/turn/window_end.h"
@@ -69,40 +70,19 @@ static bool find_unannounced(struct twi_rollover *rollover) {
 
 /* ---- generations in order of time ---- */
 
-static uint32_t merge(struct twi_arena *arena, uint32_t a, uint32_t b) {
-    uint32_t first = 0, *link = &first;
-    while (a != 0 && b != 0) {
-        bool takes_b = twi_generation_at(arena, b)->start_ms < twi_generation_at(arena, a)->start_ms;
-        uint32_t line = takes_b ? b : a;
-        *link = line;
-        link = &twi_generation_at(arena, line)->turn.next_all;
-        if (takes_b)
-            b = *link;
-        else
-            a = *link;
-    }
-    *link = a != 0 ? a : b;
-    return first;
+static uint32_t *next_all(struct twi_generation *generation) {
+    return &generation->turn.next_all;
 }
 
-/* Takes `count` off the list *rest, and returns them sorted. */
-static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
-    if (count == 1) {
-        uint32_t line = *rest;
-        *rest = twi_generation_at(&engine->arena, line)->turn.next_all;
-        twi_generation_at(&engine->arena, line)->turn.next_all = 0;
-        return line;
-    }
-    uint32_t half = sorted(engine, rest, count / 2);
-    return merge(&engine->arena, half, sorted(engine, rest, count - count / 2));
+static int64_t start_of(const struct twi_generation *generation) {
+    return generation->start_ms;
 }
 
 static void put_in_order(struct twi_rollover *rollover) {
-    struct tw_family *family = rollover->family;
-    if (family->turn.unsorted == 0) return;
-    uint32_t rest = family->turn.generations, newer = sorted(rollover->engine, &rest, family->turn.unsorted);
-    family->turn.generations = merge(&rollover->engine->arena, rest, newer);
-    family->turn.unsorted = 0;
+    static const struct twi_generation_order by_start = {next_all, start_of};
+    struct twi_family_turn *turn = &rollover->family->turn;
+    turn->generations = twi_generations_sort(&rollover->engine->arena, &by_start, turn->generations, turn->unsorted);
+    turn->unsorted = 0;
 }
 
 static void look_at_all(struct twi_rollover *rollover) {

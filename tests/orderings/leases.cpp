@@ -4,9 +4,9 @@
 // answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6: reclaim.cpp).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/lease.h:twi_lease_of 66d4c05ca353
-//   engine/limit/lease.c:enlist 35e16f58d51b
+//   engine/limit/lease.c:enlist 70100afc87df
 //   engine/limit/lease.c:lease_of df83cc280f08
-//   engine/limit/lease.c:twi_lease_list cebce1b3be92
+//   engine/limit/lease.c:twi_lease_list c12ebddc7614
 //   engine/limit/lease.c:request 6bd516e7970a
 //   engine/limit/lease.c:put_back d4c8d1acc879
 //   engine/limit/lease.c:fall_short f3534b89199a

@@ -49,7 +49,7 @@ static void the_newest_hold_of_a_key_is_taken_out(void **state) {
             assert_true(twi_hold_book_leave(family, key_of(key, text), member, &statement));
             assert_string_equal(member, members[key][--counts[key]]);
         }
-        was_moving = was_moving || rig.engine->holds->old_index != 0;
+        was_moving = was_moving || rig.engine->holds->chains.old_index != 0;
         assert_i64_equal(twi_hold_book_count(family, key_of(key, text)), counts[key]);
     }
     assert_true(was_moving); /* no call moved all */
