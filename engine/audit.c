@@ -3,6 +3,7 @@
  * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
+#include "engine/base/check.h"
 #include "engine/ask/login.h"
 #include "engine/core/family.h"
 #include "engine/core/call_guard.h"
@@ -25,6 +26,7 @@ void tw_audit_options_init_sized(tw_audit_options *options, size_t size) {
 }
 
 static tw_status refuse(const tw_audit_options *in, const char *text) {
+    twi_check(text != NULL);
     return twi_options_refuse(in->error_text, in->error_size, "%s", text);
 }
 
@@ -135,6 +137,7 @@ static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
 
 /* The caller frees `*own`. */
 static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own **own, size_t *count) {
+    twi_check(own != NULL && count != NULL);
     if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
     bool done = engine->remote.driver->own(engine->remote.sync, own, count);
     twi_turn_leave(engine);
@@ -237,6 +240,7 @@ static void publish(tw_engine *engine, tw_status status, const char *error, cons
 }
 
 static void audit_once(tw_engine *engine) {
+    twi_check(!engine->life.host_driven);
     char error[256] = "";
     struct first first = {.any = false};
     tw_audit_options options;

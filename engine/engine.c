@@ -29,6 +29,7 @@
 #include "engine/limit/share.h"
 #include "engine/base/sized.h"
 #include "engine/turn/turn.h"
+#include "engine/turn/turn_check.h"
 #include "engine/turn/rollover.h"
 #include "engine/watch.h"
 #include "engine/core/window_map.h"
@@ -46,6 +47,7 @@
 /* ---- its threads ---- */
 
 static tw_status start_threads(tw_engine *engine) {
+    twi_check(!engine->life.host_driven || !engine->background.runs);
     if (engine->life.host_driven) return TW_OK;
     tw_status status = twi_turn_start_thread(engine);
     if (status == TW_OK) status = twi_audit_start(engine);
@@ -65,6 +67,7 @@ static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_engine *engines;
 
 static void enlist(tw_engine *engine) {
+    twi_check(engine->next_engine == NULL);
     twi_lock(&engines_lock);
     engine->next_engine = engines;
     engines = engine;
@@ -80,6 +83,7 @@ static void delist(tw_engine *engine) {
 }
 
 static tw_status start_sync(tw_engine *engine) {
+    twi_check(engine->remote.sync == NULL);
     if (!engine->life.has_redis) return TW_OK;
     engine->remote.driver = twi_driver_find();
     if (engine->remote.driver == NULL) {
@@ -95,6 +99,7 @@ static tw_status start_sync(tw_engine *engine) {
 }
 
 static void empty_family(struct tw_family *family) {
+    twi_check(family->engine != NULL);
     twi_store_relaxed(&family->current, &twi_generation_none);
     twi_store_relaxed(&family->map, 0);
     twi_store_relaxed(&family->arrivals, 0);
@@ -128,6 +133,7 @@ static void name(tw_engine *engine) {
 
 /* The child must not use the parent's counts, leases, batches or socket: they belong to the parent (trap E37). */
 static void renew(tw_engine *engine) {
+    twi_check(!engine->life.opening);
     pthread_mutex_init(&engine->roster.lock, NULL);
     twi_report_begin(&engine->report);
     engine->life.opening = true;
@@ -272,6 +278,7 @@ static uint32_t stripes_log2(void) {
 }
 
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
+    twi_check(engine->life.opening);
     engine->background.waits.fd = engine->background.waits.bell = -1;
     pthread_mutex_init(&engine->roster.lock, NULL);
     twi_report_begin(&engine->report);
@@ -313,6 +320,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
 #define NO_RECORD "no memory for this thread's record: the system has none, or no MADV_WIPEONFORK (Linux 4.14 or newer)"
 
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
+    twi_check(options != NULL && replacements != NULL && out != NULL);
     tw_options checked;
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
@@ -332,8 +340,11 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
     if (status == TW_OK && engine->random.failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     engine->life.opening = false;
     if (status == TW_OK) {
-        engine->options.error_text = NULL;                  /* the caller's buffer may be gone from here on */
-        if (engine->life.host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
+        engine->options.error_text = NULL;                       /* the caller's buffer may be gone from here on */
+        if (engine->life.host_driven && twi_turn_take(engine)) { /* so that tw_timeout_ms() has a value */
+            twi_turn_run(engine);
+            twi_turn_leave(engine);
+        }
         uint32_t work = TWI_WORK_AHEAD;
         twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
         twi_watcher_start(engine);
@@ -390,6 +401,7 @@ static bool calls_are_settled(const tw_engine *engine) {
 }
 
 static void nap(tw_engine *engine, int64_t now_ms) {
+    twi_check(twi_turn_is_owned(engine));
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
     if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
 }
@@ -397,6 +409,7 @@ static void nap(tw_engine *engine, int64_t now_ms) {
 /* All that was counted is acknowledged. What this engine has in Redis for itself is given a short life. If Redis does
  * not answer, it stays a while longer: nobody waits for that. */
 static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
+    twi_check(twi_turn_is_owned(engine));
     const struct twi_driver *driver = engine->remote.driver;
     if (engine->remote.sync == NULL || driver->leave == NULL) return;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
@@ -416,6 +429,7 @@ static void answer_calls(tw_engine *engine) {
 
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
+    twi_check(twi_turn_is_owned(engine));
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
     if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     twi_rollover_begin_end(engine);
@@ -450,7 +464,9 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     stop_threads(engine);
     answer_calls(engine);
     delist(engine);
+    (void)twi_turn_take(engine); /* for good: no other thread is left */
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
+    twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
     if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
     engine->remote.sync = NULL;
     if (!drained) twi_lost_report_unsent(engine);

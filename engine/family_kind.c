@@ -2,6 +2,7 @@
  * Always true: each fast function decides as the slow one of its call does, so a table may name either. */
 #include "engine/family_kind.h"
 
+#include "engine/base/check.h"
 #include "engine/ask/strict.h"
 #include "engine/ask/strict_gcra.h"
 #include "engine/base/hash_aes.h"
@@ -24,8 +25,8 @@
 enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE: with Redis, and not shared */
 
 /* A kind of limit that such a counter decides (decision.h). */
-#define COUNTED(function, tries) \
-    { .acquire = (function), .try_once = (tries), .is_counted = true, .put_back = twi_refund_count }
+#define COUNTED(function, complete) \
+    { .acquire = (function), .by_counter = (complete), .is_counted = true, .put_back = twi_refund_count }
 
 struct calls {
     twi_hot_add *add;
@@ -34,15 +35,15 @@ struct calls {
     struct twi_limit_kind limit;
 };
 
-#define FAST(hash, synced, tries) \
+#define FAST(hash, synced, complete) \
     { \
         twi_hot_add_##hash##synced, twi_hot_group_##hash##synced, twi_hot_distinct_##hash##synced, \
-            COUNTED(twi_hot_acquire_##hash##synced, tries) \
+            COUNTED(twi_hot_acquire_##hash##synced, complete) \
     }
 #define FAST_ROW(hash) \
     { \
-        [HERE] = FAST(hash, , twi_counted_try), [SHARED] = FAST(hash, _synced, twi_share_try), \
-        [GAUGE] = FAST(hash, _synced, twi_counted_try) \
+        [HERE] = FAST(hash, , twi_counted_acquire), [SHARED] = FAST(hash, _synced, twi_share_acquire), \
+        [GAUGE] = FAST(hash, _synced, twi_counted_acquire) \
     }
 static const struct calls portable[COUNTINGS] = FAST_ROW(any);
 #if TWI_WITH_AES
@@ -51,14 +52,15 @@ static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
 
 /* For families that the fast functions do not know: keys with lives of their own, names to check, or a fence in every
  * section. */
-#define SLOW(tries) \
-    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(twi_acquire_slow, tries) }
+#define SLOW(complete) \
+    { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete) }
 static const struct calls slow[COUNTINGS] = {
-    [HERE] = SLOW(twi_counted_try), [SHARED] = SLOW(twi_share_try), [GAUGE] = SLOW(twi_counted_try)};
+    [HERE] = SLOW(twi_counted_acquire), [SHARED] = SLOW(twi_share_acquire), [GAUGE] = SLOW(twi_counted_acquire)};
 
-static const struct twi_limit_kind sliding = COUNTED(twi_acquire_slow, twi_sliding_try);
+static const struct twi_limit_kind sliding = COUNTED(twi_sliding_acquire, twi_sliding_acquire);
 
 static const struct calls *calls_of(const struct tw_family *family) {
+    twi_check(!family->kind.shares || family->kind.synced);
     const struct twi_family_kind *kind = &family->kind;
     enum counting counting = kind->shares ? SHARED : kind->synced ? GAUGE : HERE;
     bool is_slow = kind->from_first || kind->evicts_idle || (kind->synced && family->template.guard_reserved) ||
@@ -93,6 +95,7 @@ static void choose_functions(struct tw_family *family) {
 /* ---- the kind ---- */
 
 void twi_family_kind_choose(struct tw_family *family, const tw_family_options *options) {
+    twi_check(options->redis_shape <= TW_REDIS_ZSET && options->sub_windows <= TW_SUB_WINDOWS_MAX);
     static const uint16_t item_flags[] = {0, TWI_ITEM_HASH, TWI_ITEM_ZSET};
     struct twi_family_kind *kind = &family->kind;
     bool has_redis = family->engine->life.has_redis;

@@ -2,6 +2,8 @@
  * that counts takes it.
  * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
 #include "engine/base/lock.h"
+
+#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/core/family_options.h"
@@ -51,6 +53,7 @@ static void note_what_is_over(struct tw_family *family) {
 
 /* For how many keys the index of each window of a share is laid: as many as windows of one size have that fill it. */
 static uint64_t keys_laid(const struct tw_family *family, const tw_family_options *options) {
+    twi_check(options->sub_windows != 0);
     bool is_one = family->rule.window == TW_WINDOW_FOREVER && !family->kind.evicts_idle;
     int64_t windows = is_one ? 1 : 1 + family->kind.sub_windows;
     if (family->kind.has_starts) windows += options->lateness_ms / twi_calendar_longest_ms(&family->rule);
@@ -62,6 +65,7 @@ static uint64_t keys_laid(const struct tw_family *family, const tw_family_option
 #define STORE_OTHER(field)
 
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
+    twi_check(family->kind.limit != NULL && family->kind.hot_add != NULL);
     /* F1, pairs with F2 in twi_family_open_for_ms(): whoever sees the longer time sees what
      * note_what_is_over() has noted. */
     twi_store_release(&family->policy.lateness_ms, options->lateness_ms);
@@ -118,6 +122,7 @@ static bool copy_texts(struct tw_family *family) {
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_key_template *template) {
+    twi_check(options->name != NULL);
     size_t key_template_bytes = offsetof(struct twi_key_template, frame) + template->head_size + template->tail_size;
     size_t bytes = offsetof(struct tw_family, template) + key_template_bytes;
     bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 requires a multiple of the line size */
@@ -168,6 +173,7 @@ static tw_status check_closing(const tw_engine *engine, const tw_family_options 
 
 /* One of that name that is being closed, with the share that was set aside for it. NULL: none. */
 static struct tw_family *find_closing(tw_engine *engine, const char *name) {
+    twi_check(name != NULL);
     for (struct tw_family *each = twi_load_acquire(&engine->roster.first); each != NULL;
          each = twi_load_acquire(&each->entry.next))
         if (twi_load_relaxed(&each->requests.close_requested) && twi_load_relaxed(&each->quota.parts) != NULL &&
@@ -177,6 +183,7 @@ static struct tw_family *find_closing(tw_engine *engine, const char *name) {
 }
 
 static tw_status set_aside(struct tw_family *family, const tw_family_options *options) {
+    twi_check(family->engine != NULL);
     struct twi_arena *arena = &family->engine->arena;
     uint64_t share = options->memory_share, left = twi_parts_bytes_left(arena);
     if (share == 0 || twi_parts_extend(arena, &family->quota.parts, share)) return TW_OK;
@@ -195,6 +202,7 @@ static tw_status set_aside(struct tw_family *family, const tw_family_options *op
 /* Sets its share aside and lists it. A family that is opened again takes over what its predecessor had, with the
  * windows that are still in it. */
 static tw_status enlist(struct tw_family *family, const tw_family_options *options) {
+    twi_check(family->entry.opened == 1);
     tw_engine *engine = family->engine;
     struct tw_family *before = options->memory_share != 0 ? find_closing(engine, options->name) : NULL;
     if (before != NULL) {
@@ -244,6 +252,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
 
 /* A caller that announces many keys waits for their memory here, so that no later caller has to. */
 static void open_first_window(struct tw_family *family) {
+    twi_check(family->entry.opened != 0);
     uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
     struct twi_thread *self = twi_thread_here();
     if (expected == 0 || family->kind.from_first || family->kind.evicts_idle || self == NULL) return;

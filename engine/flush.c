@@ -6,6 +6,7 @@
  * is queued stays queued. */
 #include "engine/flush.h"
 
+#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/calls.h"
@@ -46,6 +47,7 @@ static tw_status refuse_flush(void) {
 
 /* TWI_TICKET_OPEN: not all of it was answered in time. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
+    twi_check(engine->remote.sync != NULL);
     uint64_t ticket = engine->remote.driver->ticket_take(engine->remote.sync);
     for (uint32_t waits = 0;; waits++) {
         enum twi_ticket state = engine->remote.driver->ticket_state(engine->remote.sync, ticket);
@@ -100,6 +102,7 @@ static_assert(sizeof(struct flushing) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* When a waiter that waits for turns is looked at next, if no turn comes by itself before. */
 static int64_t plan_look(const struct twi_operation *operation, uint32_t looks) {
+    twi_check(operation->list == NULL);
     return twi_clock_mono_ms(&operation->engine->clock) + (looks < LOOKS_PROMPT ? 1 : TWI_TICK_MS);
 }
 
@@ -173,6 +176,7 @@ struct fetch {
 };
 
 static void note_total(struct fetch *fetch, size_t i) {
+    twi_check(i < fetch->count);
     tw_reading reading;
     int64_t now_ms = twi_clock_mono_ms(&fetch->family->engine->clock);
     if (fetch->fresh[i] || tw_read(fetch->family, fetch->keys[i], &reading) != TW_OK || !reading.known) return;
@@ -191,6 +195,7 @@ static tw_status request_missing(struct fetch *fetch) {
 
 /* Requests what is missing, and waits for the answers. */
 static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
+    twi_check(fetch->count != 0);
     tw_status status = request_missing(fetch);
     if (status != TW_OK) return status;
     if (await_ticket(fetch->family->engine, deadline_ms) == TWI_TICKET_OPEN) return refuse_late(fetch->family->engine);
@@ -234,6 +239,7 @@ static tw_status may_fetch(tw_family *family) {
 
 /* Room for `count` totals, which are written together or not at all. */
 static bool make_fetch(struct fetch *fetch, tw_family *family, const tw_key *keys, size_t count) {
+    twi_check(count != 0);
     *fetch = (struct fetch){.family = family, .keys = keys, .count = count, .missing = count};
     fetch->since_ms = twi_clock_mono_ms(&family->engine->clock);
     fetch->totals = malloc((count + 1) * sizeof *fetch->totals);

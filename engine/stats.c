@@ -13,6 +13,7 @@
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
+#include "engine/base/check.h"
 #include "engine/core/metric_labels.h"
 #include "engine/limit/overshoot.h"
 
@@ -78,6 +79,7 @@ struct output {
 };
 
 static void put(struct output *output, const char *text, int size) {
+    twi_check(size >= 0);
     output->ended = output->ended || !output->page->write(output->page->ctx, text, (size_t)size);
 }
 
@@ -213,6 +215,7 @@ static void put_engine(struct output *output, const tw_stats *stats) {
 }
 
 bool twi_metrics_page_of(uint32_t format, struct twi_metrics_page *page) {
+    twi_check(page != NULL);
     page->is_open = (format & ~(uint32_t)TW_METRICS_NO_EOF) == TW_METRICS_OPENMETRICS;
     page->has_end = format == TW_METRICS_OPENMETRICS;
     return page->is_open || format == TW_METRICS_PROMETHEUS;

@@ -49,6 +49,7 @@ void twi_watcher_renew(tw_engine *engine) {
 
 /* Inside a section. */
 static void describe(struct tw_family *family, int64_t now_ms, struct twi_watch_family *out) {
+    twi_check(out != NULL && family->engine != NULL);
     struct twi_limit_stats limits = {0};
     struct twi_span span = {0, TW_UNBOUNDED};
     if (family->kind.has_starts) span = twi_calendar_span(&family->rule, now_ms);
@@ -85,6 +86,7 @@ struct list {
 };
 
 static bool make_room(struct list *list) {
+    twi_check(list->count <= list->room);
     return twi_grow(&list->all, sizeof *list->all, &list->room, list->count + PIECE_FAMILIES, PIECE_FAMILIES);
 }
 

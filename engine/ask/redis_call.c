@@ -49,6 +49,7 @@ static char *room(struct twi_redis_call *redis_call, size_t size) {
 
 void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,
                         int64_t start_ms) {
+    twi_check(key.size <= TW_KEY_SIZE_MAX);
     char name[TWI_REDIS_KEY_MAX], *out = room(redis_call, TWI_REDIS_CALL_NAME_MAX);
     twi_check(redis_call->request.key_count < sizeof redis_call->keys / sizeof *redis_call->keys);
     size_t size = twi_key_template_render(&family->template, key, start_ms, what != NULL ? name : out);
@@ -76,6 +77,9 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 /* ---- sending ---- */
 
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
+    twi_check(operation->engine->remote.sync != NULL);
+    twi_check(operation->deadline_ms != 0);
+    twi_check(redis_call->request.key_count != 0 || redis_call->request.arg_count != 0);
     const struct twi_remote *remote = &operation->engine->remote;
     twi_check(remote->sync != NULL && remote->driver->ask != NULL);
     twi_check(redis_call->request.key_count != 0 && operation->deadline_ms != 0);
@@ -128,6 +132,7 @@ enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, t
 /* ---- outages ---- */
 
 void twi_redis_call_answered(tw_family *family) {
+    twi_check(family->engine != NULL);
     if (twi_load_relaxed(&family->outage.silent_since_ms) != 0) twi_store_relaxed(&family->outage.silent_since_ms, 0);
 }
 
@@ -135,6 +140,7 @@ void twi_redis_call_answered(tw_family *family) {
  * the engine's own connection, whichever is longer. So one clock counts a whole outage, also for callers that ask
  * rarely. A hint: one late reply ends the outage for all. */
 static int64_t silent_for_ms(tw_family *family, tw_key key) {
+    twi_check(family->kind.synced || family->engine->life.has_redis);
     int64_t now_ms = twi_clock_mono_ms(&family->engine->clock),
             since_ms = twi_load_relaxed(&family->outage.silent_since_ms);
     if (since_ms == 0)
@@ -191,6 +197,7 @@ int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t
 }
 
 bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text) {
+    twi_check(*at <= size);
     size_t length = 0;
     for (; *at < size && page[*at] >= '0' && page[*at] <= '9' && length <= size; ++*at)
         length = length * 10 + (size_t)(page[*at] - '0');

@@ -181,12 +181,15 @@ static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t 
 }
 
 /* While Redis does not reply, the limit is decided here as a soft one. */
-static tw_status try_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
-    return call->family->kind.slides ? twi_sliding_try(call, n, limit, decision)
-                                     : twi_share_try(call, n, limit, decision);
+static tw_status by_counter(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    return family->kind.slides ? twi_sliding_acquire(family, key, n, limit, verdict)
+                               : twi_share_acquire(family, key, n, limit, verdict);
 }
 
 /* A refund goes to Redis once, as any count does. A log holds calls and not their sum, so it learns of refunds from the
  * counter beside it (strict.lua). */
-const struct twi_limit_kind twi_limit_strict = {
-    .acquire = twi_strict_acquire, .try_once = try_once, .some = some, .put_back = twi_refund_count, .start = start};
+const struct twi_limit_kind twi_limit_strict = {.acquire = twi_strict_acquire,
+                                                .by_counter = by_counter,
+                                                .some = some,
+                                                .put_back = twi_refund_count,
+                                                .start = start};

@@ -20,6 +20,7 @@ _Static_assert(PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS < TW_TOKEN_SIZE, "a
 
 /* FNV-1a: any single wrong letter changes it. */
 static uint32_t check_of(const char *text, size_t size) {
+    twi_check(text != NULL);
     uint32_t check = 2166136261u;
     for (size_t i = 0; i < size; i++) check = (check ^ (unsigned char)text[i]) * 16777619u;
     return check;

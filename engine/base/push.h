@@ -7,7 +7,7 @@
 
 #include "engine/base/atomic.h"
 
-/* Pushes `item` onto the list of `head`. `link` is a statement that makes the item lead to `older`, the previous head. */
+/* Pushes `item` onto the list of `head`. `link`: a statement that makes the item lead to `older`, the previous head. */
 #define twi_push(head, item, older, link) \
     do { \
         (older) = twi_load_relaxed(head); \

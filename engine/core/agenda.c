@@ -1,6 +1,7 @@
 /* agenda.c -- see agenda.h. Two heaps hold the families that are due (appointment.h). */
 #include "engine/core/agenda.h"
 
+#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/appointment.h"
 
@@ -10,6 +11,7 @@
 /* ---- news ---- */
 
 void twi_agenda_notify(struct tw_family *family) {
+    twi_check(family->engine != NULL);
     struct twi_agenda *agenda = &family->engine->agenda;
     if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: the change itself was made before */
     struct tw_family *older;
@@ -22,6 +24,7 @@ void twi_agenda_notify(struct tw_family *family) {
 #define ROUND_MAX 1024 /* families that one round takes of the news, and of each heap: those that are due for longest */
 
 static void take(struct tw_family **round, struct tw_family *family) {
+    twi_check(family != NULL);
     if (family->agenda.in_round) return;
     family->agenda.in_round = true;
     family->agenda.next_due = *round;
@@ -35,6 +38,7 @@ static uint32_t round_max(const tw_engine *engine) {
 }
 
 static void take_due(tw_engine *engine, struct twi_appointment **heap, int64_t now_ms) {
+    twi_check(now_ms <= engine->turn.now_ms || now_ms <= engine->turn.mono_ms);
     for (uint32_t left = round_max(engine); left != 0; left--) {
         struct tw_family *family = twi_appointment_take(heap, now_ms);
         if (family == NULL) return;
@@ -75,6 +79,7 @@ struct tw_family *twi_agenda_take(struct twi_agenda *agenda) {
 }
 
 void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family) {
+    twi_check(family->agenda.in_round);
     int64_t mono_ms = family->turn.look_mono_ms < family->turn.history.mono_ms ? family->turn.look_mono_ms
                                                                                : family->turn.history.mono_ms;
     family->agenda.in_round = false;
@@ -88,6 +93,8 @@ void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family) {
 }
 
 void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family) {
+    twi_check(twi_load_relaxed(&family->requests.close_requested));
+    twi_check(!family->agenda.is_always);
     twi_appointment_set(&agenda->by_time, &family->agenda.by_time, TWI_APPOINTMENT_NEVER);
     twi_appointment_set(&agenda->by_mono, &family->agenda.by_mono, TWI_APPOINTMENT_NEVER);
     twi_appointment_set(family->kind.gauge ? &agenda->gauges : &agenda->closings, &family->agenda.special,
@@ -96,6 +103,7 @@ void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family) {
 }
 
 int64_t twi_agenda_next_ms(const tw_engine *engine) {
+    twi_check(engine->agenda.by_time == NULL || engine->agenda.by_time->at_ms != TWI_APPOINTMENT_NEVER);
     const struct twi_agenda *agenda = &engine->agenda;
     int64_t next_ms = agenda->by_mono != NULL ? agenda->by_mono->at_ms : INT64_MAX;
     if (agenda->round != NULL || agenda->taken != NULL || twi_load_relaxed(&agenda->news) != NULL)
@@ -125,6 +133,7 @@ struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
 }
 
 void twi_agenda_renew(tw_engine *engine) {
+    twi_check(!twi_load_relaxed(&engine->turn.owned));
     engine->agenda = (struct twi_agenda){.news = NULL};
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
          family = twi_load_relaxed(&family->entry.next)) {
@@ -135,4 +144,34 @@ void twi_agenda_renew(tw_engine *engine) {
         twi_store_relaxed(&family->agenda.is_news, false);
         twi_agenda_notify(family);
     }
+}
+
+/* ---- checks ---- */
+
+bool twi_agenda_is_valid(const tw_engine *engine) {
+    const struct twi_agenda *agenda = &engine->agenda;
+    uint32_t by_time, by_mono, gauges, closings, times = 0, monos = 0, specials = 0, always = 0, listed = 0;
+    if (!twi_appointments_are_valid(agenda->by_time, &by_time) ||
+        !twi_appointments_are_valid(agenda->by_mono, &by_mono) ||
+        !twi_appointments_are_valid(agenda->gauges, &gauges) ||
+        !twi_appointments_are_valid(agenda->closings, &closings))
+        return false;
+    for (const struct tw_family *family = agenda->always; family != NULL; family = family->agenda.next_always) {
+        listed++;
+        if (!family->agenda.is_always) return false;
+    }
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL; /* as roster.c stores it */
+         family = twi_load_acquire(&family->entry.next)) {
+        const struct twi_family_agenda *own = &family->agenda;
+        if (own->by_time.family != family || own->by_mono.family != family || own->special.family != family)
+            return false;
+        times += own->by_time.at_ms != TWI_APPOINTMENT_NEVER;
+        monos += own->by_mono.at_ms != TWI_APPOINTMENT_NEVER;
+        specials += own->special.at_ms != TWI_APPOINTMENT_NEVER;
+        always += own->is_always;
+        if ((family->kind.evicts_idle || family->turn.is_ending) && !own->is_always && !own->in_round &&
+            !twi_load_relaxed(&own->is_news))
+            return false; /* it would not be examined every turn */
+    }
+    return times == by_time && monos == by_mono && specials == gauges + closings && always == listed;
 }

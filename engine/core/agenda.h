@@ -35,4 +35,7 @@ int64_t twi_agenda_next_ms(const struct tw_engine *engine);
 /* In a forked child: nothing is due, and every family is news. */
 void twi_agenda_renew(struct tw_engine *engine);
 
+/* For tests and checks of level 3, by the owner of the turn: walks heaps and families. */
+bool twi_agenda_is_valid(const tw_engine *engine);
+
 #endif

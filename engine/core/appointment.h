@@ -13,4 +13,7 @@ void twi_appointment_set(struct twi_appointment **heap, struct twi_appointment *
 /* The family that is due for longest, if any is due at `now_ms`; it leaves the heap. NULL: none is. */
 struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t now_ms);
 
+/* For tests and checks of level 3: walks the heap, and counts its members. False: it is not in order. */
+bool twi_appointments_are_valid(const struct twi_appointment *heap, uint32_t *count);
+
 #endif

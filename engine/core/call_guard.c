@@ -1,9 +1,11 @@
 /* call_guard.c -- see call_guard.h. */
 #include "engine/core/call_guard.h"
 
+#include "engine/base/check.h"
 #include "engine/core/state.h"
 
 tw_status twi_guard_thread(const struct twi_thread *self) {
+    twi_check(self == NULL || self == twi_thread_self);
     if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (self->in_hook)
         return twi_refuse(TW_ERR_MODE,
@@ -14,11 +16,13 @@ tw_status twi_guard_thread(const struct twi_thread *self) {
 }
 
 tw_status twi_guard_engine(const tw_engine *engine) {
+    twi_check(engine != NULL);
     if (!engine->life.host_driven) return TW_OK;
     return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
 }
 
 tw_status twi_guard_may_wait(tw_engine *engine) {
+    twi_check(engine != NULL);
     struct twi_thread *self = twi_thread_here();
     tw_status status = twi_guard_thread(self);
     if (status != TW_OK) return status;

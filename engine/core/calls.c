@@ -1,6 +1,7 @@
 /* calls.c -- see calls.h. */
 #include "engine/core/calls.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
@@ -8,6 +9,7 @@
 #define LOOK_MS 1000 /* no event is missed; a bound all the same */
 
 tw_status twi_calls_may_start(tw_engine *engine) {
+    twi_check(engine != NULL);
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
@@ -17,18 +19,23 @@ tw_status twi_calls_may_start(tw_engine *engine) {
 /* ---- starting ---- */
 
 static void part(struct twi_operation *operation) {
+    twi_check(!operation->blocks);
     twi_calls_lock();
     twi_operation_part(operation);
     twi_calls_unlock();
 }
 
 tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw_status status) {
+    twi_check(status != TW_STARTED);
+    twi_check(call != NULL);
     part(operation);
     twi_operation_give(operation);
     return twi_call_answer(call, status);
 }
 
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
+    twi_check(call != NULL && !operation->blocks);
+    twi_check(operation->kind->send != NULL && operation->kind->finish != NULL);
     if (operation->kind->send(operation)) return TW_STARTED; /* the call may be answered, and be gone */
     part(operation);
     call->status = operation->kind->finish(operation, call);
@@ -37,6 +44,9 @@ tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
 }
 
 void twi_call_run(struct twi_operation *operation) {
+    twi_check(operation->call == NULL);
+    twi_check(!twi_load_relaxed(&operation->is_over));
+    twi_check(operation->list == NULL);
     operation->blocks = operation->waits_for_room = true;
     if (!operation->kind->send(operation)) return;
     for (;;) {
@@ -47,6 +57,8 @@ void twi_call_run(struct twi_operation *operation) {
 }
 
 tw_status twi_call_send_off(struct twi_operation *operation) {
+    twi_check(operation->call == NULL);
+    twi_check(operation->kind->send != NULL);
     tw_engine *engine = operation->engine;
     if (operation->kind->send(operation)) return TW_STARTED;
     bool is_busy = operation->result.outcome == TWI_REQUEST_BUSY;
@@ -66,6 +78,8 @@ static bool is_given_up(struct twi_operation *operation) {
 }
 
 void twi_call_answered(void *ctx, struct twi_answer *answer) {
+    twi_check(ctx != NULL);
+    twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     struct twi_operation *operation = ctx;
     operation->waits_for_room = false; /* from now on it is asked by the thread that drives */
     twi_result_read(&operation->result, answer);

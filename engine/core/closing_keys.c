@@ -1,6 +1,7 @@
 /* closing_keys.c -- see closing_keys.h: a hash table with open addressing; it holds the lines of records. */
 #include "engine/core/closing_keys.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 
 #include <stdlib.h>
@@ -8,12 +9,15 @@
 #define ROOM_MIN 64u
 
 void twi_closing_keys_begin(struct twi_closing_keys *keys, struct twi_generation *generation) {
+    twi_check(generation->family != NULL);
+    twi_check(keys->family == NULL);
     struct tw_family *family = generation->family;
     *keys = (struct twi_closing_keys){.next = family->turn.closing.foreign, .family = family, .generation = generation};
     family->turn.closing.foreign = keys;
 }
 
 void twi_closing_keys_end(struct twi_closing_keys *keys) {
+    twi_check(keys->family != NULL && keys->generation != NULL);
     struct twi_closing_keys **link = &keys->family->turn.closing.foreign;
     while (*link != keys) link = &(*link)->next;
     *link = keys->next;
@@ -27,6 +31,8 @@ static uint64_t hash_of(tw_engine *engine, tw_key key) {
 
 /* The key's slot in the table, or the free slot where it belongs. */
 static uint32_t *place_of(tw_engine *engine, const struct twi_closing_keys *keys, tw_key key) {
+    twi_check(keys->room != 0 && (keys->room & (keys->room - 1)) == 0);
+    twi_check(keys->count < keys->room);
     uint32_t mask = keys->room - 1, i = (uint32_t)hash_of(engine, key) & mask;
     for (; keys->lines[i] != 0; i = (i + 1) & mask) {
         struct twi_cell *cell = twi_arena_at(&engine->arena, keys->lines[i]);
@@ -37,6 +43,7 @@ static uint32_t *place_of(tw_engine *engine, const struct twi_closing_keys *keys
 }
 
 static bool grow(tw_engine *engine, struct twi_closing_keys *keys) {
+    twi_check(keys->count <= keys->room);
     if (keys->count * 4 < keys->room * 3) return true;
     struct twi_closing_keys larger = {.room = keys->room != 0 ? keys->room * 2 : ROOM_MIN};
     larger.lines = calloc(larger.room, sizeof *larger.lines);
@@ -54,6 +61,8 @@ static bool grow(tw_engine *engine, struct twi_closing_keys *keys) {
 }
 
 bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_key key) {
+    twi_check(keys->generation != NULL);
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     struct twi_generation *generation = keys->generation;
     struct twi_lookup_key lookup = twi_lookup_key(hash_of(engine, key), key);
     if (twi_table_find(&engine->arena, generation, &lookup) != NULL) return true;
@@ -69,6 +78,7 @@ bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_k
 }
 
 struct twi_cell *twi_closing_keys_find(struct twi_generation *generation, tw_key key) {
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     const struct twi_closing_keys *keys = generation->family->turn.closing.foreign;
     tw_engine *engine = generation->family->engine;
     while (keys != NULL && keys->generation != generation) keys = keys->next;

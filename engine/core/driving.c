@@ -1,9 +1,11 @@
 /* driving.c -- see driving.h. */
 #include "engine/core/driving.h"
 
+#include "engine/base/check.h"
 #include "engine/core/state.h"
 
 static bool has_calls(const struct twi_remote *remote) {
+    twi_check(remote->sync == NULL || remote->driver != NULL);
     return remote->sync != NULL && remote->driver->ask_step != NULL;
 }
 

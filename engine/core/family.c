@@ -1,6 +1,7 @@
 /* family.c -- frees a family (family.h). */
 #include "engine/core/family.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family_options.h"
 
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 struct twi_generation twi_generation_none;
 
 void twi_family_free(struct tw_family *family) {
+    twi_check(twi_load_relaxed(&family->started) == 0);
 #define TEXT(field) free((void *)(uintptr_t)family->options.field);
 #define IDENTITY(field)
     TWI_FAMILY_IDENTITY(TEXT, IDENTITY)

@@ -1,6 +1,7 @@
 /* host.c -- see host.h. */
 #include "engine/core/host.h"
 
+#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/state.h"
 
@@ -24,6 +25,7 @@ static struct inside begin(void) {
 }
 
 static void end(struct inside inside) {
+    twi_check(inside.self == NULL || inside.self->in_hook || inside.self != twi_thread_self);
     twi_clock_back();
     /* in a child that the function has forked, the thread has another record */
     if (inside.self != NULL && inside.self == twi_thread_self) inside.self->in_hook = inside.was;
@@ -32,6 +34,8 @@ static void end(struct inside inside) {
 /* ---- log, passwords, lost counts ---- */
 
 void twi_host_log(tw_engine *engine, int level, int event, const char *text) {
+    twi_check(text != NULL && *text != '\0');
+    twi_check(event > 0);
     if (engine->options.log_write == NULL) return;
     struct inside inside = begin();
     engine->options.log_write(engine->options.log_ctx, level, event, text);
@@ -40,6 +44,8 @@ void twi_host_log(tw_engine *engine, int level, int event, const char *text) {
 
 void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                    int reason) {
+    twi_check(family->engine == engine);
+    twi_check(key.size <= TW_KEY_SIZE_MAX);
     if (engine->options.on_lost == NULL) return;
     struct inside inside = begin();
     engine->options.on_lost(engine->options.lost_ctx, family, key, start_ms, delta, reason);
@@ -47,6 +53,7 @@ void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int6
 }
 
 int twi_port_ask_password(int (*ask)(void *ctx, char *out, size_t size), void *ctx, char *out, size_t size) {
+    twi_check(ask != NULL && out != NULL && size != 0);
     struct inside inside = begin();
     int length = ask(ctx, out, size);
     end(inside);
@@ -56,6 +63,8 @@ int twi_port_ask_password(int (*ask)(void *ctx, char *out, size_t size), void *c
 /* ---- answers of calls ---- */
 
 int64_t twi_host_done(tw_engine *engine, tw_request *call) {
+    twi_check(call->done != NULL);
+    twi_check(call->status != TW_STARTED);
     int64_t began_ms = twi_clock_mono_ms(&engine->clock);
     struct inside inside = begin();
     call->done(call);
@@ -68,6 +77,7 @@ int64_t twi_host_done(tw_engine *engine, tw_request *call) {
 
 /* From here to leave_hook(), tw_family_set() waits for the hook that it takes away. */
 static tw_family_options take_hook(struct tw_family *family) {
+    twi_check(twi_turn_is_owned(family->engine));
     tw_engine *engine = family->engine;
     twi_lock(&engine->roster.lock);
     tw_family_options options = family->options;
@@ -79,6 +89,7 @@ static tw_family_options take_hook(struct tw_family *family) {
 }
 
 static void leave_hook(tw_engine *engine) {
+    twi_check(engine->turn.hook_family != NULL);
     twi_lock(&engine->roster.lock);
     engine->turn.hook_family = NULL;
     twi_unlock(&engine->roster.lock);
@@ -86,6 +97,7 @@ static void leave_hook(tw_engine *engine) {
 }
 
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    twi_check(start_ms < end_ms);
     tw_engine *engine = family->engine;
     const tw_family_options options = take_hook(family);
     if (options.on_window_closed == NULL) return true;
@@ -99,6 +111,7 @@ bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms,
 }
 
 uint64_t twi_host_running_hook(const struct tw_family *family) {
+    twi_check(family->engine != NULL);
     const struct twi_turn_state *turn = &family->engine->turn;
     return turn->hook_family == family ? turn->hook_call : 0;
 }

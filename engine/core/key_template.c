@@ -60,6 +60,7 @@ static tw_status too_long(struct parser *parser) {
 
 /* Appends to the head, or, after the key, to the tail. */
 static tw_status append(struct parser *parser, const char *bytes, size_t size) {
+    twi_check(frame_size(parser->pattern) <= TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
     struct twi_key_template *pattern = parser->pattern;
     if (size > room_left(pattern)) return too_long(parser);
     memcpy(pattern->frame + frame_size(pattern), bytes, size);
@@ -69,6 +70,7 @@ static tw_status append(struct parser *parser, const char *bytes, size_t size) {
 }
 
 static tw_status append_stamp(struct parser *parser, char field) {
+    twi_check(strchr(stamp_fields, field) != NULL);
     struct twi_key_template *pattern = parser->pattern;
     if (!twi_calendar_has_starts(parser->rule))
         return refuse(parser, "%%%c, but these windows have no common start", field);
@@ -88,6 +90,7 @@ static tw_status append_stamp(struct parser *parser, char field) {
 /* The tag is the first thing in braces, before the key, which may hold braces: else Redis Cluster would see another
  * tag, or none. */
 static tw_status append_tag(struct parser *parser, char next) {
+    twi_check(parser->tags != 0 && (parser->tags & (parser->tags - 1)) == 0);
     struct twi_key_template *pattern = parser->pattern;
     size_t used = frame_size(pattern);
     if (pattern->shape.kind == TW_REDIS_ZSET)
@@ -126,6 +129,7 @@ static tw_status append_sequence(struct parser *parser, const char *sequence) {
 }
 
 static tw_status append_text(struct parser *parser, const char *text) {
+    twi_check(text != NULL);
     tw_status status = TW_OK;
     while (*text != '\0' && status == TW_OK) {
         size_t literal = strcspn(text, "%");
@@ -152,6 +156,7 @@ static size_t fields_needed(const struct twi_window_rule *rule) {
 }
 
 static tw_status check_stamp(struct parser *parser) {
+    twi_check(parser->pattern->stamp_count <= TWI_KEY_TEMPLATE_STAMPS_MAX);
     size_t needed = fields_needed(parser->rule);
     for (size_t index = 0; index < needed; index++) {
         if (parser->has_field[index]) continue;
@@ -163,6 +168,7 @@ static tw_status check_stamp(struct parser *parser) {
 /* ---- is it apart from the engine's own names? -------------------------------------------------------------------- */
 
 static tw_status check_reserved(struct parser *parser) {
+    twi_check(parser->pattern->prefix_size <= parser->pattern->head_size);
     struct twi_key_template *pattern = parser->pattern;
     const char *head = pattern->frame + pattern->prefix_size;
     size_t size = (size_t)(pattern->head_size - pattern->prefix_size);
@@ -175,12 +181,14 @@ static tw_status check_reserved(struct parser *parser) {
 }
 
 static tw_key subject_of(const struct twi_key_template *pattern, tw_key key) {
+    twi_check(key.data != NULL || key.size == 0);
     tw_key subject, inner;
     (void)twi_redis_shape_split(pattern->shape, key, &subject, &inner);
     return subject;
 }
 
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key) {
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     if (!pattern->guard_reserved) return false;
     key = subject_of(pattern, key);
     size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* the head matches the beginning of RESERVED */
@@ -212,6 +220,8 @@ tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *t
                                  const char *prefix, uint32_t tags, const uint32_t *shorts,
                                  const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
                                  size_t error_size) {
+    twi_check(family_name != NULL && rule != NULL);
+    twi_check(twi_options_tags_fit(tags) && tags != 0);
     struct parser parser = {.pattern = pattern,
                             .family_name = family_name,
                             .rule = rule,
@@ -237,6 +247,7 @@ tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *t
 /* ---- rendering --------------------------------------------------------------------------------------------------- */
 
 static void put_digits(char *out, uint32_t value, size_t width) {
+    twi_check(width <= 4);
     while (width-- > 0) {
         out[width] = (char)('0' + value % 10);
         value /= 10;
@@ -256,6 +267,7 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
 
 /* `tag`: how many digits were put before the frame's byte at tag_offset. `key`: the size of the key. */
 static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t tag, size_t key) {
+    twi_check(tag <= TWI_KEY_SLOT_TAG_DIGITS && key <= TW_KEY_SIZE_MAX);
     if (pattern->stamp_count == 0) return;
     const size_t shifts[] = {0, tag, tag + key};
     struct twi_civil civil = twi_calendar_civil(start_ms, pattern->utc_offset_ms);
@@ -281,6 +293,8 @@ uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key k
 
 /* The head with the group's tag. Returns its size. */
 static size_t put_head(const struct twi_key_template *pattern, const char *frame, uint32_t group, char *out) {
+    twi_check(pattern->tags == NULL || group < pattern->tag_count);
+    twi_check(pattern->tag_offset <= pattern->head_size);
     size_t before = pattern->tag_offset;
     if (pattern->tags == NULL) {
         memcpy(out, frame, pattern->head_size);
@@ -306,6 +320,8 @@ size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, c
 }
 
 size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key key, int64_t start_ms, char *out) {
+    twi_check(key.size <= TW_KEY_SIZE_MAX);
+    twi_check(pattern->head_size + pattern->tail_size <= TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
     tw_key subject = subject_of(pattern, key);
     size_t size = render_subject(pattern, pattern->frame, subject, out);
     put_stamps(pattern, start_ms, out, size - frame_size(pattern) - subject.size, subject.size);
@@ -314,6 +330,7 @@ size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key ke
 
 size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
                                      char *out) {
+    twi_check(pattern->tags == NULL ? group == 0 : group < pattern->tag_count);
     size_t size = put_head(pattern, pattern->frame, group, out);
     memcpy(out + size, pattern->frame + pattern->head_size, pattern->tail_size);
     put_stamps(pattern, start_ms, out, size - pattern->head_size, 0);
@@ -322,6 +339,7 @@ size_t twi_key_template_render_group(const struct twi_key_template *pattern, uin
 
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out) {
+    twi_check(size >= pattern->prefix_size && size <= TWI_REDIS_KEY_MAX);
     size_t prefix = pattern->prefix_size;
     char own[17]; /* callers have room for 16 bytes more, and for the brace */
     size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
@@ -375,6 +393,7 @@ static char *put_literal(char *out, const char *frame, size_t size) {
 }
 
 void twi_key_template_glob(const struct twi_key_template *pattern, const char *word, char *out) {
+    twi_check(strlen(word) <= 32);
     static const char any_tag[] = "[0-9]*";
     size_t before = pattern->tags != NULL ? pattern->tag_offset : pattern->head_size, prefix = pattern->prefix_size;
     const char *frame = pattern->frame;
@@ -402,6 +421,7 @@ static bool is_digit(char byte) {
 
 /* True: some text can begin like both heads. Where one has its tag, the other has its tag, or digits, or ends. */
 static bool heads_can_meet(const struct twi_key_template *one, const struct twi_key_template *other) {
+    twi_check(one->prefix_size == other->prefix_size);
     size_t a = 0, b = 0;
     bool one_tags = one->tags != NULL, other_tags = other->tags != NULL;
     while (a < one->head_size && b < other->head_size) {
@@ -423,6 +443,7 @@ static bool heads_can_meet(const struct twi_key_template *one, const struct twi_
 /* True: the name without a key, which begins as the other's head, can end as its tail, with a key and perhaps a tag in
  * between. */
 static bool fixed_can_meet(const struct twi_key_template *fixed, const struct twi_key_template *other) {
+    twi_check(fixed->shape.kind == TW_REDIS_ZSET && fixed->tail_size == 0);
     size_t least = frame_size(other) + (other->tags != NULL) + 1;
     if (fixed->head_size < least) return false;
     for (size_t index = 1; index <= other->tail_size; index++)

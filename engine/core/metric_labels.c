@@ -3,6 +3,7 @@
  * quote and a line's end. */
 #include "engine/core/metric_labels.h"
 
+#include "engine/base/check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,11 +14,14 @@ struct reader {
 };
 
 static bool refuse(const struct reader *reader, const char *what) {
+    twi_check(reader->at >= reader->text);
+    twi_check(reader->why_size != 0);
     (void)snprintf(reader->why, reader->why_size, "byte %zu: %s", (size_t)(reader->at - reader->text) + 1, what);
     return false;
 }
 
 static bool refuse_name(const struct reader *reader, const char *name, size_t size, const char *what) {
+    twi_check(size != 0 && name >= reader->text);
     (void)snprintf(reader->why, reader->why_size, "%.*s %s", (int)size, name, what);
     return false;
 }
@@ -45,6 +49,7 @@ static size_t character_size(const unsigned char *at) {
 }
 
 static bool read_value(struct reader *reader) {
+    twi_check(reader->at >= reader->text);
     if (*reader->at != '"') return refuse(reader, "a label's value must stand in quotes");
     reader->at++;
     while (*reader->at != '"') {
@@ -72,6 +77,7 @@ static bool is_named_before(const struct reader *reader, const char *name, size_
 }
 
 static bool check_name(const struct reader *reader, const char *name, size_t size) {
+    twi_check(name >= reader->text);
     static const char *const own[] = {"family", "le", "version"};
     if (size == 0) return refuse(reader, "a label's name is of letters, digits and _, and begins with no digit");
     if (size >= 2 && memcmp(name, "__", 2) == 0)
@@ -94,6 +100,7 @@ static bool read_label(struct reader *reader) {
 }
 
 bool twi_labels_check(const char *labels, char *why, size_t why_size) {
+    twi_check(why != NULL && why_size != 0);
     struct reader reader = {labels, labels, why, why_size};
     if (strnlen(labels, TWI_LABELS_BYTES_MAX + 1) > TWI_LABELS_BYTES_MAX) {
         (void)snprintf(why, why_size, "longer than %d bytes", TWI_LABELS_BYTES_MAX);

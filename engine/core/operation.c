@@ -1,6 +1,7 @@
 /* operation.c -- see operation.h. */
 #include "engine/core/operation.h"
 
+#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/family.h"
 
@@ -32,6 +33,8 @@ void twi_calls_unlock(void) {
 /* ---- lists ---- */
 
 void twi_operations_add(struct twi_operations *list, struct twi_operation *operation) {
+    twi_check(list->count == 0 ? list->first == NULL && list->last == NULL
+                               : list->last != NULL && list->last->next == NULL);
     twi_check(operation->list == NULL);
     operation->list = list;
     operation->next = NULL;
@@ -42,6 +45,7 @@ void twi_operations_add(struct twi_operations *list, struct twi_operation *opera
 }
 
 void twi_operations_remove(struct twi_operation *operation) {
+    twi_check(operation->list->count != 0);
     struct twi_operations *list = operation->list;
     *(operation->before != NULL ? &operation->before->next : &list->first) = operation->next;
     *(operation->next != NULL ? &operation->next->before : &list->last) = operation->before;
@@ -74,6 +78,7 @@ static tw_status check_request(const struct twi_calls *calls, const tw_engine *e
 }
 
 static void join(struct twi_calls *calls, struct twi_operation *operation, tw_request *call) {
+    twi_check(operation->call == NULL && operation->queue == NULL);
     operation->call = call;
     operation->queue = call->queue != NULL ? call->queue : &calls->own;
     operation->queue->under_way++;
@@ -156,6 +161,7 @@ struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_ope
 }
 
 bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept) {
+    twi_check(key.size <= TW_KEY_SIZE_MAX && (key.data != NULL || key.size == 0));
     *kept = key;
     if (operation->blocks || key.size == 0) return true; /* who waits keeps them */
     unsigned char *at = operation->keys + operation->key_bytes;
@@ -172,6 +178,7 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
 }
 
 void twi_operation_give(struct twi_operation *operation) {
+    twi_check(operation->engine != NULL && operation->kind != NULL);
     struct twi_calls *calls = operation->engine->background.calls;
     twi_check(operation->list == NULL && operation->call == NULL);
     if (operation->kind->drop != NULL) operation->kind->drop(operation);
@@ -187,6 +194,8 @@ void twi_operation_give(struct twi_operation *operation) {
 
 /* As a hook may count while the engine closes, so units may return: tw_close() brings them to Redis. */
 void twi_operation_give_up(struct twi_operation *operation) {
+    twi_check(operation->list == NULL);
+    twi_check(operation->is_given_up);
     struct twi_thread *self = twi_thread_here();
     bool was_in_hook = self != NULL && self->in_hook;
     if (self != NULL) self->in_hook = true;
@@ -198,6 +207,7 @@ void twi_operation_give_up(struct twi_operation *operation) {
 /* ---- results ---- */
 
 void twi_result_read(struct twi_result *result, const struct twi_answer *answer) {
+    twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     *result = (struct twi_result){.outcome = answer->outcome};
     if (answer->outcome != TWI_REQUEST_DONE) return;
     result->count = (uint32_t)answer->value_count;
@@ -215,6 +225,7 @@ bool twi_result_is(const struct twi_result *result, const char *word) {
 }
 
 int64_t twi_result_number(const struct twi_result *result, size_t i) {
+    twi_check(i < TWI_SCRIPT_VALUES_MAX);
     return i < result->count ? result->numbers[i] : 0;
 }
 

@@ -1,6 +1,7 @@
 /* options.c -- see options.h. One function per struct, one line per field. Each refusal names its field first. */
 #include "engine/core/options.h"
 
+#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 #include "engine/core/metric_labels.h"
 #include "engine/core/redis_shape.h"
@@ -43,6 +44,7 @@ void tw_family_options_init_sized(tw_family_options *options, size_t size) {
 /* ---- refusing ---------------------------------------------------------------------------------------------------- */
 
 tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
+    twi_check(strstr(format, ": ") != NULL || strchr(format, '%') != NULL);
     char why[OPTION_TEXT_MAX];
     va_list arguments;
     va_start(arguments, format);
@@ -95,6 +97,7 @@ static tw_status check_size(const void *options, size_t first, size_t known) {
 /* ---- the engine's ------------------------------------------------------------------------------------------------ */
 
 static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
+    twi_check(max != 0);
     if (value <= max) return TW_OK;
     return refuse(in, "%s: %u is not in 1..%u", field, value, max);
 }
@@ -172,6 +175,7 @@ static tw_status check_watch(const tw_options *in) {
 }
 
 tw_status twi_options_check(const tw_options *in, tw_options *out) {
+    twi_check(in != NULL && out != NULL);
     tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
     if (status != TW_OK) return status;
     tw_options options = {0};
@@ -422,6 +426,7 @@ static tw_status check_sub_windows(tw_family_options *options, const struct twi_
 
 /* Both shapes read the state of the previous window, or of all sub-windows, so it must still be there. */
 static int64_t needed_ms(const tw_family_options *options) {
+    twi_check(options->sub_windows != 0);
     struct twi_window_rule rule = twi_options_rule(options);
     return twi_calendar_longest_ms(&rule) * options->sub_windows;
 }
@@ -494,6 +499,7 @@ static tw_status check_redis_shape(tw_family_options *options, const struct twi_
 }
 
 static void fill_family_defaults(tw_family_options *options) {
+    twi_check(options->sub_windows != 0);
     struct twi_window_rule rule = twi_options_rule(options);
     int64_t longest_ms = twi_calendar_longest_ms(&rule);
     int64_t window_ms = has_starts(options) ? needed_ms(options) : longest_ms;
@@ -521,6 +527,8 @@ struct twi_window_rule twi_options_rule(const tw_family_options *checked) {
 
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
                                    const struct twi_options_context *context) {
+    twi_check(in != NULL && out != NULL);
+    twi_check(context->merge <= TW_MERGE_SETNX);
     tw_status status = check_size(in, FAMILY_OPTIONS_BYTES_FIRST, sizeof *out);
     if (status != TW_OK) return status;
     tw_family_options options = {0};

@@ -1,6 +1,7 @@
 /* peers.c -- see peers.h. */
 #include "engine/core/peers.h"
 
+#include "engine/base/check.h"
 #include "engine/base/amount.h"
 #include "engine/core/store_map.h"
 #include "engine/port/messages.h"
@@ -19,6 +20,7 @@ void twi_peers_begin(tw_engine *engine) {
 
 /* True: the first seconds (share.h) are over. */
 static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
+    twi_check(engine->peers.live_rose_ms <= now_ms);
     uint32_t expected = engine->options.engines_expected;
     if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
     return count >= expected && now_ms - engine->peers.live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
@@ -26,6 +28,7 @@ static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, 
 
 /* An engine that began together with this one needs as long as this one, or somewhat longer. */
 static int64_t meeting_ms(int64_t our_start_ms) {
+    twi_check(our_start_ms >= 0);
     return twi_smaller(twi_larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
 }
 
@@ -49,6 +52,7 @@ void twi_port_live_engines(tw_engine *engine, uint32_t count) {
 }
 
 bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms) {
+    twi_check(twi_load_relaxed(&peers->live_meeting_ms) >= TWI_MEETING_MS);
     int64_t meeting_ms = twi_load_relaxed(&peers->live_meeting_ms); /* both are hints */
     bool is_reported_again = twi_load_relaxed(&peers->live_repeated_ms) >= meeting_ms / 2;
     return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
@@ -95,6 +99,7 @@ void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
 
 /* An outage with several stores begins with the first one that is away, and ends with the last one that is back. */
 static void note_outage(tw_engine *engine, int64_t since_ms) {
+    twi_check(since_ms >= 0);
     bool was_away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
     int64_t ended_ms =
         twi_load_relaxed(&engine->peers.outage_ended_ms); /* only this function writes both; hints to callers */
@@ -106,6 +111,8 @@ static void note_outage(tw_engine *engine, int64_t since_ms) {
 }
 
 void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
+    twi_check(since_ms >= 0);
+    twi_check(engine->peers.stores == NULL || engine->peers.stores->away <= engine->peers.stores->count);
     struct twi_store_map *map = engine->peers.stores;
     if (map == NULL) {
         note_outage(engine, since_ms);
@@ -125,6 +132,7 @@ void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
 }
 
 int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms) {
+    twi_check(since_ms >= 0);
     return since_ms != 0 ? twi_larger(twi_clock_mono_ms(&engine->clock) - since_ms, 1) : 0;
 }
 
@@ -146,6 +154,7 @@ int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms) {
 /* ---- the way to Redis ---- */
 
 void twi_port_measured(tw_engine *engine, int64_t way_us, uint32_t timeout_ms) {
+    twi_check(way_us >= 0);
     if (twi_load_relaxed(&engine->peers.way_us) == way_us) return;
     twi_store_relaxed(&engine->peers.way_us, way_us); /* hints, both */
     twi_store_relaxed(&engine->peers.timeout_ms, timeout_ms);

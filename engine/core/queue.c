@@ -1,6 +1,7 @@
 /* queue.c -- see queue.h: queues, delivering, cancelling. */
 #include "engine/core/queue.h"
 
+#include "engine/base/check.h"
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"
@@ -26,12 +27,15 @@ void twi_queue_renew_running(void) {
 /* ---- pushing ---- */
 
 static void ring(const struct tw_queue *queue) {
+    twi_check(queue->engine != NULL);
     uint64_t one = 1;
     if (queue->fd >= 0 && (queue->runner == NULL || queue->runner != twi_thread_self))
         (void)!write(queue->fd, &one, sizeof one);
 }
 
 void twi_queue_push(struct twi_operation *operation) {
+    twi_check(operation->list == NULL);
+    twi_check(operation->kind != NULL);
     if (operation->blocks) {
         twi_store_release(&operation->is_over, true); /* AN3, pairs with AN4: what it found */
         TWI_RACE_POINT(operation_over_not_raised);
@@ -72,6 +76,7 @@ static struct twi_operation *take_first(struct tw_queue *queue, struct running *
 }
 
 static void end_run(struct running *run) {
+    twi_check(running != NULL);
     twi_calls_lock();
     struct running **link = &running;
     while (*link != run) link = &(*link)->next;
@@ -80,6 +85,7 @@ static void end_run(struct running *run) {
 }
 
 static void note_time(tw_engine *engine, int64_t took_ms) {
+    twi_check(took_ms >= 0);
     _Atomic int64_t *slow_ms = &engine->background.calls->slow_done_ms; /* the turn logs it */
     twi_stat_raise(engine, offsetof(tw_stats, done_ms_max), took_ms);
     if (took_ms > SLOW_DONE_MS && took_ms > twi_load_relaxed(slow_ms)) twi_store_relaxed(slow_ms, took_ms);
@@ -87,6 +93,8 @@ static void note_time(tw_engine *engine, int64_t took_ms) {
 
 /* False: this is a child that `done` has forked, and all of this is the parent's. */
 static bool deliver(tw_engine *engine, struct twi_operation *operation, struct running *run, tw_request *call) {
+    twi_check(operation->call == NULL);
+    twi_check(run->self != NULL && !run->self->in_hook);
     uint32_t process = run->self->process;
     run->self->in_hook = true; /* a visitor is called as `done` is */
     call->status = operation->kind->finish(operation, call);
@@ -100,6 +108,7 @@ static bool deliver(tw_engine *engine, struct twi_operation *operation, struct r
 }
 
 static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *self) {
+    twi_check(self != NULL && !self->in_hook);
     tw_engine *engine = queue->engine;
     size_t count = 0;
     while (count < most) {
@@ -113,6 +122,7 @@ static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *
 }
 
 bool twi_queue_run_own(tw_engine *engine, size_t most) {
+    twi_check(most != 0);
     struct twi_thread *self = twi_thread_here();
     return self != NULL && run_queue(&engine->background.calls->own, most, self) == most;
 }
@@ -206,6 +216,7 @@ bool twi_queue_is_open(tw_engine *engine) {
 }
 
 bool twi_queue_renew(tw_engine *engine) {
+    twi_check(engine->background.calls != NULL);
     bool made = true;
     for (struct tw_queue *queue = engine->background.calls->queues; queue != NULL; queue = queue->next) {
         if (queue->fd >= 0) (void)close(queue->fd);

@@ -1,10 +1,13 @@
 /* redis_name.c -- the name of an item's counter in Redis (port/), by its family's template (key_template.h). */
 #include "engine/core/state.h"
+
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 
 #include <string.h>
 
 size_t twi_port_render(const struct twi_item *item, char *out) {
+    twi_check(item->generation->family == item->family);
     int64_t start_ms = item->generation->start_ms;
     if ((item->flags & TWI_ITEM_OVERFLOW) != 0)
         return twi_key_template_render_overflow(&item->family->template, start_ms, out);
@@ -18,6 +21,7 @@ tw_key twi_port_inner(const struct twi_item *item) {
 }
 /* Appends text to what is used of `out`. */
 static size_t put_printable(const char *text, size_t size, char *out, size_t used, size_t room) {
+    twi_check(used < room);
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < size && used + 5 < room; i++) {
         unsigned char byte = (unsigned char)text[i];
@@ -30,6 +34,7 @@ static size_t put_printable(const char *text, size_t size, char *out, size_t use
     return used;
 }
 void twi_port_title(const struct twi_item *item, char *out, size_t room) {
+    twi_check(room != 0);
     static const char between[] = ", ";
     char name[TWI_REDIS_KEY_MAX];
     tw_key inner = twi_port_inner(item);
@@ -41,6 +46,7 @@ void twi_port_title(const struct twi_item *item, char *out, size_t room) {
     out[used] = '\0';
 }
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {
+    twi_check(strlen(what) <= 8);
     char name[TWI_REDIS_KEY_MAX];
     return twi_key_template_own(&item->family->template, what, name, twi_port_render(item, name), out);
 }

@@ -1,7 +1,10 @@
 /* redis_shape.c -- see redis_shape.h. */
 #include "engine/core/redis_shape.h"
 
+#include "engine/base/check.h"
 bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *subject, tw_key *inner) {
+    twi_check(shape.kind <= TW_REDIS_ZSET);
+    twi_check(key.size <= TW_KEY_SIZE_MAX);
     const char *bytes = key.data;
     *subject = key;
     *inner = tw_bytes(bytes, 0);
@@ -22,6 +25,7 @@ bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *sub
 }
 
 const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields) {
+    twi_check(text != NULL && separator != '\0');
     fields->count = 0;
     for (;;) {
         size_t size = strcspn(text, ",");
@@ -38,6 +42,7 @@ const char *twi_fields_read(const char *text, char separator, struct twi_fields 
 }
 
 bool twi_fields_have(const struct twi_fields *fields, tw_key field) {
+    twi_check(fields->count <= TWI_FIELDS_MAX);
     for (uint32_t i = 0; i < fields->count; i++)
         if (fields->each[i].size == field.size && memcmp(fields->each[i].data, field.data, field.size) == 0)
             return true;

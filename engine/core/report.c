@@ -1,6 +1,7 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
+#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
 #include "engine/core/log_events.h"
@@ -32,6 +33,7 @@ static const char *remedy_of(int event) {
 
 /* "the text (3 more like this left out) [TW-E012: the remedy]"; what only informs needs no remedy. */
 static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_out) {
+    twi_check(strlen(line) < TEXT_BYTES);
     size_t used = strlen(line);
     if (left_out != 0)
         used += (size_t)snprintf(line + used, LINE_BYTES - used, " (%u more like this left out)", left_out);
@@ -41,6 +43,7 @@ static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
+    twi_check(level <= TW_LOG_DEBUG && event > 0);
     if (engine->options.log_write == NULL) return;
     struct twi_report *report = &engine->report;
     uint32_t slot = (uint32_t)event % TWI_REPORT_EVENTS;
@@ -65,18 +68,22 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 }
 
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
+    twi_check(offset % sizeof(int64_t) == 0 && offset < offsetof(tw_stats, last_error));
     (void)twi_add_relaxed(&engine->report.stats[offset / sizeof(int64_t)], n);
 }
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
+    twi_check(offset % sizeof(int64_t) == 0 && offset < offsetof(tw_stats, last_error));
     twi_store_relaxed(&engine->report.stats[offset / sizeof(int64_t)], value);
 }
 void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value) {
+    twi_check(offset % sizeof(int64_t) == 0 && offset < offsetof(tw_stats, last_error));
     _Atomic int64_t *stat = &engine->report.stats[offset / sizeof(int64_t)];
     int64_t known = twi_load_relaxed(stat);
     while (known < value && !twi_cas_relaxed(stat, &known, value)) {}
 }
 
 void twi_port_last_error(tw_engine *engine, const char *text) {
+    twi_check(text != NULL);
     twi_lock(&engine->report.lock);
     (void)snprintf(engine->report.last_error, sizeof engine->report.last_error, "%s", text);
     engine->report.last_error_ms = twi_clock_mono_ms(&engine->clock);
@@ -84,6 +91,7 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
 }
 
 void twi_port_error_over(tw_engine *engine, const char *text) {
+    twi_check(text != NULL);
     struct twi_report *report = &engine->report;
     twi_lock(&report->lock);
     if (strncmp(report->last_error, text, sizeof report->last_error - 1) == 0) report->last_error[0] = '\0';

@@ -1,6 +1,7 @@
 /* roster.c -- see roster.h. A hash table of chains holds the names. A chain has up to two names on average. */
 #include "engine/core/roster.h"
 
+#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/base/lock.h"
 
@@ -42,6 +43,7 @@ static bool grow_names(tw_engine *engine) {
 }
 
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
+    twi_check(name != NULL);
     struct tw_family *family = engine->roster.names != NULL ? *chain_of(engine, name) : NULL;
     while (family != NULL && strcmp(family->options.name, name) != 0) family = family->entry.next_named;
     return family;
@@ -57,6 +59,7 @@ tw_family *tw_family_find(tw_engine *engine, const char *name) {
 }
 
 void twi_roster_forget(tw_engine *engine, struct tw_family *family) {
+    twi_check(engine->roster.named != 0);
     struct tw_family **link = chain_of(engine, family->options.name);
     while (*link != family) link = &(*link)->entry.next_named;
     *link = family->entry.next_named;
@@ -70,6 +73,7 @@ static uint32_t families(const struct twi_roster *roster) {
 }
 
 static uint32_t blocks_for(const struct twi_roster *roster) {
+    twi_check(roster->bytes != 0 || families(roster) == 0);
     uint64_t count = families(roster);
     if (count <= TWI_FAMILIES_FREE) return 0;
     uint64_t bytes = roster->bytes / count * (count - TWI_FAMILIES_FREE);
@@ -78,6 +82,7 @@ static uint32_t blocks_for(const struct twi_roster *roster) {
 
 /* A block holds one word, the link to the next block. The system keeps its other pages. */
 static bool take_block(tw_engine *engine) {
+    twi_check(twi_load_relaxed(&engine->roster.count) > TWI_FAMILIES_FREE);
     uint32_t line = twi_arena_take(&engine->arena, BLOCK_LINES);
     if (line == 0) return false;
     (void)madvise(twi_arena_at(&engine->arena, line), BLOCK_BYTES, MADV_DONTNEED);
@@ -88,6 +93,7 @@ static bool take_block(tw_engine *engine) {
 }
 
 static void give_blocks(tw_engine *engine, uint32_t keep) {
+    twi_check((engine->roster.blocks == 0) == (engine->roster.block_count == 0));
     struct twi_roster *roster = &engine->roster;
     while (roster->block_count > keep) {
         uint32_t line = roster->blocks;
@@ -98,6 +104,7 @@ static void give_blocks(tw_engine *engine, uint32_t keep) {
 }
 
 static bool charge(tw_engine *engine, const struct tw_family *family) {
+    twi_check(family->entry.bytes >= offsetof(struct tw_family, template));
     struct twi_roster *roster = &engine->roster;
     twi_store_relaxed(&roster->count, families(roster) + 1);
     roster->bytes += family->entry.bytes;
@@ -112,6 +119,8 @@ static bool charge(tw_engine *engine, const struct tw_family *family) {
 
 /* One block more than needed is kept, so families that come and go do not take and return a block each time. */
 static void discharge(tw_engine *engine, const struct tw_family *family) {
+    twi_check(families(&engine->roster) != 0);
+    twi_check(engine->roster.bytes >= family->entry.bytes);
     struct twi_roster *roster = &engine->roster;
     twi_store_relaxed(&roster->count, families(roster) - 1);
     roster->bytes -= family->entry.bytes;
@@ -122,6 +131,8 @@ static void discharge(tw_engine *engine, const struct tw_family *family) {
 /* ---- the list ---- */
 
 bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
+    twi_check(family->engine == engine);
+    twi_check(family->entry.opened == 1);
     if (!grow_names(engine) || !charge(engine, family)) return false;
     struct tw_family **chain = chain_of(engine, family->options.name);
     family->entry.next_named = *chain;
@@ -137,6 +148,8 @@ bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
 }
 
 void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
+    twi_check(family->entry.opened == 0);
+    twi_check(family->engine == engine);
     struct tw_family *next = twi_load_relaxed(&family->entry.next);
     twi_store_release(family->entry.before != NULL ? &family->entry.before->entry.next : &engine->roster.first, next);
     if (next != NULL) next->entry.before = family->entry.before;
@@ -149,5 +162,40 @@ void twi_roster_renew(tw_engine *engine) {
 }
 
 void twi_roster_free(struct twi_roster *roster) {
+    twi_check(roster->names != NULL || roster->named == 0);
     free(roster->names);
+}
+
+/* ---- checks ---- */
+
+/* Each name is found by its hash. */
+static bool names_are_valid(tw_engine *engine) {
+    const struct twi_roster *roster = &engine->roster;
+    uint32_t named = 0;
+    for (size_t i = 0; roster->names != NULL && i < (size_t)1 << roster->names_log2; i++)
+        for (struct tw_family *family = roster->names[i]; family != NULL; family = family->entry.next_named, named++)
+            if (chain_of(engine, family->options.name) != &roster->names[i] || family->entry.opened == 0) return false;
+    return named == roster->named;
+}
+
+bool twi_roster_is_valid(tw_engine *engine) {
+    struct twi_roster *roster = &engine->roster;
+    twi_lock(&roster->lock);
+    uint32_t count = 0, open = 0, blocks = 0;
+    uint64_t bytes = 0;
+    const struct tw_family *before = NULL;
+    bool is_linked = names_are_valid(engine);
+    for (struct tw_family *family = twi_load_relaxed(&roster->first); family != NULL;
+         before = family, family = twi_load_relaxed(&family->entry.next)) {
+        is_linked = is_linked && family->entry.before == before && family->engine == engine;
+        count++;
+        open += family->entry.opened != 0;
+        bytes += family->entry.bytes;
+    }
+    for (uint32_t line = roster->blocks; line != 0; blocks++)
+        line = (uint32_t)twi_load_relaxed((_Atomic uint64_t *)twi_arena_at(&engine->arena, line));
+    bool is_counted = count == families(roster) && open == roster->named && bytes == roster->bytes &&
+                      blocks == roster->block_count && blocks >= blocks_for(roster);
+    twi_unlock(&roster->lock);
+    return is_linked && is_counted;
 }

@@ -24,4 +24,7 @@ void twi_roster_remove(tw_engine *engine, struct tw_family *family);
 void twi_roster_renew(tw_engine *engine);
 void twi_roster_free(struct twi_roster *roster);
 
+/* For tests and checks of level 3: walks names, families and blocks. Takes the lock. */
+bool twi_roster_is_valid(tw_engine *engine);
+
 #endif

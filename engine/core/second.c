@@ -1,6 +1,7 @@
 /* second.c -- see second.h. */
 #include "engine/core/second.h"
 
+#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
 #include "engine/core/driving.h"
@@ -26,6 +27,7 @@ static void await(tw_engine *engine) {
 
 /* From now on it is woken for the answers that others have for it. */
 static void take_queue(tw_engine *engine, int fd) {
+    twi_check(fd >= 0 || fd == -1);
     struct tw_queue *own = &engine->background.calls->own;
     twi_calls_lock();
     own->fd = fd;
@@ -47,6 +49,7 @@ static void *run_calls(void *arg) {
 }
 
 static tw_status start(tw_engine *engine) {
+    twi_check(!engine->life.host_driven);
     struct twi_second *second = &engine->background.second;
     second->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (second->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the thread that waits for Redis");
@@ -76,6 +79,7 @@ void twi_second_wake(tw_engine *engine) {
 }
 
 void twi_second_stop(tw_engine *engine) {
+    twi_check(!twi_load_relaxed(&engine->background.second.runs) || engine->background.second.wake_fd >= 0);
     struct twi_second *second = &engine->background.second;
     if (!twi_load_relaxed(&second->runs)) return;
     twi_store_release(&second->stops, true);

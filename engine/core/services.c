@@ -1,5 +1,7 @@
 /* services.c -- what sync/ needs of the engine beside counters: clocks, random bytes, the engine's id (port/). */
 #include "engine/core/state.h"
+
+#include "engine/base/check.h"
 #include "engine/base/random.h"
 
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
@@ -31,6 +33,7 @@ static uint64_t seeded(tw_engine *engine) {
 }
 
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
+    twi_check(out != NULL && size != 0);
     if (twi_load_relaxed(&engine->random.state) == 0) {
         if (twi_random_bytes(out, size)) return;
         twi_check(engine->life.opening); /* it worked at tw_open() */

@@ -69,6 +69,11 @@ struct tw_engine {
     struct tw_engine *next_engine;
 };
 
+/* True: a thread owns the turn. For checks of what only its owner may do; which thread that is, nobody notes. */
+TWI_INLINE bool twi_turn_is_owned(const tw_engine *engine) {
+    return twi_load_relaxed(&engine->turn.owned);
+}
+
 /* Returns how many increments the thread (or all threads that share its shard) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
     uint32_t bytes = self->shard_bytes;

@@ -1,9 +1,12 @@
 /* store_map.c -- see store_map.h. */
 #include "engine/core/store_map.h"
 
+#include "engine/base/check.h"
 #include "engine/table/layout.h"
 
 uint32_t twi_store_map_enter(tw_engine *engine, struct twi_store_map *map, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS && map->count < TWI_KEY_SLOTS);
+    twi_check(twi_store_map_at(map, slot) == TWI_STORE_NONE);
     uint32_t store = map->count++;
     int64_t since_ms = twi_load_relaxed(&engine->peers.all_away_since_ms);
     map->slots[store] = (uint16_t)slot;
@@ -18,10 +21,12 @@ uint32_t twi_port_stores(const tw_engine *engine) {
 }
 
 uint32_t twi_port_store_slot(const tw_engine *engine, uint32_t store) {
+    twi_check(engine->peers.stores != NULL && store < engine->peers.stores->count);
     return engine->peers.stores->slots[store];
 }
 
 static int64_t since_of_name(const tw_engine *engine, const char *name, size_t size) {
+    twi_check(size != 0 && size <= TWI_REDIS_KEY_MAX);
     const struct twi_store_map *map = engine->peers.stores;
     uint32_t store = twi_store_map_at(map, twi_key_slot_of(name, size));
     if (store == TWI_STORE_NONE) return twi_load_relaxed(&engine->peers.all_away_since_ms); /* a hint */
@@ -29,6 +34,7 @@ static int64_t since_of_name(const tw_engine *engine, const char *name, size_t s
 }
 
 int64_t twi_store_away_since(const tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell) {
+    twi_check(generation->family->engine == engine);
     int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* a hint, as old as the last turn */
     if (twi_likely(since_ms == 0) || engine->peers.stores == NULL) return since_ms;
     char name[TWI_REDIS_KEY_MAX];
@@ -39,6 +45,7 @@ int64_t twi_store_away_since(const tw_engine *engine, struct twi_generation *gen
 }
 
 int64_t twi_store_away_since_key(const struct tw_family *family, tw_key key, int64_t start_ms) {
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     const tw_engine *engine = family->engine;
     int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* a hint, as above */
     if (twi_likely(since_ms == 0) || engine->peers.stores == NULL) return since_ms;

@@ -1,6 +1,7 @@
 /* waiters.c -- see waiters.h. */
 #include "engine/core/waiters.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
 
@@ -28,6 +29,7 @@ static size_t place_of(const struct spent *spent, uint64_t hash) {
 
 /* True: another waiter of its key has found no units in this turn, so this one waits for what that one waits for. */
 static bool is_spared(const struct spent *spent, struct twi_operation *operation, int64_t now_ms) {
+    twi_check(operation->family != NULL || !operation->wait.shares_units);
     if (!operation->wait.shares_units || operation->deadline_ms <= now_ms) return false;
     size_t at = place_of(spent, hash_of(operation->engine, operation));
     if (spent->hashes[at] == 0) return false;
@@ -39,6 +41,7 @@ static bool is_spared(const struct spent *spent, struct twi_operation *operation
 /* It waits on. False: its caller has gone meanwhile, or the engine has stopped; the operation is gone. Whoever was in
  * hand during twi_waiters_stop() comes here after it, and sees that. */
 static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
+    twi_check(operation->list == NULL);
     twi_calls_lock();
     bool is_given_up = operation->is_given_up, is_stopped = twi_load_acquire(&operation->engine->life.stopped);
     bool waits = !is_given_up && !is_stopped;
@@ -53,6 +56,8 @@ static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
 }
 
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation)) {
+    twi_check(look != NULL);
+    twi_check(!operation->blocks);
     struct twi_calls *calls = operation->engine->background.calls;
     operation->wait.look = look;
     tw_engine *engine = operation->engine;
@@ -110,6 +115,7 @@ static uint32_t count(const struct twi_calls *calls) {
 }
 
 void twi_waiters_turn(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     struct twi_calls *calls = engine->background.calls;
     int64_t now_ms = engine->turn.mono_ms;
     uint32_t given_back = twi_event_count_value(&engine->given_back);

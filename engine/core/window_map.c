@@ -11,6 +11,7 @@
  * generation, and the other thread gives its own back unseen. */
 #include "engine/core/window_map.h"
 
+#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/agenda.h"
 #include "engine/table/record.h"
@@ -41,6 +42,7 @@ static uint32_t map_lines(const struct map *map) {
 /* The generation of that start, or NULL. If NULL, *at is the slot that ended the walk, and *stop its content. */
 static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
                                    uint64_t *stop) {
+    twi_check(map->capacity >= MAP_LINES_MIN * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS);
     uint32_t tag = start_tag(start_ms), i = (uint32_t)((uint64_t)tag * map->capacity >> 32);
     for (uint32_t left = map->capacity; left != 0; left--) {
         uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4, pairs with W5 */
@@ -67,6 +69,8 @@ static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t sl
 /* False: another thread has replaced the map meanwhile. This is checked now and then. So if many threads copy a large
  * map, most of them touch little of the memory they took for it. */
 static bool copy_into(struct tw_family *family, uint64_t word, struct map *target, struct map *source) {
+    twi_check(target != source);
+    twi_check(target->capacity != 0);
     const struct twi_arena *arena = &family->engine->arena;
     for (uint32_t i = 0; i < source->capacity; i++) {
         if (i % 256 == 0 && twi_load_relaxed(&family->map) != word) return false;
@@ -89,6 +93,7 @@ static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
 
 /* Replaces the map of `old_word` (0: none yet) by one with room. False: no memory. */
 static bool replace_map(struct tw_family *family, uint64_t old_word) {
+    twi_check(family->engine != NULL);
     struct twi_arena *arena = &family->engine->arena;
     uint32_t old_line = MAP_LINE(old_word);
     struct map *old = twi_arena_at(arena, old_line);
@@ -123,6 +128,7 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
 }
 
 void twi_window_map_retire(tw_engine *engine, uint32_t line) {
+    twi_check(line != 0);
     struct map *map = twi_arena_at(&engine->arena, line);
     uint32_t older;
     twi_push(&engine->unlinked.new_maps, line, older, twi_store_relaxed(&map->next_retired, older));
@@ -145,6 +151,7 @@ static int64_t opening_ms(struct tw_family *family) {
 }
 
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
+    twi_check(span.start_ms < span.end_ms);
     struct twi_generation *generation =
         twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->kind.synced);
     if (generation == NULL) return NULL;
@@ -163,6 +170,7 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
 }
 
 static void announce(struct tw_family *family, struct twi_generation *generation) {
+    twi_check(generation->family == family);
     struct twi_arena *arena = &family->engine->arena;
     uint32_t line = twi_arena_line(arena, generation), older;
     twi_push(&family->arrivals, line, older, twi_store_relaxed(&generation->next_arrival, older));
@@ -173,6 +181,8 @@ static void announce(struct tw_family *family, struct twi_generation *generation
  * map. */
 static struct twi_generation *enter(struct tw_family *family, struct twi_generation *mine, int64_t start_ms,
                                     struct twi_generation *(*make)(void *ctx), void *ctx) {
+    twi_check(mine == NULL || (mine->family == family && mine->start_ms == start_ms));
+    twi_check(mine != NULL || make != NULL);
     struct twi_arena *arena = &family->engine->arena;
     for (;;) {
         uint64_t word = twi_load_acquire(&family->map), stop;
@@ -214,6 +224,7 @@ static struct twi_generation *make_once(void *ctx) {
 }
 
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
+    twi_check(span.start_ms < span.end_ms);
     struct opening opening = {family, span, keys_expected, NULL};
     struct twi_generation *there = enter(family, NULL, span.start_ms, make_once, &opening);
     if (opening.made != NULL && there != opening.made) {
@@ -224,6 +235,8 @@ struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span
 }
 
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation) {
+    twi_check(generation->family == family);
+    twi_check(generation->start_ms < generation->end_ms);
     return enter(family, generation, generation->start_ms, NULL, NULL) == generation;
 }
 
@@ -244,6 +257,7 @@ void twi_window_unlink_dropped(struct tw_family *family) {
 
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation),
                       void *ctx) {
+    twi_check(visit != NULL);
     struct twi_arena *arena = &family->engine->arena;
     uint32_t line = MAP_LINE(twi_load_acquire(&family->map));
     struct map *map = twi_arena_at(arena, line);
@@ -267,13 +281,16 @@ void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys)
 
 /* For the turn: the successor of a retired map in the list, and its size. */
 uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line) {
+    twi_check(line != 0);
     struct map *map = twi_arena_at(arena, line);
     return (uint32_t)twi_load_relaxed(&map->next_retired);
 }
 uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line) {
+    twi_check(line != 0);
     return map_lines(twi_arena_at(arena, line));
 }
 void twi_window_map_give(struct tw_family *family) {
+    twi_check(family->turn.held == 0);
     uint64_t word = twi_load_acquire(&family->map);
     twi_store_relaxed(&family->map, 0);
     if (word == 0) return;

@@ -4,7 +4,7 @@
 
 #include "engine/limit/decision.h"
 
-/* The complete decision of a kind that has try_once(). It assumes nothing about the key or the family's state. */
+/* The complete decision of a kind that a counter of this process decides (`by_counter`). */
 twi_hot_acquire twi_acquire_slow;
 
 #endif

@@ -8,6 +8,7 @@
  * Always true: if the answer is not TW_OK, no unit stays taken, except in a window that ended in between. */
 #include "engine/limit/decision.h"
 
+#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 #include "engine/base/event_count.h"
@@ -24,6 +25,7 @@ struct order {
 };
 
 static int compare_keys(tw_key a, tw_key b) {
+    twi_check(a.data != NULL && b.data != NULL);
     size_t size = a.size < b.size ? a.size : b.size;
     int order = memcmp(a.data, b.data, size);
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
@@ -38,6 +40,7 @@ static bool comes_before(const tw_claim *a, const tw_claim *b) {
 }
 
 static void put_in_order(struct order *order) {
+    twi_check(order->count <= TW_CLAIMS_MAX);
     for (size_t i = 0; i < order->count; i++) {
         size_t at = i;
         for (; at > 0 && comes_before(&order->claims[i], &order->claims[order->at[at - 1]]); at--)
@@ -57,6 +60,7 @@ static tw_status check_claim(const tw_claim *claim) {
 
 /* Decides a claim without counting it as admitted in the statistics. */
 static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
+    twi_check(claim->family->kind.limit->start == NULL);
     uint32_t shard = self->shard;
     twi_thread_use_shard(self, TWI_SHARD_ASIDE);
     tw_status status = claim->family->kind.limit->acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
@@ -66,6 +70,7 @@ static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *sel
 
 /* Does what shadow.c does, but count_all() counts the admissions later. */
 static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
+    twi_check(i < order->count && order->at[i] < order->count);
     const tw_claim *claim = &order->claims[order->at[i]];
     struct twi_why before = twi_why_now();
     tw_status status = acquire_uncounted(claim, self, verdict);
@@ -80,6 +85,7 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
 }
 
 static void count_all(const struct order *order, struct twi_thread *self) {
+    twi_check(order->count <= TW_CLAIMS_MAX);
     for (size_t i = 0; i < order->count; i++) {
         tw_family *family = order->claims[order->at[i]].family;
         if (order->counted[i]) twi_limit_stats_count(family, self, admitted);
@@ -90,6 +96,7 @@ static void count_all(const struct order *order, struct twi_thread *self) {
 
 /* The last claim is put back first. */
 static void put_back(const struct order *order, size_t count) {
+    twi_check(count <= order->count);
     for (size_t i = count; i > 0; i--) {
         const tw_claim *claim = &order->claims[order->at[i - 1]];
         if (!order->counted[i - 1]) continue;
@@ -100,6 +107,7 @@ static void put_back(const struct order *order, size_t count) {
 
 /* True: a look says that the claim can be had, together with the earlier claims on the same key. */
 static bool may_have(const struct order *order, size_t i, int64_t *before, tw_verdict *verdict) {
+    twi_check(i < order->count);
     const tw_claim *claim = &order->claims[order->at[i]];
     const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
     bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
@@ -111,12 +119,14 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
 
 /* The most units that the limit can give at once to claims on one key. */
 static int64_t most_at_once(const tw_claim *claim) {
+    twi_check(claim->limit >= 0);
     int64_t burst = claim->family->kind.is_gcra ? twi_load_relaxed(&claim->family->policy.burst) : 0;
     return burst == 0 || burst > claim->limit ? claim->limit : burst;
 }
 
 /* Claims on one key that together are more than its limit gives are denied as one call for so many units is. */
 static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
+    twi_check(i < order->count);
     twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
     verdict->claim = order->at[i];
     verdict->allowed = 0;

@@ -5,6 +5,8 @@
  * `final` that is older than a second does not end the wait, because another process may have refunded since.
  * Always true: the caller is in no section and in no hook while it sleeps. Nothing is taken in advance. */
 #include "engine/count/lookup.h"
+
+#include "engine/base/check.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/calls.h"
 #include "engine/core/queue.h"
@@ -16,12 +18,14 @@
 #define LOOK_MS 100
 
 static uint32_t nap_ms(int64_t wish_ms, int64_t left_ms) {
+    twi_check(left_ms > 0);
     int64_t ms = wish_ms < left_ms ? wish_ms : left_ms;
     return ms < 1 ? 1 : ms > LOOK_MS ? LOOK_MS : (uint32_t)ms;
 }
 
 /* True: units, or the end of the window, may come within the time that is left. */
 static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, int64_t left_ms) {
+    twi_check(left_ms > 0);
     if (verdict->retry_after_ms < 0) return false;
     if (!verdict->final || verdict->retry_after_ms <= left_ms) return true;
     return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
@@ -33,6 +37,7 @@ static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verd
 }
 
 static void fill_unasked(tw_family *family, tw_status status, int64_t n, int64_t limit, tw_verdict *verdict) {
+    twi_check(verdict != NULL);
     struct twi_decision nothing = {0};
     twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &nothing);
 }
@@ -79,6 +84,7 @@ static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* After a try that has answered. */
 static enum twi_look plan(struct waiting *waiting) {
+    twi_check(waiting->operation.family != NULL);
     struct twi_operation *operation = &waiting->operation;
     int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock), left_ms = operation->deadline_ms - now_ms;
     if (waiting->status == TW_ERR_BUSY && left_ms > 0) { /* a call that waits may wait for room, too */
@@ -93,6 +99,7 @@ static enum twi_look plan(struct waiting *waiting) {
 }
 
 static enum twi_look look(struct twi_operation *operation) {
+    twi_check(operation->family != NULL && operation->list == NULL);
     struct waiting *waiting = (struct waiting *)operation;
     tw_family *family = operation->family;
     if (waiting->tries != NULL) {
@@ -112,6 +119,7 @@ static enum twi_look look(struct twi_operation *operation) {
 
 /* `done` of a try that waited for Redis. */
 static void try_done(tw_request *try) {
+    twi_check(try->status != TW_STARTED);
     struct waiting *waiting = try->ctx;
     waiting->status = try->status;
     waiting->verdict = try->verdict;
@@ -122,6 +130,7 @@ static void try_done(tw_request *try) {
 }
 
 static tw_status finish(struct twi_operation *operation, tw_request *call) {
+    twi_check(((const struct waiting *)operation)->status != TW_STARTED);
     const struct waiting *waiting = (const struct waiting *)operation;
     call->verdict = waiting->verdict;
     bool was_waiting = waiting->status == TW_DENIED || waiting->status == TW_PENDING;
@@ -147,6 +156,7 @@ static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .
 
 /* NULL: *status says why not. */
 static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
+    twi_check(timeout_ms != 0);
     tw_engine *engine = family->engine;
     struct waiting *waiting = (struct waiting *)twi_operation_make(engine, &kind, family, call, status);
     if (waiting == NULL) return NULL;

@@ -1,32 +1,201 @@
-/* counted.h -- takes units from the counter of a key: what all limits have in common that a counter of this process
- * decides. They differ in how far the count may rise, and in what a decision brings with it: limits of one window are
- * in counted.c, limits that several engines share in share.c, and sliding limits in sliding.c.
+/* counted.h -- limits that a counter of this process decides: what all of them have in common. A template: each kind
+ * compiles it with its own functions, so that a decision calls nothing that it does not need. Limits of one window are
+ * in counted.c, limits that several engines share in share.c, and sliding limits in sliding.c. acquire_fast.h decides
+ * the common cases of the first two inline; this file decides all cases.
  * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
  * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only
- * loaded. */
+ * loaded. A denial that a few milliseconds can change is decided by the exact clock: a thread that sleeps for
+ * `retry_after_ms` is admitted, if nobody else calls. */
 #ifndef TWI_LIMIT_COUNTED_H
 #define TWI_LIMIT_COUNTED_H
 
+#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
+#include "engine/limit/limit_stats.h"
+#include "engine/limit/slice.h"
+#include "engine/table/stripe.h"
 
-/* What such limits differ in. */
+/* What these limits differ in. Given as a constant. */
 struct twi_counting {
+    /* Called first: what counts of other windows take away from the limit. NULL: nothing. `looks`: no counter is made
+     * for it. */
+    void (*carry)(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision);
     /* The key has no counter here: returns the greatest count that may be admitted. */
     int64_t (*unknown)(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
     /* The key has a counter: takes n units from it by twi_counted_take(). */
     tw_status (*take)(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                       struct twi_decision *decision);
+    /* After how long a denied call is admitted if nobody else calls; -1: never. */
+    int64_t (*retry_ms)(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision);
 };
 
-/* One try: finds the counter, or makes it, and decides. TWI_AGAIN: the clock has moved, or the window was sealed. */
-tw_status twi_counting_try(struct twi_call *call, const struct twi_counting *counting, int64_t n, int64_t limit,
-                           struct twi_decision *decision);
-/* Takes n units, if the count does not pass `most` by that. */
-tw_status twi_counted_take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t most,
-                           struct twi_decision *decision);
-/* One try of a limit of one window that no other engine spends from: TW_LIMIT_SOFT and TW_LIMIT_HARD without Redis. */
-tw_status twi_counted_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
-extern const struct twi_counting twi_counting_here;
+/* A limit of one window that no other engine spends from. */
+tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
+/* ---- units ---- */
+
+/* Takes n units from the stripes. A cell without stripes was sealed. */
+static inline tw_status twi_counted_take_striped(const struct twi_call *call, const struct twi_place *place, int64_t n,
+                                                 int64_t most, struct twi_decision *decision) {
+    struct twi_taken taken;
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2: the cell may have become striped after the lookup */
+    tw_status status = twi_slices_take(place->cell, meta, n, most, call->self, &taken);
+    decision->view = taken.used;
+    decision->bound = taken.bound;
+    if (taken.unlisted) twi_dirty_list(call->engine, place->generation, place->cell, meta);
+    return status;
+}
+
+/* Takes n units from the counter, unless the count would pass `most` by that. */
+static inline tw_status twi_counted_take(const struct twi_call *call, const struct twi_place *place, int64_t n,
+                                         int64_t most, struct twi_decision *decision) {
+    twi_check_dear(place->cell != NULL && n >= 0 && n <= TW_DELTA_MAX);
+    uint64_t word = twi_load_acquire(&place->cell->local); /* C2 */
+    int64_t *view = &decision->view;
+    int64_t base = call->family->kind.synced ? twi_load_relaxed(&place->cell->base) : 0;
+    for (;;) {
+        if ((word & TWI_FROZEN) != 0) return twi_counted_take_striped(call, place, n, most, decision);
+        int64_t value = twi_word_value(word);
+        *view = twi_saturated_sum(value, base);
+        if (twi_saturated_sum(*view, n) > most) return TW_DENIED;
+        if (n == 0) return TW_OK;
+        if (value > TW_COUNT_MAX - n) return twi_refuse_for(TWI_WHY_SUM);
+        uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
+        if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
+        twi_contention_detect_acquire(call->engine, place->generation, place->cell, most, call->self);
+    }
+    *view += n;
+    twi_place_mark(call, place, word);
+    if (twi_saturated_sum(*view, 0) >= TWI_VALUE_EDGE) (void)twi_or_relaxed(&place->cell->meta, TWI_META_EDGE);
+    return TW_OK;
+}
+
+/* For a limit of one window: all of it may be admitted, whatever the counter says. */
+TWI_INLINE int64_t twi_counted_unknown(const struct twi_call *call, int64_t n, int64_t limit,
+                                       struct twi_decision *decision) {
+    (void)call, (void)n, (void)decision;
+    return limit;
+}
+
+/* The total is requested although the call was denied: it decides the next call. */
+TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const struct twi_place *place, int64_t n,
+                                            int64_t limit, struct twi_decision *decision) {
+    tw_status status = twi_counted_take(call, place, n, limit, decision);
+    if (decision->unknown && status == TW_DENIED)
+        twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
+    return status;
+}
+
+/* ---- one try ---- */
+
+/* Writes the window of the decision: that of the counter, or the one in which it would be made. */
+TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const struct twi_place *place, bool has_cell,
+                                         struct twi_decision *decision) {
+    const struct tw_family *family = call->family;
+    if (family->kind.from_first) {
+        int64_t length_ms = family->rule.window_ms;
+        decision->end_ms = has_cell ? twi_load_relaxed(&place->cell->end_ms) : twi_time_add(call->now_ms, length_ms);
+        decision->start_ms = decision->end_ms - length_ms;
+    } else if (has_cell) {
+        decision->start_ms = twi_generation_start_ms(place->generation);
+        decision->end_ms = twi_generation_end_ms(place->generation);
+    } else if (family->kind.evicts_idle) {
+        decision->start_ms = 0;
+        decision->end_ms = INT64_MAX;
+    } else {
+        struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+        decision->start_ms = span.start_ms;
+        decision->end_ms = span.end_ms;
+    }
+}
+
+/* For families with idle eviction: no cell takes adds, but a frozen cell of the previous generation may show the
+ * count. */
+static inline void twi_counting_look_at_previous(const struct twi_place *place, struct twi_decision *decision) {
+    decision->unknown = place->previous == NULL;
+    if (place->previous != NULL)
+        decision->view = twi_cell_view(place->previous, twi_load_relaxed(&place->previous->meta));
+}
+
+/* Finds the counter, or makes it, and decides. TWI_AGAIN: the clock has moved, or the window was sealed. */
+TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struct twi_call *call, int64_t n,
+                                      int64_t limit, struct twi_decision *decision) {
+    struct twi_place place;
+    if (counting->carry != NULL) {
+        counting->carry(call, n == 0 || n > limit, limit, decision);
+        limit -= decision->carried;
+    }
+    if (!twi_place_find(call, &place)) {
+        decision->view = 0;
+        twi_counting_fill_window(call, &place, false, decision);
+        if (call->family->kind.evicts_idle) twi_counting_look_at_previous(&place, decision);
+        int64_t most = counting->unknown(call, n, limit, decision);
+        /* there is nothing to take, so no counter is made */
+        if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
+        if (!twi_call_is_current(call)) return TWI_AGAIN;
+        decision->now_ms = call->now_ms;
+        tw_status status = twi_place_make(call, &place);
+        decision->full = status == TW_ERR_FULL;
+        if (status != TW_OK) return status;
+    }
+    twi_counting_fill_window(call, &place, true, decision);
+    decision->unknown = call->family->kind.evicts_idle && !twi_cell_is_known(place.cell, place.meta);
+    return counting->take(call, &place, n, limit, decision);
+}
+
+/* ---- the call ---- */
+
+/* True: a denial that the exact clock may turn. One that waits for other engines or Redis (retry_ms) turns only with
+ * the window's end. */
+TWI_INLINE bool twi_counting_is_behind(const struct twi_counting *counting, struct twi_call *call, int64_t n,
+                                       int64_t limit, const struct twi_decision *decision) {
+    if (decision->retry_ms != 0) return twi_call_is_behind(call, twi_decision_left_ms(decision));
+    return twi_call_is_behind(call, counting->retry_ms != NULL ? counting->retry_ms(call->family, n, limit, decision)
+                                                               : twi_decision_retry_ms(decision, n, limit));
+}
+
+/* `decision` begins as a copy of this each time: it has nothing but room for counts. */
+TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw_family *family, tw_key key, int64_t n,
+                                         int64_t limit, struct twi_decision *decision) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    bool exact = false;
+    do {
+        *decision = (struct twi_decision){.counts = decision->counts};
+        status = twi_call_now(&call);
+        decision->now_ms = call.now_ms;
+        if (status == TW_OK) status = twi_counting_try(counting, &call, n, limit, decision);
+        if (status == TW_DENIED && !exact) {
+            exact = true;
+            if (twi_counting_is_behind(counting, &call, n, limit, decision)) status = TWI_AGAIN;
+        }
+    } while (status == TWI_AGAIN);
+    if (decision->full && status == TW_ERR_FULL) /* two keys never share one counter (trap E40) */
+        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK
+                                                                                        : twi_refuse_for(TWI_WHY_FULL);
+    if (n != 0 && !decision->full && status == TW_OK)
+        twi_limit_stats_count_admitted(family, call.self, decision->view + decision->carried, limit);
+    if (n != 0 && status == TW_DENIED) twi_limit_stats_count_denied(family, call.self);
+    twi_call_end(&call);
+    return status;
+}
+
+/* The complete decision: it assumes nothing about the key or the family's state. */
+TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, tw_family *family, tw_key key, int64_t n,
+                                          int64_t limit, struct twi_decision *decision, tw_verdict *verdict) {
+    tw_status status = twi_limit_is_in_range(n, limit) ? twi_counting_decide(counting, family, key, n, limit, decision)
+                                                       : twi_units_refuse(n);
+    if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, decision);
+    return status;
+}
+
+/* The verdict is complete: a thread that sleeps for this long reads a clock that has moved. */
+TWI_INLINE void twi_counting_add_grain(const tw_family *family, tw_verdict *verdict) {
+    if (verdict != NULL && verdict->retry_after_ms > 0)
+        verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, family->engine->clock.grain_ms);
+}
 
 #endif

@@ -6,11 +6,10 @@
 
 #include "engine/core/family.h"
 
+#include "engine/base/check.h"
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
-
-struct twi_call;
 
 struct twi_decision {
     int64_t view;  /* the count after the call, as known here */
@@ -59,6 +58,7 @@ TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used
 }
 
 TWI_INLINE int64_t twi_decision_left_ms(const struct twi_decision *decision) {
+    twi_check_dear(decision->end_ms >= decision->start_ms);
     if (decision->end_ms == TW_UNBOUNDED) return TW_UNBOUNDED;
     return decision->end_ms > decision->now_ms ? decision->end_ms - decision->now_ms : 0;
 }
@@ -100,6 +100,7 @@ TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_
 /* Admissions from this count on leave a fifth of the limit or less. It is no product, because a count can reach 2^61
  * while Redis is away. */
 TWI_INLINE int64_t twi_limit_near(int64_t limit) {
+    twi_check_dear(limit >= 0);
     return limit - limit / 5;
 }
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
@@ -117,9 +118,9 @@ struct twi_limit_kind {
     /* Decides tw_acquire(); without Redis in one inlined function for keys that it knows (engine/fast). If `some` is
      * NULL, tw_acquire_some() retries it with smaller n. */
     twi_hot_acquire *acquire;
-    /* One try of twi_acquire_slow(), inside a section; TWI_AGAIN: the clock has moved, or the window was sealed. NULL:
-     * a counter of this process never decides. */
-    tw_status (*try_once)(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
+    /* The complete decision by a counter of this process (counted.h); strict limits: while Redis does not reply. NULL:
+     * no counter of this process decides. */
+    twi_hot_acquire *by_counter;
     /* True: `acquire` counts its statistics. False: shadow.c does. */
     bool is_counted;
     /* Implements tw_acquire_some(); n_max and limit are in range. NULL: tw_acquire_some() uses `acquire`. */

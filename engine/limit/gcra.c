@@ -21,6 +21,7 @@
  * except that it may close a word. */
 #include "engine/limit/gcra.h"
 
+#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shape.h"
 #include "engine/table/stripe.h"
@@ -40,6 +41,7 @@ struct pace {
 };
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
+    twi_check_dear(n >= 0 && limit >= 0 && limit <= TW_DELTA_MAX);
     int64_t burst = twi_load_relaxed(&family->policy.burst);
     *pace = (struct pace){.n = n, .limit = limit, .window_us = family->rule.window_ms * 1000};
     pace->burst = burst == 0 || burst > limit ? limit : burst;
@@ -49,6 +51,7 @@ static void begin_pace(struct pace *pace, const struct tw_family *family, int64_
 }
 
 static void set_since(struct pace *pace, int64_t since_us, bool is_exact) {
+    twi_check_dear(pace->window_us > 0);
     pace->since_us = since_us;
     pace->now = twi_share_down(since_us, WINDOW_UNITS, pace->window_us);
     pace->is_exact = is_exact;
@@ -61,6 +64,7 @@ static void set_now(struct pace *pace, const struct twi_call *call) {
 
 /* False: by the exact clock the window is over. It has moved for everybody, so the call begins again in the next. */
 static bool set_exactly(struct pace *pace, const struct twi_call *call) {
+    twi_check_dear(!pace->is_exact);
     int64_t since_us = twi_clock_exact_us(&call->engine->clock) - pace->start_ms * 1000;
     if (since_us >= pace->window_us) return false;
     set_since(pace, since_us, true);
@@ -89,6 +93,8 @@ static int64_t carried(const struct twi_call *call) {
 
 /* TW_OK or TW_DENIED for a bucket that is empty at `at`. */
 static tw_status decide_by_now(struct pace *pace, int64_t at) {
+    twi_check_dear(pace->charge >= 0 && pace->most >= 0);
+    twi_check_dear(pace->burst <= pace->limit);
     int64_t from = at > pace->now ? at : pace->now;
     pace->empty = at;
     if (pace->n > pace->burst) return TW_DENIED;
@@ -100,6 +106,7 @@ static tw_status decide_by_now(struct pace *pace, int64_t at) {
 
 /* The same by the exact clock where that can make a difference. TWI_AGAIN: the window is over. */
 static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
+    twi_check_dear(at >= 0);
     tw_status status = decide_by_now(pace, at);
     if (pace->is_exact || pace->n > pace->burst) return status;
     int64_t near = (WINDOW_UNITS / pace->window_us + 1) * (TWI_CLOCK_NEAR_MS * 1000); /* rounded up */
@@ -108,6 +115,7 @@ static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t 
 }
 
 static tw_status take(struct pace *pace, const struct twi_call *call, struct twi_cell *cell) {
+    twi_check_dear(cell != NULL);
     uint64_t word = twi_load_acquire(&cell->local); /* N4 */
     int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
     for (;;) {
@@ -120,6 +128,7 @@ static tw_status take(struct pace *pace, const struct twi_call *call, struct twi
 }
 
 static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *full) {
+    twi_check_dear(call->family->kind.is_gcra);
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
@@ -135,10 +144,12 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
 
 /* From now until a moment of the word. */
 static int64_t until_ms(const struct pace *pace, int64_t moment) {
+    twi_check_dear(pace->window_us > 0);
     return (twi_share_up(moment, pace->window_us, WINDOW_UNITS) - pace->since_us + 999) / 1000;
 }
 
 static void fill_verdict(const struct pace *pace, tw_status status, bool full, int64_t grain_ms, tw_verdict *verdict) {
+    twi_check_dear(verdict != NULL && grain_ms >= 0);
     int64_t ahead = pace->empty > pace->now ? pace->empty - pace->now : 0, room = pace->most - ahead;
     int64_t left = pace->limit <= 0 || room < 0 ? 0 : twi_share_up(room + 1, pace->limit, WINDOW_UNITS) - 1;
     if (left > pace->burst) left = pace->burst;
@@ -156,6 +167,7 @@ static void fill_verdict(const struct pace *pace, tw_status status, bool full, i
 }
 
 static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool *full) {
+    twi_check_dear(family->kind.is_gcra);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -186,6 +198,7 @@ static tw_status acquire_gcra(tw_family *family, tw_key key, int64_t n, int64_t 
 }
 
 static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ahead) {
+    twi_check_dear(ahead >= 0 && ahead <= WINDOW_UNITS);
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
@@ -221,6 +234,7 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
 /* For tw_acquire_all(), which knows the limit and puts back what it has just taken. If the key has moved to the next
  * window, its word is changed there. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
+    twi_check_dear(pace->charge >= 0);
     struct twi_place place;
     if (!twi_place_find(call, &place)) return TW_ERR_LATE;
     uint64_t word = twi_load_acquire(&place.cell->local), after;

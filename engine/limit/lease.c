@@ -9,6 +9,7 @@
  * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
 #include "engine/limit/lease.h"
 
+#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/limit_stats.h"
@@ -20,6 +21,7 @@
 /* ---- the lease of a cell ---- */
 
 static void enlist(const struct twi_arena *arena, struct twi_generation *generation, struct twi_lease *lease) {
+    twi_check(lease->cell != 0 && lease->generation == twi_arena_line(arena, generation));
     uint32_t line = twi_arena_line(arena, lease), older;
     /* J3, pairs with J4 in restate_window() and others */
     twi_push(&generation->leases, line, older, lease->attached.older = older);
@@ -29,6 +31,7 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
  * before anybody can draw on it, so all that is drawn is re-sent (trap L2). If another thread's lease is entered first,
  * this one stays in the list unused. */
 static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
+    twi_check_dear(call->family->kind.is_hard && call->family->kind.synced);
     struct twi_lease *lease = twi_lease_of(place->cell);
     if (twi_likely(lease != NULL)) return lease;
     struct twi_arena *arena = &call->engine->arena;
@@ -48,6 +51,7 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 /* ---- asking ---- */
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
+    twi_check(lease->generation != 0);
     /* J5, pairs with J6: the thread that clears it sees what was done before. A plain load does not do: it could show
      * the value from before J6. */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
@@ -57,6 +61,7 @@ void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
 }
 
 static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    twi_check(n > 0);
     int64_t requested = twi_load_relaxed(&lease->requested_units);
     while ((requested == 0 || n < requested) && !twi_cas_weak_acqrel(&lease->requested_units, &requested, n)) {}
     TWI_RACE_POINT(requested_not_listed);
@@ -80,6 +85,7 @@ static bool is_away(const struct twi_call *call, const struct twi_place *place) 
 /* Puts units back into the lease. The lease must then be listed for the turn, or the units are never returned to
  * Redis. */
 static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    twi_check(n > 0);
     (void)twi_add_acqrel(&lease->left, n); /* J11, pairs with J12 */
     twi_lease_list(engine, lease);
 }
@@ -87,6 +93,7 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
 /* The lease has too few units: can n units still be drawn? */
 static tw_status fall_short(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
                             int64_t n, int64_t limit, struct hard *hard) {
+    twi_check_dear(n > 0 && n <= limit);
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
     int64_t unsold =
         limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: `stranded` is read behind it */
@@ -102,6 +109,7 @@ static tw_status fall_short(const struct twi_call *call, const struct twi_place 
 
 static tw_status count_units(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
                              int64_t n, struct hard *hard) {
+    twi_check_dear(n > 0);
     int64_t local = 0;
     TWI_RACE_POINT(unit_taken_not_counted);
     enum twi_added added = twi_place_add(call, place, n, &local);
@@ -117,6 +125,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
 /* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE; TWI_AGAIN. */
 static tw_status spend(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        struct hard *hard) {
+    twi_check_dear(n >= 0 && limit >= 0);
     hard->decision.view = twi_cell_view(place->cell, place->meta);
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
@@ -141,6 +150,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
 /* Begins a key that nobody has counted in this window. */
 static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
                            struct hard *hard) {
+    twi_check(n >= 0);
     struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
     hard->decision.view = 0;
     hard->decision.start_ms = span.start_ms;
@@ -164,6 +174,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
 }
 
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct hard *hard) {
+    twi_check(family->kind.is_hard && family->kind.synced);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -187,6 +198,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
  * limit, except for refunds that are under way. */
 static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
                          tw_verdict *verdict) {
+    twi_check(verdict != NULL);
     twi_verdict_fill(verdict, true, status, n, limit, &hard->decision);
     verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
     verdict->error_bound = verdict->remaining;
@@ -206,6 +218,7 @@ tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
 /* ---- before the sale, and after it ---- */
 
 static tw_status warm(struct twi_call *call, int64_t limit) {
+    twi_check(limit >= 0);
     struct twi_place place;
     tw_status status = TW_OK;
     if (!twi_place_find(call, &place)) status = twi_place_make(call, &place);
@@ -241,6 +254,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
 
 /* The units that a refund took off the count go into the lease, to be spent again. False: no memory for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
+    twi_check(n > 0);
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
     twi_store_relaxed(&lease->refunded, 1); /* visible to the thread that finds its units there: J11 */
@@ -261,6 +275,7 @@ static bool is_fresh(tw_family *family, tw_key key) {
 }
 
 static tw_status put_back_leased(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    twi_check(n > 0);
     (void)limit;
     return twi_refund_to(family, key, n, window_start_ms, keep_units);
 }

@@ -1,6 +1,7 @@
 /* limit_stats.c -- see limit_stats.h. */
 #include "engine/limit/limit_stats.h"
 
+#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/limit/overshoot.h"
 #include "engine/base/lock.h"
@@ -12,6 +13,7 @@
 #define SHARED_OFTEN 1024 /* after this many calls on the shared line, lines per thread are worth their memory */
 
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
+    twi_check_dear(at + sizeof(int64_t) <= sizeof(struct twi_limit_shard));
     if (self->shard == TWI_SHARD_ASIDE) return;
     _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
     int64_t before = twi_add_relaxed(count, 1);
@@ -21,10 +23,12 @@ void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *se
 }
 
 static struct twi_limit_lines *older_lines(const struct tw_family *family, const struct twi_limit_lines *lines) {
+    twi_check_dear(lines->count < lines->lines);
     return lines->older != 0 ? twi_arena_at(&family->engine->arena, lines->older) : NULL;
 }
 
 void twi_limit_stats_turn(struct tw_family *family) {
+    twi_check_dear(family->engine != NULL);
     if (!twi_load_relaxed(&family->requests.limit_lines)) return;
     twi_store_relaxed(&family->requests.limit_lines, false);
     struct twi_arena *arena = &family->engine->arena;
@@ -43,6 +47,7 @@ void twi_limit_stats_turn(struct tw_family *family) {
 }
 
 void twi_limit_stats_free(struct tw_family *family) {
+    twi_check_dear(twi_load_relaxed(&family->requests.close_requested) || family->engine->turn.closing);
     struct twi_limit_lines *lines = twi_load_relaxed(&family->limit_lines);
     twi_store_relaxed(&family->limit_lines, NULL);
     while (lines != NULL) {
@@ -87,6 +92,7 @@ void twi_limit_stats_read(tw_engine *engine, tw_stats *stats) {
 }
 
 void twi_limit_stats_keep(struct tw_family *family) {
+    twi_check_dear(twi_load_relaxed(&family->requests.close_requested));
     struct twi_limit_stats sum = {0};
     tw_engine *engine = family->engine;
     twi_limit_stats_add(family, &sum);

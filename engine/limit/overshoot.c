@@ -1,6 +1,7 @@
 /* overshoot.c -- see overshoot.h. */
 #include "engine/limit/overshoot.h"
 
+#include "engine/base/check.h"
 #include "engine/core/store_map.h"
 
 #define BUSY UINT64_C(1)          /* line 0 is never a generation */
@@ -21,6 +22,7 @@ static uint64_t name_of(const struct twi_arena *arena, const struct twi_generati
 
 void twi_overshoot_note(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                         int64_t limit) {
+    twi_check(limit > 0 && twi_overshoot_is_measured(family));
     tw_engine *engine = family->engine;
     uint64_t own = name_of(&engine->arena, generation, cell);
     struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
@@ -48,6 +50,7 @@ static bool is_of(const struct twi_arena *arena, uint64_t of, const struct twi_g
 }
 
 static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     return generation->turn.sealed_mono_ms + SETTLED_INTERVALS * (int64_t)engine->options.sync_interval_ms;
 }
 
@@ -77,6 +80,7 @@ static struct looked look_at_notes(tw_engine *engine, struct twi_generation *gen
 }
 
 static void observe(struct tw_family *family, int64_t total, int64_t limit) {
+    twi_check(limit > 0);
     int64_t over = total > limit ? total - limit : 0; /* totals and limits are within 2^61 */
     double ratio = (double)over / (double)limit;
     uint32_t bucket = 0;
@@ -90,6 +94,7 @@ static void observe(struct tw_family *family, int64_t total, int64_t limit) {
 }
 
 static void let_go(struct twi_note *note) {
+    twi_check(twi_load_relaxed(&note->of) != 0);
     note->requests = false;
     note->request_again_ms = 0;
     twi_store_release(&note->of, 0); /* O2 */
@@ -97,6 +102,7 @@ static void let_go(struct twi_note *note) {
 
 /* The total from Redis is what it held then: what Redis acknowledged to this engine, plus what the others sent. */
 static void observe_all(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_generation_is_drained(generation));
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
@@ -110,6 +116,7 @@ static void observe_all(tw_engine *engine, struct twi_generation *generation) {
 }
 
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_DRAINED);
     if (!twi_overshoot_is_measured(generation->family)) return true;
     int64_t over_ms = engine->turn.mono_ms - settled_ms(engine, generation);
     bool gives_up = ends || over_ms >= PATIENCE_MS;
@@ -122,6 +129,7 @@ bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation,
 }
 
 size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t room) {
+    twi_check(room <= TWI_NEAR_LIMIT_MAX);
     size_t count = 0;
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];

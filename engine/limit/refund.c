@@ -4,6 +4,7 @@
  * of it is known here. For a hard limit the count is lowered first; then the units are in the lease of that window. */
 #include "engine/limit/refund.h"
 
+#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/decision.h"
@@ -30,6 +31,7 @@ static tw_status refuse_early(void) {
 
 /* TW_OK; TW_ERR_RANGE: the count has fewer units; TWI_AGAIN: the window was sealed. */
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
+    twi_check(n > 0);
     struct twi_cell *cell = place->cell;
     int64_t base = call->family->kind.synced ? twi_load_relaxed(&cell->base) : 0,
             least = least_view(call->family, place);
@@ -72,6 +74,7 @@ static bool is_another_incarnation(const struct twi_call *call, const struct twi
 }
 
 static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    twi_check(n > 0);
     struct twi_place place = {0};
     tw_status status = check_window(call, window_start_ms);
     if (status != TW_OK) return status;
@@ -89,6 +92,7 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
 }
 
 tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    twi_check(n > 0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

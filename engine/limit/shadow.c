@@ -4,15 +4,18 @@
  * been denied are not counted as used, because a limit in force would not have counted them either. */
 #include "engine/limit/shadow.h"
 
+#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 
 /* Decisions by a lease, by Redis or by GCRA are counted here. The other kinds count where they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
+    twi_check_dear(verdict != NULL);
     if (verdict->decided_by == TW_BY_FULL) return false;
     return family->kind.is_gcra || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
 }
 
 static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
+    twi_check_dear(status == TW_OK || status == TW_DENIED || status == TW_PENDING);
     if (status == TW_DENIED) twi_limit_stats_count(family, self, denied);
     if (status != TW_OK) return;
     if (verdict->decided_by == TW_BY_REDIS) twi_limit_stats_count(family, self, admitted_there);
@@ -27,6 +30,7 @@ bool twi_shadow_admits(const tw_family *family, tw_status status) {
 
 tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, struct twi_why before,
                               const tw_verdict *verdict) {
+    twi_check_dear(verdict != NULL);
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || n == 0) return status;
     if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
@@ -37,6 +41,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
 }
 
 tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    twi_check_dear(family->kind.limit->acquire != NULL && family->kind.limit->acquire != twi_shadow_acquire);
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
     struct twi_why before = twi_why_now();
@@ -45,6 +50,7 @@ tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
 }
 
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict) {
+    twi_check_dear(verdict != NULL);
     struct twi_thread *self = twi_thread_here();
     if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     return status;
@@ -52,6 +58,7 @@ tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw
 
 tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                                   tw_verdict *verdict) {
+    twi_check_dear(family->kind.limit->some != NULL && n_max > 0);
     tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
     return twi_shadow_some_answered(family, status, verdict);
 }

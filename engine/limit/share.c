@@ -1,6 +1,7 @@
 /* share.c -- see share.h. */
 #include "engine/limit/share.h"
 
+#include "engine/base/check.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/overshoot.h"
@@ -31,6 +32,7 @@ static int64_t times(int64_t a, int64_t b) {
 
 /* After two intervals without new counts from others, all that they counted before has arrived: they are idle. */
 static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
+    twi_check_dear(interval_ms > 0 && passed_ms > 0);
     if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
     double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
     double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
@@ -44,6 +46,7 @@ static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t
 
 /* When the first total of a new key came (share.h). -1: the key is not new, or not any more. */
 static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_t now_ms) {
+    twi_check_dear(total_state != 0);
     int64_t reported_ms = twi_total_state_ms(total_state),
             most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
     if (twi_total_state_seen(total_state) != 0 || twi_total_state_middle(total_state) == 0) return -1;
@@ -85,6 +88,7 @@ struct share {
 };
 
 static void note_age(const tw_engine *engine, struct share *share) {
+    twi_check_dear(share->live != 0);
     int64_t since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
     if (since_ms < 0) return; /* nobody reports the number of engines */
     int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
@@ -111,6 +115,7 @@ static bool is_brief(const tw_engine *engine, int64_t away_ms) {
 /* `since_ms`: the clock of the key's store (store_map.h). A strict limit is decided here only when Redis did not reply
  * and local knowledge has to decide (strict.c). */
 static struct share share_in(const struct tw_family *family, int64_t since_ms) {
+    twi_check_dear(since_ms >= 0);
     struct share share = {.live = twi_live_engines(family->engine),
                           .is_away = family->kind.is_strict || is_outage(family, since_ms),
                           .away_ms = twi_peers_away_ms(family->engine, since_ms)};
@@ -125,6 +130,7 @@ static struct share share_in(const struct tw_family *family, int64_t since_ms) {
 
 static struct share share_of(const struct twi_call *call, const struct twi_place *place, int64_t limit,
                              const struct twi_decision *decision) {
+    twi_check_dear(place->cell != NULL && place->generation != NULL);
     const struct tw_family *family = call->family;
     struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
     struct share share = share_in(family, twi_store_away_since(call->engine, place->generation, place->cell));
@@ -145,6 +151,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
 
 /* In the first seconds: how many units this engine may spend in all. INT64_MAX: no such bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
+    twi_check_dear(share->live != 0);
     if (!share->is_young) return INT64_MAX;
     int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1);
     if (!share->is_early) return share->live == 1 ? INT64_MAX : fair;
@@ -155,6 +162,7 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
 /* How much of the remainder this engine may spend before the next total. Until some intervals have shown the pace of
  * the others, a large part is halved: each total that is on its way may miss the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
+    twi_check_dear(share->live != 0);
     if (share->live <= 1) return limit;
     if (!share->is_known) return twi_larger(limit / share->live, 1);
     int64_t part = share->left / share->live;
@@ -166,6 +174,7 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
 /* For a new key, by the view: a share of the whole limit, whatever the total leaves. If the others have hardly begun, a
  * little more with each total: of engines that begin together, only the first to get a reply sees this. */
 static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
+    twi_check_dear(share->is_new);
     int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
     if (share->base > fair / 4) return most;
     return twi_larger(most,
@@ -177,6 +186,7 @@ static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) 
 /* By how much the others' batches may exceed their pace for a moment. The batches of several engines even each other
  * out. */
 static double unevenness(int64_t others) {
+    twi_check_dear(others >= 0);
     return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
 }
 
@@ -190,6 +200,7 @@ static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t 
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
+    twi_check_dear(share->live != 0);
     bool heard = twi_load_relaxed(&engine->peers.live_engines) != 0 || engine->options.engines_expected != 0;
     if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* the number of engines is unknown */
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
@@ -219,6 +230,7 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
 }
 
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
+    twi_check_dear(generation != NULL);
     uint64_t line = twi_arena_line(&engine->arena, generation);
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++)
         if (twi_load_relaxed(&engine->near_ring.slots[i]) >> 32 == line)
@@ -235,6 +247,7 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 }
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
+    twi_check_dear(share->left >= 0);
     /* The view is `base` and what this engine has counted itself. */
     int64_t most = twi_smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
@@ -245,6 +258,7 @@ static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
 
 bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
                               int64_t n, int64_t limit, struct twi_share_estimate *estimate) {
+    twi_check_dear(n >= 0 && limit >= 0);
     const tw_engine *engine = family->engine;
     struct share share = {.live = twi_live_engines(engine), .is_reported = true, .is_known = true};
     share.total_state = twi_load_relaxed(&cold->total_state);
@@ -275,6 +289,7 @@ static bool is_old(const tw_engine *engine, const struct share *share) {
 
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        tw_status status, struct twi_decision *decision) {
+    twi_check_dear(n >= 0 && limit >= 0);
     struct share share = share_of(call, place, limit, decision);
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
     decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED plus anything stays TW_UNBOUNDED */
@@ -294,10 +309,10 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     if (asks) twi_share_request_sync(call, place);
 }
 
-/* ---- one try ---- */
+/* ---- the complete decision ---- */
 
-/* A key without a counter here. `decision` has the start of the window. */
-static int64_t most_of_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    twi_check_dear(call->family->kind.shares);
     const struct tw_family *family = call->family;
     struct share share = share_in(family, twi_store_away_since_key(family, call->lookup.key, decision->start_ms));
     share.left = limit;
@@ -308,8 +323,9 @@ static int64_t most_of_unknown(const struct twi_call *call, int64_t n, int64_t l
     return most_of(&share, limit);
 }
 
-static tw_status take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
-                      struct twi_decision *decision) {
+tw_status twi_share_take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                         struct twi_decision *decision) {
+    twi_check_dear(call->family->kind.shares);
     struct share share = share_of(call, place, limit, decision);
     decision->unknown = !share.is_known || share.is_away;
     tw_status status = twi_counted_take(call, place, n, ceiling_of(&share, n, limit), decision);
@@ -319,8 +335,10 @@ static tw_status take(const struct twi_call *call, const struct twi_place *place
     return status;
 }
 
-const struct twi_counting twi_counting_shared = {.unknown = most_of_unknown, .take = take};
-
-tw_status twi_share_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
-    return twi_counting_try(call, &twi_counting_shared, n, limit, decision);
+tw_status twi_share_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    static const struct twi_counting counting = {.unknown = twi_share_unknown, .take = twi_share_take};
+    struct twi_decision decision = {0};
+    tw_status status = twi_counting_acquire(&counting, family, key, n, limit, &decision, verdict);
+    twi_counting_add_grain(family, verdict);
+    return status;
 }

@@ -74,9 +74,12 @@ TWI_INLINE bool twi_share_estimate(const struct tw_family *family, struct twi_ce
 
 /* ---- the long way ---- */
 
-/* One try (counted.h): how far the count may rise, and what the decision says of the other engines. */
-tw_status twi_share_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
-extern const struct twi_counting twi_counting_shared;
+/* The complete decision of a limit that engines share. */
+twi_hot_acquire twi_share_acquire;
+/* Its parts (counted.h). twi_share_unknown(): a key without a counter here; `decision` has the start of the window. */
+int64_t twi_share_unknown(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
+tw_status twi_share_take(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                         struct twi_decision *decision);
 /* Called after units were taken or denied: sets the bound and the retry time, and requests the next total if it is
  * needed. */
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,

@@ -14,6 +14,7 @@
  * the unit, leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"
 
+#include "engine/base/check.h"
 #include "engine/count/call.h"
 #include "engine/table/stripe.h"
 #include "engine/base/why.h"
@@ -25,6 +26,7 @@
 /* Takes n units of one slice. False: fewer than n are left, or the slice is frozen. *spent: what the slice has given so
  * far. */
 static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t *spent, bool *unlisted) {
+    twi_check_dear(n > 0);
     uint64_t word = twi_load_relaxed(&slice->word), after;
     do {
         if ((word & TWI_FROZEN) != 0 || twi_word_value(word) > slice->ceiling - n) return false;
@@ -39,6 +41,7 @@ static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t
  * once. */
 static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirty, int64_t n, int64_t *spent,
                         bool *unlisted) {
+    twi_check_dear(own <= stripes->mask && (stripes->mask & (stripes->mask + 1)) == 0);
     uint32_t step = (stripes->mask + 1) / 2 + 1, at = own;
     for (uint32_t left = stripes->mask + 1; left != 0; left--, at = (at + step) & stripes->mask)
         if (take_of(&stripes->each[at], dirty, n, spent, unlisted)) return true;
@@ -48,6 +51,7 @@ static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirt
 /* Computes `used`, as far as it is known: at least `least`, at most the slices' limit. */
 static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int64_t n, int64_t before_slices,
                  struct twi_taken *taken) {
+    twi_check_dear(spent >= n && n > 0);
     int64_t shown = twi_load_relaxed(&stripes->shown);
     if (spent == n || (spent >> LOOK_UNITS_LOG2) != ((spent - n) >> LOOK_UNITS_LOG2)) {
         shown = before_slices + twi_stripes_sum(stripes);
@@ -67,6 +71,7 @@ static bool are_true(const struct twi_stripes *stripes, uint64_t shared_stripe, 
 /* Decides exactly: the slices' sum is fixed, and only compare-and-swap changes the shared stripe. */
 static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
                               int64_t limit, struct twi_taken *taken) {
+    twi_check_dear(n > 0);
     uint64_t word = twi_load_acquire(&stripes->shared_stripe), after;
     int64_t fixed = beside + twi_stripes_collapse(stripes);
     do {
@@ -91,6 +96,7 @@ static tw_status look(struct twi_stripes *stripes, uint64_t shared_stripe, int64
 
 tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
                           struct twi_taken *taken) {
+    twi_check_dear(n >= 0);
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
     *taken = (struct twi_taken){0};
     if (stripes == NULL) return TWI_AGAIN;
@@ -113,6 +119,7 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
 /* Slices only grow until they collapse, so the sum that was read is there. If that sum is not enough, it is fixed
  * first. Stripes without a limit may shrink: another thread's negative add may come in between. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
+    twi_check_dear(n > 0);
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
     if (stripes == NULL) return TWI_AGAIN;
     bool synced = (meta & TWI_META_COLD) != 0;

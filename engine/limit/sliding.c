@@ -19,6 +19,7 @@
  * yet. */
 #include "engine/limit/sliding.h"
 
+#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/shape.h"
@@ -27,6 +28,7 @@
 /* Requests the total until it is settled: Redis reported it after all engines had sent their counts of that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
                                   struct twi_decision *decision) {
+    twi_check_dear(call->family->kind.synced);
     int64_t total_state = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state);
     int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the window's end */
     int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
@@ -39,6 +41,7 @@ static void request_until_settled(const struct twi_call *call, const struct twi_
 }
 
 static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks, struct twi_decision *decision) {
+    twi_check_dear(start_ms < call->now_ms);
     if (call->family->kind.synced) {
         struct twi_call past = *call;
         struct twi_place place;
@@ -57,12 +60,15 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
 
 /* By how much of the oldest count an even flow is assumed. */
 static int64_t most_believed(uint32_t parts, int64_t limit) {
+    twi_check_dear(limit >= 0);
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
 
 /* Writes into `decision` the counts of the previous windows, and what of them still weighs at call->now_ms. `looks`: no
  * counter is made for it. */
 static void carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
+    twi_check_dear(call->family->kind.slides && decision->counts != NULL);
+    twi_check_dear(call->family->kind.sub_windows < TWI_SLIDING_COUNTS);
     const struct twi_window_rule *rule = &call->family->rule;
     struct twi_span span = twi_calendar_span(rule, call->now_ms);
     uint32_t parts = call->family->kind.sub_windows;
@@ -81,14 +87,8 @@ static void carry(const struct twi_call *call, bool looks, int64_t limit, struct
     decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
 }
 
-/* The previous windows take away from the limit; what is left of it is a limit of the window that is open. */
-tw_status twi_sliding_try(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
-    const struct twi_counting *counting = call->family->kind.shares ? &twi_counting_shared : &twi_counting_here;
-    carry(call, n == 0 || n > limit, limit, decision);
-    return twi_counting_try(call, counting, n, limit - decision->carried, decision);
-}
-
 void twi_sliding_request_total(tw_family *family, tw_key key) {
+    twi_check_dear(family->kind.slides && family->kind.synced);
     struct twi_call call;
     int64_t counts[TWI_SLIDING_COUNTS];
     struct twi_decision unused = {.counts = counts};
@@ -104,8 +104,8 @@ static int64_t next_length_ms(const struct tw_family *family, const struct twi_d
 }
 
 /* How long until n units are free, if nobody else calls. Window by window the oldest count fades and is then gone. */
-int64_t twi_sliding_retry_ms(const struct tw_family *family, int64_t n, int64_t limit,
-                             const struct twi_decision *decision) {
+static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision) {
+    twi_check_dear(decision->counts != NULL && n >= 0);
     uint32_t parts = family->kind.sub_windows;
     int64_t *counts = decision->counts, room = limit - n, whole = 0, waited_ms = 0;
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
@@ -129,6 +129,7 @@ int64_t twi_sliding_retry_ms(const struct tw_family *family, int64_t n, int64_t 
 
 /* How long until all that was counted has left the stretch. */
 static int64_t reset_after_ms(const struct tw_family *family, const struct twi_decision *decision) {
+    twi_check_dear(decision->counts != NULL);
     uint32_t parts = family->kind.sub_windows, newest = 0;
     decision->counts[0] = decision->view > 0 ? decision->view : 0;
     while (newest <= parts && decision->counts[newest] == 0) newest++;
@@ -136,11 +137,26 @@ static int64_t reset_after_ms(const struct tw_family *family, const struct twi_d
     return decision->end_ms - decision->now_ms + (parts - newest) * next_length_ms(family, decision);
 }
 
-void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
-                              const struct twi_decision *decision, tw_verdict *verdict) {
+static void fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
+                         const struct twi_decision *decision, tw_verdict *verdict) {
+    twi_check_dear(family->kind.slides);
     verdict->used = twi_saturated_sum(decision->view, decision->carried);
     verdict->remaining = verdict->used < limit ? limit - verdict->used : 0;
     verdict->reset_after_ms = reset_after_ms(family, decision);
     verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
-    verdict->retry_after_ms = status == TW_DENIED ? twi_sliding_retry_ms(family, n, limit, decision) : 0;
+    verdict->retry_after_ms = status == TW_DENIED ? retry_ms(family, n, limit, decision) : 0;
+}
+
+/* ---- the complete decision ---- */
+
+tw_status twi_sliding_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    static const struct twi_counting here = {carry, twi_counted_unknown, twi_counted_take_known, retry_ms};
+    static const struct twi_counting shared = {carry, twi_share_unknown, twi_share_take, retry_ms};
+    int64_t counts[TWI_SLIDING_COUNTS]; /* carry() fills them */
+    struct twi_decision decision = {.counts = counts};
+    tw_status status = family->kind.shares ? twi_counting_acquire(&shared, family, key, n, limit, &decision, verdict)
+                                           : twi_counting_acquire(&here, family, key, n, limit, &decision, verdict);
+    if (verdict != NULL && status >= 0) fill_verdict(family, status, n, limit, &decision, verdict);
+    twi_counting_add_grain(family, verdict);
+    return status;
 }

@@ -2,6 +2,8 @@
  * Without Redis the key's counter is used: a hold takes from it as tw_acquire() does, a release lowers it by
  * compare-and-swap, never below 0. With Redis: hold_redis.c. */
 #include "engine/count/lookup.h"
+
+#include "engine/base/check.h"
 #include "engine/reserve/hold_redis.h"
 #include "engine/reserve/reserve.h"
 
@@ -18,6 +20,7 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
 }
 
 static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(verdict != NULL);
     twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && twi_load_relaxed(&family->policy.shadow)) /* slots that are held can be released */
@@ -28,6 +31,7 @@ static tw_status begin_hold(tw_family *family, tw_key key, int64_t limit, tw_ver
 }
 
 static tw_status hold_locally(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(!family->kind.synced);
     tw_status status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
@@ -73,6 +77,7 @@ static enum twi_added take_one(const struct twi_call *call, const struct twi_pla
 }
 
 static tw_status release_locally(tw_family *family, tw_key key) {
+    twi_check(!family->kind.synced);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

@@ -2,6 +2,7 @@
  * and in a list of their family. */
 #include "engine/reserve/hold_book.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/presence.h"
 #include "engine/base/lock.h"
@@ -29,6 +30,7 @@ struct entry {
 };
 
 static struct entry *entry_at(const struct twi_arena *arena, uint32_t line) {
+    twi_check(line != 0);
     return twi_arena_at(arena, line);
 }
 
@@ -50,12 +52,14 @@ static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
 static const struct twi_chains_kind kind = {.rows = 1, .link = link_of, .take = take_piece, .give = give_piece};
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
+    twi_check(engine->holds->first != 0 && engine->holds->last != 0);
     struct twi_hold_book *book = engine->holds;
     *(entry->older != 0 ? &entry_at(&engine->arena, entry->older)->newer : &book->first) = entry->newer;
     *(entry->newer != 0 ? &entry_at(&engine->arena, entry->newer)->older : &book->last) = entry->older;
 }
 
 static void link_last(tw_engine *engine, struct entry *entry) {
+    twi_check((engine->holds->first == 0) == (engine->holds->last == 0));
     struct twi_hold_book *book = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = book->last;
@@ -65,6 +69,7 @@ static void link_last(tw_engine *engine, struct entry *entry) {
 }
 
 static void link_first(tw_engine *engine, struct entry *entry) {
+    twi_check((engine->holds->first == 0) == (engine->holds->last == 0));
     struct twi_hold_book *book = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = 0;
@@ -74,6 +79,7 @@ static void link_first(tw_engine *engine, struct entry *entry) {
 }
 
 static void link_family(tw_engine *engine, struct entry *entry) {
+    twi_check(entry->family != NULL);
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->younger = 0;
     entry->elder = entry->family->entry.holds;
@@ -82,6 +88,7 @@ static void link_family(tw_engine *engine, struct entry *entry) {
 }
 
 static void unlink_family(tw_engine *engine, const struct entry *entry) {
+    twi_check(entry->family->entry.holds != 0);
     if (entry->elder != 0) entry_at(&engine->arena, entry->elder)->younger = entry->younger;
     *(entry->younger != 0 ? &entry_at(&engine->arena, entry->younger)->elder : &entry->family->entry.holds) =
         entry->elder;
@@ -120,6 +127,7 @@ static uint64_t hash_of(const tw_engine *engine, tw_key key) {
 /* ---- the calls ---- */
 
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     char name[TWI_REDIS_KEY_MAX];
     return twi_key_template_own(&family->template, "hold", name,
                                 twi_key_template_render(&family->template, key, 0, name), out);
@@ -133,6 +141,9 @@ void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
 }
 
 bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known) {
+    twi_check(family->kind.synced);
+    twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
+    twi_check(strlen(member) < TWI_HOLD_MEMBER_MAX);
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
     twi_lock(&engine->holds->lock);
@@ -162,6 +173,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
 }
 
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
+    twi_check(family->kind.synced);
     tw_engine *engine = family->engine;
     twi_lock(&engine->holds->lock);
     twi_chains_move(engine, &engine->holds->chains, &kind, TWI_CHAINS_MOVES_CALL);
@@ -178,6 +190,7 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
 }
 
 bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
+    twi_check(statement <= engine->holds->sent + 1);
     twi_lock(&engine->holds->lock);
     bool answered = engine->holds->answered >= statement;
     twi_unlock(&engine->holds->lock);
@@ -195,6 +208,7 @@ int64_t twi_hold_book_count(tw_family *family, tw_key key) {
 }
 
 bool twi_hold_book_forget(tw_family *family) {
+    twi_check(twi_load_relaxed(&family->requests.close_requested));
     tw_engine *engine = family->engine;
     twi_lock(&engine->holds->lock);
     for (uint32_t left = FORGET_TURN; left != 0 && family->entry.holds != 0; left--)
@@ -244,6 +258,7 @@ void twi_port_holds_sent(tw_engine *engine) {
 }
 
 void twi_port_holds_answered(tw_engine *engine) {
+    twi_check(engine->holds->answered < engine->holds->sent);
     twi_lock(&engine->holds->lock);
     engine->holds->answered++;
     twi_unlock(&engine->holds->lock);
@@ -256,6 +271,7 @@ void twi_hold_book_resend(tw_engine *engine) {
 }
 
 void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
+    twi_check(strlen(id) == 32);
     struct twi_hold_book *book = engine->holds;
     twi_lock(&book->lock);
     memcpy(engine->remote.id, id, sizeof engine->remote.id);

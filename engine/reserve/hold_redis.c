@@ -7,6 +7,7 @@
  * Always true: a hold keeps one name from its first request on, so a repeated request meets the same hold. */
 #include "engine/reserve/hold_redis.h"
 
+#include "engine/base/check.h"
 #include "engine/ask/redis_call.h"
 #include "engine/core/waiters.h"
 #include "engine/reserve/hold_book.h"
@@ -24,6 +25,7 @@ static void request_about(tw_family *family, tw_key key, const char *what, int64
 
 static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by,
                          bool admitted) {
+    twi_check(verdict != NULL && used >= 0);
     verdict->used = used;
     verdict->remaining = used < limit ? limit - used : 0;
     verdict->decided_by = by;
@@ -53,6 +55,7 @@ static tw_status refuse_full(void) {
 
 static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member,
                               enum twi_request_outcome outcome, tw_verdict *verdict) {
+    twi_check(outcome != TWI_REQUEST_DONE);
     int64_t held;
     bool admitted = admits_without(family, key, limit, outcome, &held);
     if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
@@ -95,6 +98,7 @@ static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = 
 
 /* NULL: *status says why not. */
 static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
+    twi_check(family->kind.synced);
     struct giving *giving = (struct giving *)twi_operation_make(family->engine, &give_kind, family, call, status);
     if (giving == NULL) return NULL;
     giving->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
@@ -105,6 +109,7 @@ static struct giving *make_give(tw_family *family, tw_key key, tw_request *call,
 
 /* Releases a hold that is in no book, for nobody who waits. */
 static void let_go(const struct taking *taking) {
+    twi_check(taking->member[0] != '\0');
     tw_status status;
     struct giving *giving = make_give(taking->operation.family, taking->key, NULL, &status);
     if (giving == NULL) return;
@@ -124,6 +129,7 @@ static bool ask_take(struct twi_operation *operation) {
 
 /* MORE: all members were dead and were removed; the repeated request finds none. */
 static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
+    twi_check(answer->outcome == operation->result.outcome);
     (void)answer;
     return twi_result_is(&operation->result, "MORE") &&
            twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
@@ -168,6 +174,7 @@ static const struct twi_operation_kind take_kind = {
 
 /* NULL: *status says why not. */
 static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {
+    twi_check(family->kind.synced && limit >= 0);
     struct taking *taking = (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, status);
     if (taking == NULL) return NULL;
     taking->operation.deadline_ms = twi_redis_call_deadline_ms(family->engine, call != NULL ? call->timeout_ms : 0);
@@ -178,6 +185,7 @@ static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw
 }
 
 tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    twi_check(family->kind.synced);
     tw_status status = twi_redis_call_may(family->engine);
     struct taking *taking = status == TW_OK ? make_take(family, key, limit, NULL, &status) : NULL;
     if (taking == NULL) return status;
@@ -188,6 +196,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
 }
 
 tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, int64_t limit) {
+    twi_check(call != NULL && family->kind.synced);
     tw_status status = twi_redis_call_may_start(family->engine);
     struct taking *taking = status == TW_OK ? make_take(family, key, limit, call, &status) : NULL;
     if (taking == NULL) return twi_call_answer(call, status);
@@ -211,6 +220,7 @@ static void await_statement(tw_engine *engine, uint64_t statement) {
 }
 
 tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
+    twi_check(family->kind.synced);
     tw_status status = twi_redis_call_may(family->engine);
     struct giving *giving = status == TW_OK ? make_give(family, key, NULL, &status) : NULL;
     if (giving == NULL) return status;
@@ -237,6 +247,7 @@ static enum twi_look look_at_statement(struct twi_operation *operation) {
 }
 
 tw_status twi_hold_redis_give_async(tw_request *call, tw_family *family, tw_key key) {
+    twi_check(family->kind.synced);
     tw_status status = twi_redis_call_may_start(family->engine);
     struct giving *giving = status == TW_OK ? make_give(family, key, call, &status) : NULL;
     if (giving == NULL) return call != NULL ? twi_call_answer(call, status) : status;

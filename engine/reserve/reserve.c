@@ -2,6 +2,7 @@
  * Without Redis: reserve_local.c. With Redis: reserve_redis.c. */
 #include "engine/reserve/reserve.h"
 
+#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/reserve/reserve_redis.h"
 
@@ -22,6 +23,7 @@ static tw_status check_family(const tw_family *family) {
 }
 
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
+    twi_check(verdict != NULL);
     *verdict = (tw_verdict){.limit = limit, .remaining = limit > 0 ? limit : 0};
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
@@ -31,6 +33,7 @@ void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t l
 }
 
 static tw_status check_request(const struct twi_reserve_request *request) {
+    twi_check(request->family != NULL);
     tw_status status = check_family(request->family);
     if (status != TW_OK) return status;
     if (request->n <= 0 || request->n > TW_DELTA_MAX) return twi_refuse(TW_ERR_RANGE, "n: not within 1..TW_DELTA_MAX");

@@ -1,6 +1,7 @@
 /* reserve_book.c -- see reserve_book.h. */
 #include "engine/reserve/reserve_book.h"
 
+#include "engine/base/check.h"
 #define MOVES_TURN 2048u
 #define SPARSE 8u /* chains for each entry: then the index shrinks */
 
@@ -9,6 +10,7 @@ enum { BY_SERIAL, BY_BUYER, ROWS };
 /* ---- the heap ---- */
 
 static struct twi_reservation *at(const tw_engine *engine, uint32_t line) {
+    twi_check(line != 0);
     return twi_reservation_at(&engine->arena, line);
 }
 
@@ -18,6 +20,7 @@ static uint32_t rank_of(const tw_engine *engine, uint32_t line) {
 
 /* The right child is the one of lower rank. So the way down along right children is short. */
 static void set_rank(tw_engine *engine, struct twi_reservation *entry) {
+    twi_check(entry->rank != 0);
     if (rank_of(engine, entry->left) < rank_of(engine, entry->right)) {
         uint32_t line = entry->left;
         entry->left = entry->right;
@@ -27,6 +30,7 @@ static void set_rank(tw_engine *engine, struct twi_reservation *entry) {
 }
 
 static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
+    twi_check(a == 0 || a != b);
     if (a == 0 || b == 0) return a != 0 ? a : b;
     if (at(engine, b)->wake_ms < at(engine, a)->wake_ms) {
         uint32_t c = a;
@@ -41,6 +45,7 @@ static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
 }
 
 static void set_first(tw_engine *engine, uint32_t line) {
+    twi_check(line == 0 || at(engine, line)->rank != 0);
     struct twi_reserve_local *reservations = engine->reservations;
     reservations->due = line;
     if (line != 0) at(engine, line)->parent = 0;
@@ -59,6 +64,8 @@ void twi_reserve_push(tw_engine *engine, struct twi_reservation *entry) {
 }
 
 void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
+    twi_check(entry->rank != 0);
+    twi_check(engine->reservations->due != 0);
     uint32_t line = twi_arena_line(&engine->arena, entry), parent = entry->parent;
     uint32_t rest = meld(engine, entry->left, entry->right);
     entry->rank = 0;
@@ -80,6 +87,7 @@ void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
 
 /* Reservations take at most half of the memory, index included: a flood of them leaves the other half to counters. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
+    twi_check(lines != 0);
     struct twi_reserve_local *reservations = engine->reservations;
     uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     if (reservations->bytes + bytes > engine->arena.bytes_max / 2) return 0;
@@ -89,6 +97,7 @@ static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
 }
 
 static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
+    twi_check(engine->reservations->bytes >= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     engine->reservations->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     twi_arena_give(&engine->arena, line, lines);
 }
@@ -148,6 +157,7 @@ bool twi_reserve_tidy(tw_engine *engine) {
 
 bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
                       void (*visit)(tw_engine *engine, struct twi_reservation *entry)) {
+    twi_check(visit != NULL);
     struct twi_reserve_local *book = engine->reservations;
     if (book->chains.index == 0) return true;
     if (book->pass.restarts) book->pass.cursor = 0;
@@ -176,10 +186,12 @@ struct twi_reservation *twi_reserve_make(tw_engine *engine, size_t bytes) {
 }
 
 void twi_reserve_give(tw_engine *engine, struct twi_reservation *entry) {
+    twi_check(entry->rank == 0);
     give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
 void twi_reserve_link(tw_engine *engine, struct twi_reservation *entry) {
+    twi_check(entry->serial != 0 && entry->family != NULL);
     engine->reservations->entries++;
     enter(engine, entry, BY_SERIAL);
     if (entry->buyer_size != 0) enter(engine, entry, BY_BUYER);
@@ -204,6 +216,7 @@ void twi_reserve_forget(tw_engine *engine, struct twi_reservation *entry) {
 }
 
 struct twi_reservation *twi_reserve_find(tw_engine *engine, uint64_t serial) {
+    twi_check(serial != 0);
     struct twi_reservation *entry = first_of(engine, serial, BY_SERIAL);
     while (entry != NULL && entry->serial != serial)
         entry = entry->next_by_serial != 0 ? at(engine, entry->next_by_serial) : NULL;

@@ -5,6 +5,7 @@
  * examined when its next reservation expires, so units return although nobody calls. */
 #include "engine/reserve/reserve_local.h"
 
+#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"
@@ -17,6 +18,7 @@
 #define WALK_MAX 2048u  /* chains that one turn looks through */
 
 static bool same_bytes(tw_key a, tw_key b) {
+    twi_check(a.size == 0 || a.data != NULL);
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
@@ -36,6 +38,7 @@ static bool is_void(const struct twi_reservation *entry) {
 
 /* The reservation of that serial; NULL: there is none, or its family is closed. */
 static struct twi_reservation *find(tw_engine *engine, uint64_t serial) {
+    twi_check(serial != 0);
     struct twi_reservation *entry = twi_reserve_find(engine, serial);
     return entry != NULL && !is_void(entry) ? entry : NULL;
 }
@@ -57,6 +60,7 @@ static struct twi_reservation *find_buyer(const struct twi_reserve_request *requ
 
 /* If the window takes nothing more, its units are over with it. That is no late count. */
 static void put_back(const struct twi_reservation *entry) {
+    twi_check(entry->n > 0);
     tw_family *family = entry->family;
     if (!family->kind.has_starts)
         (void)tw_add(family, twi_reservation_key(entry), -entry->n, NULL);
@@ -65,6 +69,7 @@ static void put_back(const struct twi_reservation *entry) {
 }
 
 static void take_back(tw_engine *engine, struct twi_reservation *entry) {
+    twi_check(entry->state == TWI_HELD);
     entry->state = TWI_RETURNED;
     twi_reserve_unlink_buyer(engine, entry);
     put_back(entry);
@@ -79,6 +84,7 @@ static void drop(tw_engine *engine, struct twi_reservation *entry) {
 
 /* Handles an entry that was at the top of the heap and has been taken off it. */
 static void wake(tw_engine *engine, struct twi_reservation *entry, int64_t mono_ms) {
+    twi_check(entry->rank == 0);
     if (is_void(entry)) {
         drop(engine, entry);
         return;
@@ -117,6 +123,7 @@ static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max
 /* ---- reserving ---- */
 
 static struct twi_reservation *make_entry(const struct twi_reserve_request *request) {
+    twi_check(request->key.size - 1 < TW_KEY_SIZE_MAX && request->buyer.size <= TW_KEY_SIZE_MAX);
     tw_engine *engine = request->family->engine;
     struct twi_reservation *entry = twi_reserve_make(engine, request->key.size + request->buyer.size);
     if (entry == NULL) return NULL;
@@ -132,6 +139,7 @@ static struct twi_reservation *make_entry(const struct twi_reserve_request *requ
 }
 
 static void fill_held(const struct twi_reservation *has, int64_t mono_ms, tw_verdict *verdict) {
+    twi_check(has->buyer_size != 0);
     verdict->decided_by = TW_BY_BUYER;
     verdict->allowed = 0;
     verdict->retry_after_ms = has->state == TWI_SOLD ? -1 : has->due_ms - mono_ms;
@@ -149,6 +157,7 @@ static void fill_denied(tw_engine *engine, int64_t mono_ms, tw_verdict *verdict)
 /* Takes the units in the open window, if the buyer has none in it yet. The clock may pass into the next window between
  * the two calls. Then nobody has a reservation in that window: it has only begun, and this call holds the lock. */
 static tw_status take_units(const struct twi_reserve_request *request, int64_t mono_ms, tw_verdict *verdict) {
+    twi_check(request->n > 0 && !request->family->kind.synced);
     tw_status status = tw_acquire(request->family, request->key, 0, request->limit, verdict); /* to learn the window */
     if (status < 0) return status;
     struct twi_reservation *has = find_buyer(request, verdict->window_start_ms);
@@ -170,6 +179,7 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
 
 static tw_status reserve_locked(const struct twi_reserve_request *request, struct twi_token *token,
                                 tw_verdict *verdict) {
+    twi_check(request->ttl_ms != 0);
     tw_engine *engine = request->family->engine;
     struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
@@ -203,6 +213,7 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
 
 tw_status twi_reserve_local_take(const struct twi_reserve_request *request, struct twi_token *token,
                                  tw_verdict *verdict) {
+    twi_check(!request->family->kind.synced);
     tw_engine *engine = request->family->engine;
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
@@ -217,6 +228,7 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
 
 /* TW_ERR_UNKNOWN_TOKEN: another incarnation of this engine made the token, or it is too old to be known. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
+    twi_check(token->local);
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
@@ -265,6 +277,7 @@ tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *to
 /* ---- with Redis: when to look at which key ---- */
 
 static bool is_awaited(const struct twi_reserve_request *request, int64_t start_ms, int64_t due_ms) {
+    twi_check(request->buyer.size != 0);
     tw_engine *engine = request->family->engine;
     for (struct twi_reservation *entry = twi_reserve_of_buyer(engine, hash_buyer(request)); entry != NULL;
          entry = next_of_buyer(engine, entry)) {
@@ -276,6 +289,7 @@ static bool is_awaited(const struct twi_reserve_request *request, int64_t start_
 }
 
 void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t start_ms) {
+    twi_check(request->family->kind.synced);
     tw_engine *engine = request->family->engine;
     struct twi_reserve_request look = *request;
     look.buyer = look.key; /* one entry per key, found by the key */
@@ -294,6 +308,7 @@ void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t 
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
+    twi_check(engine->life.has_redis);
     struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     if (twi_load_relaxed(&reservations->next_ms) > mono_ms) return false;
@@ -317,6 +332,7 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
 #define SWEEP_MS_MIN 20
 
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+    twi_check(serial != 0);
     twi_lock(&engine->reservations->lock);
     struct twi_reservation *entry = twi_reserve_find(engine, serial);
     if (entry != NULL && (wait_ms < 0 || is_void(entry))) {
@@ -354,6 +370,7 @@ void twi_reserve_local_unmake(tw_engine *engine) {
 /* ---- families that are closed ---- */
 
 void twi_reserve_local_close(tw_family *family) {
+    twi_check(twi_load_relaxed(&family->requests.close_requested));
     struct twi_reserve_local *reservations = family->engine->reservations;
     twi_lock(&reservations->lock);
     bool any = reservations->entries != 0;
@@ -364,6 +381,7 @@ void twi_reserve_local_close(tw_family *family) {
 }
 
 bool twi_reserve_local_is_gone(tw_family *family) {
+    twi_check(twi_load_relaxed(&family->requests.close_requested));
     struct twi_reserve_local *reservations = family->engine->reservations;
     twi_lock(&reservations->lock);
     bool gone = (int16_t)(reservations->pass.done - family->requests.void_after) >= 0;

@@ -4,6 +4,7 @@
  * the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
 #include "engine/reserve/reserve_redis.h"
 
+#include "engine/base/check.h"
 #include "engine/ask/redis_call.h"
 #include "engine/base/key_slot.h"
 #include "engine/reserve/reserve_local.h"
@@ -16,6 +17,8 @@
 
 /* The name of a token's key in Redis. In a cluster it lies in the slot of the token's counter. */
 static tw_key name_token(const tw_engine *engine, const struct twi_token *token, char out[TWI_REDIS_CALL_NAME_MAX]) {
+    twi_check(token->id[0] != '\0');
+    twi_check(!token->has_slot || engine->remote.shorts != NULL);
     char brace[16] = "";
     if (token->has_slot) (void)snprintf(brace, sizeof brace, "{%" PRIu32 "}", engine->remote.shorts[token->slot]);
     int size =
@@ -28,6 +31,7 @@ static tw_key name_token(const tw_engine *engine, const struct twi_token *token,
 static void write_order(const struct twi_reserve_request *request, const struct twi_token *token, int64_t start_ms,
                         int64_t expiry_ms, char token_name[TWI_REDIS_CALL_NAME_MAX],
                         struct twi_redis_call *redis_call) {
+    twi_check(request->n > 0);
     tw_family *family = request->family;
     twi_redis_call_key(redis_call, family, NULL, request->key, start_ms);
     twi_redis_call_key(redis_call, family, "stock", request->key, start_ms);
@@ -75,6 +79,7 @@ static tw_status read_answer(const struct twi_reserve_request *request, const st
 }
 
 static void make_token(const struct twi_reserve_request *request, int64_t start_ms, struct twi_token *token) {
+    twi_check(request->family->kind.synced);
     const tw_family *family = request->family;
     tw_engine *engine = family->engine;
     unsigned char random[16];
@@ -112,6 +117,7 @@ static bool read_take(struct twi_operation *operation, struct twi_answer *answer
 
 /* What came of it. By the thread that is answered. */
 static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
+    twi_check(verdict != NULL);
     const struct twi_result *result = &taking->operation.result;
     tw_status status = result->outcome == TWI_REQUEST_DONE
                            ? read_answer(&taking->request, result, verdict)
@@ -137,6 +143,7 @@ static const struct twi_operation_kind take_kind = {
 
 /* NULL: *status says why not. */
 static struct taking *make_take(const struct twi_reserve_request *request, tw_request *call, tw_status *status) {
+    twi_check(request->family->kind.synced && request->ttl_ms != 0);
     tw_family *family = request->family;
     tw_engine *engine = family->engine;
     struct taking *taking = (struct taking *)twi_operation_make(engine, &take_kind, family, call, status);
@@ -211,6 +218,7 @@ static bool ask_where(struct twi_operation *operation) {
 
 /* As twi_key_template_own() does it: the counter's family may not be open here. */
 static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, const char *what, tw_key counter) {
+    twi_check(counter.size >= strlen(twi_port_prefix(engine)) && counter.size <= TWI_REDIS_KEY_MAX);
     const char *prefix = twi_port_prefix(engine);
     size_t prefix_size = strlen(prefix);
     const char *rest = (const char *)counter.data + prefix_size;
@@ -232,6 +240,7 @@ static bool is_counter(const tw_engine *engine, tw_key name) {
 }
 
 static bool ask_there(struct settling *settling, tw_key counter) {
+    twi_check(settling->is_found == false);
     tw_engine *engine = settling->operation.engine;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
@@ -264,6 +273,7 @@ static const struct twi_operation_kind settle_kind = {
 /* NULL: *status says why not. */
 static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,
                                       tw_request *call, tw_status *status) {
+    twi_check(!token->local);
     struct settling *settling = (struct settling *)twi_operation_make(engine, &settle_kind, NULL, call, status);
     if (settling == NULL) return NULL;
     settling->operation.deadline_ms = twi_redis_call_deadline_ms(engine, call != NULL ? call->timeout_ms : 0);

@@ -3,6 +3,7 @@
  * expected in time. */
 #include "engine/turn/closing.h"
 
+#include "engine/base/check.h"
 #include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/count/dirty.h"
@@ -10,6 +11,7 @@
 /* ---- the steps of a window ---- */
 
 void twi_closing_restart(struct twi_generation *generation) {
+    twi_check(generation->family != NULL);
     generation->turn.closing.names_recorded = false;
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election == NULL || election->state == TWI_ELECTION_DONE || election->state == TWI_ELECTION_PARTIAL ||
@@ -34,6 +36,7 @@ bool twi_closing_is_repeat(const struct twi_generation *generation) {
 }
 
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why) {
+    twi_check(why != NULL);
     struct tw_family *family = generation->family;
     twi_port_count(family->engine, windows_untold, 1);
     twi_port_log(family->engine, TW_LOG_WARNING, TW_EVENT_CLOSED,
@@ -42,6 +45,8 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
 
 /* Called when nothing is owed any more. Returns true if no count was added since the window was closed. */
 static bool is_paid(struct twi_close_election *election) {
+    twi_check(election->state == TWI_ELECTION_UNSENT);
+    twi_check(twi_generation_is_drained(election->generation));
     if (election->generation->turn.acked_units == election->acked_units) {
         twi_close_election_end_closed(election);
         return true;
@@ -72,6 +77,7 @@ static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
 
 /* True when every total was requested and has come. */
 static bool has_totals(struct twi_arena *arena, struct twi_close_election *election, bool drained, uint32_t *work) {
+    twi_check(election->generation != NULL && election->state == TWI_ELECTION_TOTALS);
     struct twi_generation *generation = election->generation;
     if (election->cursor.done) return drained;
     if (*work == 0) return false;
@@ -86,6 +92,7 @@ static bool has_totals(struct twi_arena *arena, struct twi_close_election *elect
 }
 
 static enum twi_closing call_hook(const tw_engine *engine, const struct twi_close_election *election) {
+    twi_check(election->state == TWI_ELECTION_CALL_HOOK);
     int64_t left_ms = election->claim_ms - engine->turn.mono_ms;
     if (!election->partial && left_ms < engine->remote.tuning.closing_life_ms / 2) return TWI_CLOSING_WAIT;
     return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
@@ -93,6 +100,7 @@ static enum twi_closing call_hook(const tw_engine *engine, const struct twi_clos
 
 static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
                                      uint32_t *work) {
+    twi_check(election->state == TWI_ELECTION_TOTALS);
     bool late = engine->turn.mono_ms - election->totals_ms >= engine->remote.tuning.closing_wait_ms;
     if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
     if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
@@ -108,6 +116,7 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
 
 /* No more answers are expected in time. */
 static enum twi_closing give_up(struct twi_close_election *election, bool left_to_others) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     if (!election->lists_only && !left_to_others && !election->generation->turn.hook_done) return TWI_CLOSING_LOCAL;
     election->generation->turn.hook_done = true;
     twi_close_election_end(election);
@@ -115,6 +124,8 @@ static enum twi_closing give_up(struct twi_close_election *election, bool left_t
 }
 
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work) {
+    twi_check(generation->family->kind.closes_once);
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election == NULL && generation->turn.hook_done) return TWI_CLOSING_OVER;
     if (election == NULL && (election = twi_close_election_make(engine, generation)) == NULL) return TWI_CLOSING_WAIT;
@@ -129,6 +140,7 @@ enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *gene
 }
 
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported) {
+    twi_check(twi_close_election_of(generation) != NULL);
     struct twi_close_election *election = twi_close_election_of(generation);
     bool claimed = election->state == TWI_ELECTION_CALL_HOOK && !election->partial;
     if (reported) {
@@ -144,6 +156,7 @@ void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generat
 }
 
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_close_election_of(generation) != NULL);
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election->state == TWI_ELECTION_CALL_HOOK && !election->partial && !twi_closing_is_away(engine, generation)) {
         twi_close_election_enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);

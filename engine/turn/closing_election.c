@@ -1,18 +1,22 @@
 /* closing_election.c -- see closing_election.h. */
 #include "engine/turn/closing_election.h"
 
+#include "engine/base/check.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
 
 #include <stdlib.h>
 
 void twi_close_election_enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms) {
+    twi_check(election->state != TWI_ELECTION_OVER && state != TWI_ELECTION_OVER);
     election->state = state;
     election->at_ms = at_ms;
     election->cursor = (struct twi_cursor){0};
 }
 
 struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_close_election_of(generation) == NULL);
+    twi_check(!generation->turn.hook_done);
     struct tw_family *family = generation->family;
     struct twi_close_election *election = calloc(1, sizeof *election);
     if (election == NULL) return NULL;
@@ -43,12 +47,15 @@ struct twi_close_election *twi_close_election_of(const struct twi_generation *ge
 }
 
 void twi_close_election_free(struct twi_close_election *election) {
+    twi_check(election->foreign.family == NULL);
     twi_closing_tags_free(election->tags);
     free(election);
 }
 
 /* If an answer is still in flight, that answer finds the election OVER and frees it. */
 void twi_close_election_end(struct twi_close_election *election) {
+    twi_check(election->state != TWI_ELECTION_OVER);
+    twi_check(twi_close_election_of(election->generation) == election);
     struct twi_close_election **link = &election->generation->family->turn.closing.elections;
     while (*link != election) link = &(*link)->next;
     *link = election->next;
@@ -63,12 +70,14 @@ void twi_close_election_keep(struct tw_family *family, int64_t start_ms) {
 
 /* The window is closed, by this engine or by another. */
 void twi_close_election_end_closed(struct twi_close_election *election) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     twi_close_election_keep(election->generation->family, election->start_ms);
     election->generation->turn.hook_done = true;
     twi_close_election_end(election);
 }
 
 void twi_close_election_begin_again(struct twi_close_election *election) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     election->listed = election->through = false;
     if (election->tags != NULL) twi_closing_tags_reset(election->tags);
     twi_close_election_enter(
@@ -78,6 +87,7 @@ void twi_close_election_begin_again(struct twi_close_election *election) {
 /* Others have closed the window, or continue with it. Counts that this engine still owes come too late for them. The
  * window is closed again when Redis has those counts. */
 void twi_close_election_end_by_others(struct twi_close_election *election) {
+    twi_check(election->generation != NULL && election->state != TWI_ELECTION_OVER);
     if (twi_generation_is_drained(election->generation)) {
         twi_close_election_end_closed(election);
         return;
@@ -89,6 +99,7 @@ void twi_close_election_end_by_others(struct twi_close_election *election) {
 
 /* The hook gets what is known, flagged. */
 void twi_close_election_lack(struct twi_close_election *election, const char *why) {
+    twi_check(why != NULL);
     if (!election->is_short)
         twi_port_log(election->generation->family->engine, TW_LOG_ERROR, TW_EVENT_CLOSED,
                      "the figures of a window of family \"%s\" may lack keys: %s",
@@ -98,6 +109,7 @@ void twi_close_election_lack(struct twi_close_election *election, const char *wh
 
 /* Redis holds the names of all keys of this engine. */
 void twi_close_election_end_list(struct twi_close_election *election) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     election->listed = election->through = true;
     if (!election->lists_only) {
         twi_close_election_enter(election, TWI_ELECTION_CLAIM, twi_close_election_claim_at_ms(election->generation));
@@ -127,6 +139,7 @@ bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *g
 /* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
  * counts. */
 bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     int64_t wait_ms = engine->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
     return !twi_closing_is_away(engine, generation) && now_ms - generation->turn.sealed_mono_ms >= wait_ms &&
            now_ms - generation->family->turn.closing.since_ms >= wait_ms;

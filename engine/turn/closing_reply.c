@@ -3,6 +3,7 @@
  * has moved on does nothing. */
 #include "engine/turn/closing.h"
 
+#include "engine/base/check.h"
 #include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
@@ -113,6 +114,7 @@ static void note_late(struct twi_close_election *election) {
 
 /* This engine no longer claims the window. */
 static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->state == TWI_ELECTION_PASS);
     struct twi_generation *generation = election->generation;
     if (election->tags != NULL && election->tags->pause_ms != 0) {
         bool listed = election->listed; /* if not, the others need the names meanwhile */
@@ -134,12 +136,14 @@ static bool is_reading(const struct twi_close_election *election) {
 }
 
 static void begin_reading(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     twi_close_election_enter(election, TWI_ELECTION_READ, now_ms);
     (void)snprintf(election->scan, sizeof election->scan, "0");
     if (election->tags != NULL) election->tags->found = (struct twi_closing_groups){{0}};
 }
 
 static void chosen(struct twi_close_election *election, const struct twi_closing_message *message, int64_t now_ms) {
+    twi_check(message->election == election);
     election->claim_ms = message->sent_ms + message->life_ms;
     int64_t renew_ms = now_ms + message->life_ms / 3;
     if (election->tags != NULL) election->tags->renew_ms = renew_ms;
@@ -154,6 +158,7 @@ static void chosen(struct twi_close_election *election, const struct twi_closing
 
 /* Where names lie by tag, they take more than one message: until all are there, the window is held up. */
 static void begin_list(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     if (election->tags != NULL) election->through = false;
     twi_close_election_enter(election, TWI_ELECTION_LIST, now_ms);
 }
@@ -167,6 +172,7 @@ static int64_t pause_ms(const struct twi_close_election *election, enum twi_clos
 
 static void take_claim_answer(struct twi_close_election *election, const struct twi_closing_message *message,
                               enum twi_closing_kind kind, int64_t now_ms) {
+    twi_check(message->election == election);
     election->left_to_others = kind == TWI_CLOSING_REPLY_OTHER;
     if (kind == TWI_CLOSING_REPLY_YOU)
         chosen(election, message, now_ms);
@@ -187,6 +193,7 @@ static void take_last_answer(struct twi_close_election *election, enum twi_closi
 }
 
 static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->state != TWI_ELECTION_OVER && election->totals_ms <= now_ms);
     if (election->generation->turn.closing.is_adopted && !election->generation->has_cells && !election->has_names)
         twi_close_election_lack(election, "it has counts, and Redis has no name of a key");
     election->totals_ms = now_ms;
@@ -195,6 +202,7 @@ static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
 
 /* The names of the next group are read, from the beginning; or all are. */
 static void fetch_next(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->tags != NULL);
     if (!twi_closing_tags_next(election->tags)) {
         begin_totals(election, now_ms);
         return;
@@ -222,6 +230,7 @@ static void take_read_answer(struct twi_close_election *election, const struct t
 
 /* The sets of the next group are removed; or all are. */
 static void drop_next(struct twi_close_election *election, int64_t now_ms) {
+    twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
     if (twi_closing_tags_next(tags)) {
         twi_close_election_enter(election, TWI_ELECTION_DROP, now_ms);
@@ -261,6 +270,7 @@ static void take_done_answer(struct twi_close_election *election, const struct t
 
 static void take_index_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                               int64_t now_ms) {
+    twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
     election->at_ms = now_ms;
     if (election->state == TWI_ELECTION_LIST) {
@@ -290,6 +300,7 @@ static void take_list_answer(struct twi_close_election *election, const struct t
 /* A set of names has done what was asked. */
 static void take_set_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                             int64_t now_ms) {
+    twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
     tags->failing_ms = 0;
     election->at_ms = now_ms;
@@ -305,6 +316,7 @@ static void take_set_answer(struct twi_close_election *election, const struct tw
 
 /* A set of names does not answer. After the closing wait the election goes on without it. */
 static void take_set_failure(tw_engine *engine, struct twi_close_election *election) {
+    twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
     int64_t now_ms = engine->turn.mono_ms;
     if (tags->failing_ms == 0) tags->failing_ms = now_ms != 0 ? now_ms : 1;
@@ -326,6 +338,7 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
  * closing wait the election goes on without it. */
 static void take_names_refusal(struct twi_close_election *election, const struct twi_closing_message *message,
                                int64_t now_ms) {
+    twi_check(message->election == election);
     bool lists = election->state == TWI_ELECTION_LIST, reads = election->state == TWI_ELECTION_READ;
     if (election->tags != NULL || !has_sent(election, message) || !(lists || reads)) return;
     if (election->failing_ms == 0) election->failing_ms = now_ms != 0 ? now_ms : 1;
@@ -340,6 +353,7 @@ static void take_names_refusal(struct twi_close_election *election, const struct
 
 static void take_closer_answer(struct twi_close_election *election, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer, int64_t now_ms) {
+    twi_check(message->election == election && !election->in_flight);
     if (!has_sent(election, message) || answer->kind == TWI_CLOSING_REPLY_NEW) return;
     if (message->verb == TWI_CLOSING_SEND_DONE) {
         take_done_answer(election, answer, now_ms);
@@ -375,6 +389,7 @@ static void take_closer_answer(struct twi_close_election *election, const struct
 
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer) {
+    twi_check(message->family != NULL && message->family->engine == engine);
     struct twi_close_election *election = message->election;
     struct tw_family *family = message->family;
     bool answered = answer->kind != TWI_CLOSING_REPLY_RESEND && answer->kind != TWI_CLOSING_REPLY_REFUSED;

@@ -3,6 +3,7 @@
  * Always true: an election, and a family apart from its elections, has at most one message under way. */
 #include "engine/turn/closing_send.h"
 
+#include "engine/base/check.h"
 #include "engine/turn/closing_election.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
@@ -53,6 +54,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
  * watermark came to the floor, the fence makes it visible here: that thread looks at both again before it counts
  * (lookup.c). */
 static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
+    twi_check(family->kind.closes_once);
     tw_engine *engine = family->engine;
     struct ends ends = {.floor_ms = twi_closing_is_ending(family) ? FLOOR_ALL
                                                                   : twi_family_over_by(family, engine->turn.now_ms)};
@@ -96,6 +98,7 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
 /* Returns false if there is no page to send now. */
 static bool fill_page(struct twi_arena *arena, struct twi_close_election *election,
                       struct twi_closing_message *message) {
+    twi_check(election->state == TWI_ELECTION_LIST && message->name_count == 0);
     struct page page = {message, &election->cursor, 0};
     election->page = election->cursor;
     election->cursor.looks = TWI_WORK_TURN;
@@ -116,6 +119,7 @@ static bool must_renew(const struct twi_turn_state *turn, const struct twi_close
 
 /* Puts into the message what it says of names. Returns false if it cannot be sent now. */
 static bool fill(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    twi_check(election->state != TWI_ELECTION_OVER);
     struct twi_closing_tags *tags = election->tags;
     if (tags == NULL) return message->verb != TWI_CLOSING_SEND_LIST || fill_page(&engine->arena, election, message);
     message->round = tags->round;
@@ -133,6 +137,7 @@ static bool fill(tw_engine *engine, struct twi_close_election *election, struct 
 }
 
 static bool message_of(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    twi_check(election->generation->family->kind.closes_once);
     const struct twi_generation *generation = election->generation;
     message->name_count = 0;
     if (election->tags != NULL) election->tags->renews = must_renew(&engine->turn, election);
@@ -221,6 +226,7 @@ static int64_t due_at_ms(const struct tw_family *family) {
 }
 
 void twi_closing_appoint(struct tw_family *family) {
+    twi_check(family->kind.closes_once);
     twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
 }
 
@@ -240,6 +246,7 @@ bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
 }
 
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+    twi_check(message->family != NULL && message->family->kind.closes_once);
     const char *const what[] = {"closers", "closed", message->by_tag ? "groups" : "names", "windows"};
     const struct twi_key_template *template = &message->family->template;
     char name[TWI_REDIS_KEY_MAX], set[16] = "names";

@@ -1,6 +1,7 @@
 /* closing_tags.c -- see closing_tags.h. */
 #include "engine/turn/closing_tags.h"
 
+#include "engine/base/check.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,14 +32,17 @@ void twi_closing_tags_free(struct twi_closing_tags *tags) {
 /* ---- groups ---- */
 
 static void put(struct twi_closing_groups *groups, uint32_t group) {
+    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
     groups->words[group / 64] |= UINT64_C(1) << (group % 64);
 }
 
 static void take(struct twi_closing_groups *groups, uint32_t group) {
+    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
     groups->words[group / 64] &= ~(UINT64_C(1) << (group % 64));
 }
 
 static bool holds(const struct twi_closing_groups *groups, uint32_t group) {
+    twi_check(group < TWI_KEY_SLOT_TAGS_MAX);
     return (groups->words[group / 64] >> (group % 64) & 1) != 0;
 }
 
@@ -96,6 +100,8 @@ void twi_closing_tags_reset(struct twi_closing_tags *tags) {
 }
 
 static bool has_pages(struct twi_closing_tags *tags, const struct tw_family *family) {
+    twi_check(family->template.tag_count != 0);
+    twi_check((tags->counts == NULL) == (tags->lines == NULL));
     uint32_t count = family->template.tag_count;
     if (tags->counts != NULL) return true;
     tags->counts = calloc(count, sizeof *tags->counts);
@@ -137,6 +143,8 @@ static uint32_t pick(const struct twi_closing_tags *tags, const struct tw_family
 
 static void put_names(struct twi_closing_tags *tags, const struct tw_family *family,
                       struct twi_closing_message *message) {
+    twi_check(tags->counts != NULL && tags->counts[tags->group] != 0);
+    twi_check(message->name_count == 0);
     size_t bytes = 0;
     message->group = tags->group;
     tags->sent = 0;
@@ -152,6 +160,7 @@ static void put_names(struct twi_closing_tags *tags, const struct tw_family *fam
 
 bool twi_closing_tags_fill(struct twi_closing_tags *tags, struct twi_generation *generation, struct twi_cursor *cursor,
                            struct twi_closing_message *message) {
+    twi_check(twi_closing_tags_are_used(generation->family));
     const struct tw_family *family = generation->family;
     struct sort sort = {tags, generation, NONE};
     if (!has_pages(tags, family)) return false;
@@ -167,6 +176,7 @@ bool twi_closing_tags_fill(struct twi_closing_tags *tags, struct twi_generation 
 }
 
 void twi_closing_tags_added(struct twi_closing_tags *tags) {
+    twi_check(tags->sent == 0 || tags->counts == NULL || tags->sent <= tags->counts[tags->group]);
     if (tags->sent == 0 || tags->counts == NULL) return;
     uint32_t *lines = tags->lines + tags->group * PAGE;
     tags->counts[tags->group] = (uint16_t)(tags->counts[tags->group] - tags->sent);
@@ -190,6 +200,7 @@ void twi_closing_tags_confirm(struct twi_closing_tags *tags) {
 }
 
 bool twi_closing_tags_fill_index(struct twi_closing_tags *tags, struct twi_closing_message *message) {
+    twi_check(message->name_count == 0);
     struct twi_closing_groups left = tags->left;
     uint32_t group;
     while (message->name_count < TWI_CLOSING_NAMES_MAX && (group = first_of(&left)) != NONE) {

@@ -1,6 +1,7 @@
 /* closing_windows.c -- see closing_windows.h. */
 #include "engine/turn/closing_windows.h"
 
+#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/appointment.h"
 #include "engine/core/window_map.h"
@@ -18,16 +19,19 @@ bool twi_closing_has_hook(struct tw_family *family) {
 }
 
 static int64_t due_ms(const struct tw_family *family, int64_t end_ms) {
+    twi_check(family->kind.has_starts);
     return twi_time_add(twi_family_takes_until(family, end_ms), DUE_MS);
 }
 
 int64_t twi_closing_due_ms(const struct twi_generation *generation) {
+    twi_check(generation->family->kind.closes_once);
     return due_ms(generation->family, generation->end_ms);
 }
 
 /* ---- names that batches record ---- */
 
 void twi_port_window_names(const struct twi_item *item, struct twi_window_names *names) {
+    twi_check((item->flags & TWI_ITEM_NAMED) != 0);
     static const char *const what[TWI_WINDOW_NAMES_KEYS] = {"names", "windows", "closed"};
     const struct twi_generation *generation = item->generation;
     const struct twi_key_template *template = &item->family->template;
@@ -96,6 +100,7 @@ void twi_closing_announce(struct tw_family *family, struct twi_closing_message *
 }
 
 void twi_closing_announced(struct tw_family *family, const struct twi_closing_message *message) {
+    twi_check(message->announced.count <= TWI_CLOSING_LISTED_MAX);
     for (uint32_t i = 0; i < message->announced.count; i++) {
         struct twi_generation *generation = twi_window_find(family, message->announced.at[i].start_ms);
         if (generation != NULL) generation->turn.closing.is_listed = true;
@@ -108,6 +113,7 @@ void twi_closing_announced(struct tw_family *family, const struct twi_closing_me
 /* ---- windows of others ---- */
 
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
+    twi_check(message->family != NULL && message->verb == TWI_CLOSING_SEND_HEARTBEAT);
     struct tw_family *family = message->family;
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || !twi_calendar_holds(start_ms) || twi_closing_is_ending(family) || !twi_closing_has_hook(family))

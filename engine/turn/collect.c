@@ -7,6 +7,7 @@
  * delta that waits counts there, too. So no window is dropped while it still owes. */
 #include "engine/turn/collect.h"
 
+#include "engine/base/check.h"
 #include "engine/turn/closing_windows.h"
 #include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
@@ -42,6 +43,7 @@ static void sort_pending(tw_engine *engine) {
 /* The item of a counter of distinct elements. Its `delta` says only whether there is something new. */
 static bool make_distinct(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                           struct twi_item *item) {
+    twi_check(generation->turn.distinct && generation->synced);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, as in make_item() */
     struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
     bool asked = twi_load_relaxed(&cell->asked) != 0, sealed = (word & TWI_FROZEN) != 0;
@@ -60,6 +62,7 @@ static bool make_distinct(tw_engine *engine, struct twi_generation *generation, 
 /* True if Redis may lack the name of this key of a window that one engine closes for all. Of counts that are only
  * restored, the closer of a window that is still to be closed needs the names. */
 static bool needs_name(struct twi_generation *generation, struct twi_cell *cell, const struct twi_item *item) {
+    twi_check(generation->family->kind.closes_once);
     if (item->delta == 0 || cell == &generation->overflow) return false;
     const struct twi_cold *cold = twi_generation_cold(generation, cell, twi_load_relaxed(&cell->meta));
     return item->units != 0 ? !generation->turn.hook_done : twi_load_relaxed(&cold->acked) == 0;
@@ -68,6 +71,7 @@ static bool needs_name(struct twi_generation *generation, struct twi_cell *cell,
 /* Makes one counter's item. Returns false if there is nothing to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
+    twi_check(generation->synced);
     /* Redis refused this counter a while ago. Its DIRTY stays set, so that nobody marks it again before its time. */
     if (twi_unlikely(engine->collector.rejected->count != 0) &&
         twi_rejected_waits(engine->collector.rejected, generation, cell))
@@ -116,6 +120,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
 /* Collects the marked counters of a chunk that is off its list. Counters without room are marked again. */
 static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
                             struct twi_item *items, size_t room) {
+    twi_check(chunk->generation == twi_arena_line(&engine->arena, generation));
     size_t count = 0;
     for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++) {
         /* D6, pairs with D5 */
@@ -134,6 +139,7 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
 
 /* The next marked chunk; the turn's own list comes first. NULL: none. */
 static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(generation->synced);
     struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->turn.owed);
     if (generation->turn.owed != 0) {
         generation->turn.owed = (uint32_t)twi_load_relaxed(&chunk->owed);
@@ -151,6 +157,7 @@ static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *ge
 
 static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items,
                                  size_t room) {
+    twi_check(generation->turn.pending);
     size_t count = 0;
     if (room != 0 && twi_swap_acqrel(&generation->marks.overflow, 0) != 0)
         count += make_item(engine, generation, &generation->overflow, &items[0]);
@@ -170,6 +177,7 @@ static bool is_exhausted(struct twi_generation *generation) {
 /* One pass over the pending generations: either the closed ones or the open ones. *is_whole becomes false if one has to
  * wait. */
 static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room, bool *is_whole) {
+    twi_check(items != NULL || room == 0);
     size_t count = 0;
     for (uint32_t *link = &engine->collector.pending; *link != 0 && count < room;) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
@@ -213,6 +221,7 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
  * may have found its window already listed by a thread that began after the ticket and stalls before its push. So this
  * checks the windows, not the list. */
 static void begin_full_collection(tw_engine *engine) {
+    twi_check(!engine->collector.running);
     engine->collector.requested = false;
     engine->collector.running = true;
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
@@ -221,6 +230,7 @@ static void begin_full_collection(tw_engine *engine) {
 }
 
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
+    twi_check(items != NULL || count_max == 0);
     bring_back_rejected(engine);
     if (engine->collector.requested && engine->collector.stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
@@ -245,6 +255,7 @@ bool twi_port_is_near_limit(tw_engine *engine) {
 }
 
 size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
+    twi_check(items != NULL);
     size_t count = 0;
     (void)twi_swap_acqrel(&engine->near_ring.any, false); /* Q4, pairs with Q3 */
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) {

@@ -11,12 +11,16 @@
  * A sealed sketch takes no registers any more. There `base` is what Redis estimates above the sketch's own estimate.
  * Always true: only the turn runs this. A view never falls because of a reply. */
 #include "engine/base/hll_bytes.h"
+
+#include "engine/base/check.h"
 #include "engine/table/sketch.h"
 #include "engine/turn/collect.h"
 
 static_assert(TWI_DISTINCT_BYTES_MAX >= TWI_HLL_BYTES_MAX, "all registers fit");
 
 size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes) {
+    twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
+    twi_check(item->generation->turn.distinct);
     uint8_t registers[TWI_HLL_REGISTERS];
     twi_sketch_read(&item->family->engine->arena, item->cell, registers);
     return twi_hll_encode(registers, bytes);
@@ -25,6 +29,7 @@ size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes
 /* Raises what is higher in Redis. A sketch for which there is no memory, or that was sealed meanwhile, stays as it is.
  */
 static bool merge_back(const struct twi_item *item, const struct twi_merged *merged) {
+    twi_check(merged->size != 0 && merged->bytes != NULL);
     tw_engine *engine = item->family->engine;
     const struct twi_sketch sketch = {&engine->arena, item->generation, &engine->unlinked.sketches, item->cell};
     uint8_t registers[TWI_HLL_REGISTERS];
@@ -38,6 +43,7 @@ static bool merge_back(const struct twi_item *item, const struct twi_merged *mer
 }
 
 bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged) {
+    twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
     tw_engine *engine = item->family->engine;
     struct twi_cell *cell = item->cell;
     uint64_t meta = twi_load_relaxed(&cell->meta);

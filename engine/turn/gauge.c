@@ -11,6 +11,7 @@
  * never did. Without Redis, a gauge is a counter. */
 #include "engine/turn/gauge.h"
 
+#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/core/appointment.h"
 #include "engine/core/family.h"
@@ -35,6 +36,7 @@ static bool send_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
 
 /* Continues with the family's only window. */
 static void send_some(tw_engine *engine, struct tw_family *family, struct twi_generation *generation) {
+    twi_check(family->kind.gauge && generation->family == family);
     struct walk walk = {engine, generation};
     family->turn.gauge.cursor.looks = TWI_WORK_TURN;
     twi_table_walk(&engine->arena, generation, &family->turn.gauge.cursor, send_again, &walk);
@@ -47,6 +49,7 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
 }
 
 void twi_gauge_appoint(struct tw_family *family) {
+    twi_check(family->kind.gauge);
     const struct twi_family_gauge *gauge = &family->turn.gauge;
     /* Not by `current`: that is set by whoever finds the window, and a gauge may be set once, by who made it. */
     bool has_any = family->turn.generations != 0 && !twi_gauge_leaves(family);
@@ -59,6 +62,7 @@ void twi_gauge_appoint(struct tw_family *family) {
 /* A family that is not done has its next piece in the next turn. Meanwhile it is in no heap, so its appointment is free
  * for a list. */
 void twi_gauge_turn(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     struct twi_appointment *done = NULL;
     for (struct tw_family *family;
          (family = twi_appointment_take(&engine->agenda.gauges, engine->turn.mono_ms)) != NULL;) {

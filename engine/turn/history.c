@@ -12,6 +12,7 @@
  * ended. The generation itself, with its overflow counter, stays until it is dropped. */
 #include "engine/turn/history.h"
 
+#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"
@@ -24,12 +25,14 @@
 #define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
 
 static void push(struct twi_arena *arena, struct twi_generation *generation) {
+    twi_check(generation->turn.history.in_hand);
     struct tw_family *family = generation->family;
     generation->turn.history.next = family->turn.history.waiting;
     family->turn.history.waiting = twi_arena_line(arena, generation);
 }
 
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_HISTORY);
     struct tw_family *family = generation->family;
     bool packed = twi_generation_is_packed(generation); /* packed before; has records again because Redis forgot */
     if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
@@ -61,6 +64,7 @@ static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
 }
 
 static void publish(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(generation->turn.history.packing != 0 && !twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(&engine->arena, generation->turn.history.packing);
     uint32_t line = generation->turn.history.packing;
     generation->turn.history.packing = 0;
@@ -78,6 +82,7 @@ static bool is_over(struct twi_generation *generation) {
 
 /* There is no memory, or nothing to gain. Returns true when what was built is given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    twi_check(generation->turn.history.in_hand);
     generation->turn.history.unpacking = true;
     if (!twi_packed_unmake(&engine->arena, generation, &generation->turn.history.packing, work)) return false;
     generation->turn.history.unpacking = false;
@@ -87,6 +92,7 @@ static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32
 }
 
 static void refuse(tw_engine *engine, struct twi_generation *generation, enum twi_packing why) {
+    twi_check(why == TWI_PACK_USELESS || why == TWI_PACK_REFUSED);
     int64_t again_ms = (generation->end_ms - generation->start_ms) / AGAIN_PART;
     if (again_ms > AGAIN_MS || twi_load_relaxed(&generation->quota->bytes_max) == 0) again_ms = AGAIN_MS;
     generation->turn.pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn.mono_ms + again_ms;
@@ -113,6 +119,7 @@ static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) 
 
 /* Returns true when packing of this generation has ended, with or without success. */
 static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    twi_check(generation->turn.history.in_hand);
     const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret,
                                       kept_bytes(engine, generation)};
     if (generation->turn.history.unpacking) return give_up(engine, generation, work);
@@ -130,6 +137,7 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
 /* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
  * That adder has left its section by now, and no later one can reach this table. */
 static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_generation_is_packed(generation));
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
         twi_dirty_forget(engine, generation);
     twi_store_relaxed(&generation->marks.chunks, 0);
@@ -137,6 +145,7 @@ static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
 }
 
 bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    twi_check(twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(arena, twi_load_relaxed(&generation->packed));
     if (!twi_table_shed(arena, generation, work)) return false;
     packed->table = TWI_TABLE_GONE;
@@ -146,6 +155,7 @@ bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation
 
 /* Returns true when the table is given back, or when it is not to be given back now. *wait: it is still in use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
+    twi_check(twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
     generation->turn.history.in_hand = is_over(generation);
     if (!generation->turn.history.in_hand) return true; /* it is entered again later */
@@ -163,6 +173,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
 }
 
 void twi_history_turn(tw_engine *engine, struct tw_family *family) {
+    twi_check(twi_turn_is_owned(engine));
     if (engine->turn.mono_ms < family->turn.history.mono_ms) return;
     if (engine->turn.closing || twi_load_relaxed(&family->requests.close_requested)) {
         family->turn.history.mono_ms = INT64_MAX; /* everything is given back with the family */

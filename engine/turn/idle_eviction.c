@@ -26,6 +26,7 @@
  *      A cell without a successor loses nothing: its count is in Redis or on the way there. */
 #include "engine/turn/idle_eviction.h"
 
+#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
@@ -37,6 +38,7 @@
 /* ---- totals ---- */
 
 static void set_base(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t total) {
+    twi_check(generation->family->kind.evicts_idle);
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_unsent(generation, cell, meta);
@@ -49,6 +51,7 @@ static void set_base(tw_engine *engine, struct twi_generation *generation, struc
 /* The total of a frozen cell's item is also a total for its successor: the successor itself may not be counted in again
  * for a long time (trap E7). */
 void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, int64_t acked) {
+    twi_check(item->family->kind.evicts_idle);
     struct tw_family *family = item->family;
     tw_engine *engine = family->engine;
     if ((item->flags & TWI_ITEM_OVERFLOW) != 0) {
@@ -69,6 +72,7 @@ void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, in
 
 /* True if the generation is near its share of the keys, or of the memory. */
 static bool is_crowded(struct tw_family *family, struct twi_generation *current) {
+    twi_check(current->family == family);
     uint64_t share = twi_load_relaxed(&family->quota.keys_max);
     int64_t bytes = twi_load_relaxed(&current->bytes), bytes_max = twi_load_relaxed(&family->quota.bytes_max);
     if (share != 0 && twi_load_relaxed(&current->keys) >= share - share / 4) return true;
@@ -85,6 +89,7 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
 /* While Redis is away, nothing could be dropped, and used keys would only have to find room in the current
  * generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
+    twi_check(family->kind.evicts_idle);
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
     if (generation->start_ms < eviction_epoch - 1) return true; /* opened again by a late caller, which left it empty */
     return is_over(family, twi_window_find(family, eviction_epoch)) &&
@@ -93,6 +98,7 @@ bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generat
 
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                               uint32_t *work) {
+    twi_check(twi_cell_is_frozen(cell));
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_here();
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
@@ -113,6 +119,7 @@ void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *g
 }
 
 void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_HISTORY);
     uint64_t keys = twi_load_relaxed(&generation->keys), successors = twi_load_relaxed(&generation->successors);
     if (keys > successors) twi_port_count(family->engine, evicted, (int64_t)(keys - successors));
 }
@@ -133,6 +140,7 @@ static struct twi_generation *look_over(struct tw_family *family, bool *older) {
 
 /* Makes the next generation ready before its epoch begins. Returns false if there is no memory. */
 static bool begin_eviction_epoch(struct tw_family *family) {
+    twi_check(family->kind.evicts_idle);
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
     twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
@@ -142,6 +150,7 @@ static bool begin_eviction_epoch(struct tw_family *family) {
 }
 
 int64_t twi_idle_eviction_turn(struct tw_family *family) {
+    twi_check(family->kind.evicts_idle);
     tw_engine *engine = family->engine;
     if (!family->turn.eviction.begun) family->turn.eviction.begun_ms = engine->turn.mono_ms;
     family->turn.eviction.begun = true;

@@ -1,6 +1,7 @@
 /* lease_epoch.c -- see lease_epoch.h. */
 #include "engine/turn/lease_epoch.h"
 
+#include "engine/base/check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #define UNUSED_MS 10000   /* with several stores: after this time without leases the engine leaves the store */
 
 bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_store *store) {
+    twi_check(store != NULL);
     return store->is_used || engine->peers.stores == NULL;
 }
 
@@ -53,12 +55,14 @@ bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, u
 /* ---- what other engines request ---- */
 
 static uint64_t hash_of(const char *name, size_t size) {
+    twi_check(name != NULL && size != 0);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
     return hash | 1;
 }
 
 void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size) {
+    twi_check(name != NULL);
     struct twi_lease_store *of = twi_lease_store_at(&engine->leases, store);
     if (of != NULL && of->requested_count < TWI_LEASE_REQUESTED_MAX)
         of->requested_names[of->requested_count++] = hash_of(name, size);
@@ -74,6 +78,7 @@ static void set_name(const tw_engine *engine, struct twi_lease *lease) {
 
 /* If two names have the same hash, a lease that nobody wants returns its units. This does no harm. */
 static void mark_requested(tw_engine *engine, struct twi_lease_store *store) {
+    twi_check(store->requested_count <= TWI_LEASE_REQUESTED_MAX);
     for (uint32_t line = store->requested_count != 0 ? store->head : 0; line != 0;) {
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         line = lease->turn.in.next_active;
@@ -88,6 +93,7 @@ static void mark_requested(tw_engine *engine, struct twi_lease_store *store) {
 /* ---- who takes part ---- */
 
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part) {
+    twi_check(instance != NULL);
     struct twi_lease_store *of = twi_lease_store_at(&engine->leases, store);
     if (of != NULL && of->other_count < TWI_LEASE_OTHERS_MAX)
         (void)snprintf(of->others[of->other_count++], sizeof of->others[0], "%c%s", takes_part ? '+' : '-', instance);
@@ -95,6 +101,8 @@ void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instanc
 
 /* If there is no room, the newest ones are kept: Redis may forget those. */
 static void take_other(struct twi_lease_epoch *epoch, const char *change) {
+    twi_check(change[0] == '+' || change[0] == '-');
+    twi_check(epoch->other_count <= TWI_LEASE_OTHERS_MAX);
     uint32_t at = 0;
     while (at < epoch->other_count && strcmp(epoch->others[at], change + 1) != 0) at++;
     bool is_there = at < epoch->other_count;
@@ -109,6 +117,7 @@ static void take_other(struct twi_lease_epoch *epoch, const char *change) {
 
 /* Until everything is restated, keeps what was known of other engines: Redis may have forgotten some of them. */
 static void take_others(struct twi_lease_store *store, const struct twi_lease_answer *answer, bool is_new) {
+    twi_check(store->other_count <= TWI_LEASE_OTHERS_MAX);
     struct twi_lease_epoch *epoch = &store->epoch;
     bool may = !is_new && strcmp(epoch->resent_in, epoch->id) == 0;
     if (may && answer->whole) epoch->other_count = 0;
@@ -122,6 +131,7 @@ static void take_others(struct twi_lease_store *store, const struct twi_lease_an
 
 /* The engine goes on, and has left. If a lease was requested since, it comes again, as one that was never here. */
 static void has_left(tw_engine *engine, struct twi_lease_store *store) {
+    twi_check(store->is_leaving);
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0;
     if (is_idle) {
         twi_lease_store_drop(&engine->leases, store);
@@ -147,6 +157,7 @@ static void set_next(tw_engine *engine, struct twi_lease_store *store, const str
 }
 
 static void take_epoch(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_answer *answer) {
+    twi_check(answer->kind == TWI_LEASE_NUMBERS);
     struct twi_lease_epoch *epoch = &store->epoch;
     bool is_new = strcmp(epoch->id, answer->id) != 0;
     epoch->every_ms = answer->every_ms;
@@ -162,6 +173,7 @@ static void take_epoch(tw_engine *engine, struct twi_lease_store *store, const s
 
 bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                               const struct twi_lease_answer *answer) {
+    twi_check(message->lease == NULL && message->store == store->index);
     if (message->serial != store->serial) { /* made for an earlier connection; the store has come to another one */
         store->requested_count = store->other_count = 0;
         return false;
@@ -191,6 +203,7 @@ bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, 
 }
 
 void twi_lease_epoch_restated(struct twi_lease_store *store) {
+    twi_check(store->restating != 0);
     if (--store->restating == 0) store->request_at_ms = INT64_MIN; /* request the epoch at once */
 }
 

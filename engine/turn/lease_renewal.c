@@ -11,6 +11,7 @@
  * (sync/message/lease.c), the rules in Redis (sync/script/lease.lua, leases.lua). */
 #include "engine/turn/lease_renewal.h"
 
+#include "engine/base/check.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
 #include "engine/turn/lease_epoch.h"
@@ -36,12 +37,14 @@ static bool is_leaving(const struct twi_turn_state *turn, const struct twi_gener
 }
 
 static void was_resent(tw_engine *engine, struct twi_lease *lease) {
+    twi_check(!lease->turn.restate || twi_lease_store_of(engine, lease) != NULL);
     if (!lease->turn.restate) return;
     lease->turn.restate = false;
     twi_lease_epoch_restated(twi_lease_store_of(engine, lease));
 }
 
 static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t units) {
+    twi_check(units >= 0);
     int64_t more = units - twi_load_relaxed(&lease->stranded);
     if (more == 0) return;
     twi_store_relaxed(&lease->stranded, units);
@@ -57,6 +60,7 @@ static int64_t spent_of(const struct twi_lease *lease) {
 
 /* Takes out what is above `keep`. Only then does it count as returned (trap L6). */
 static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
+    twi_check(keep >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
     do {
         if (left <= keep) return;
@@ -67,6 +71,7 @@ static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
 }
 
 static void measure(tw_engine *engine, struct twi_lease *lease) {
+    twi_check(lease->turn.grant_size >= 0);
     int64_t now_ms = engine->turn.mono_ms, spent = spent_of(lease);
     if (spent > lease->turn.spent_then) {
         lease->turn.used_ms = now_ms;
@@ -87,6 +92,7 @@ static bool is_idle(const struct twi_turn_state *turn, struct twi_lease *lease) 
 
 /* How many units should be in hand. */
 static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
+    twi_check(requested >= 0 && limit >= 0);
     if (lease->turn.grant_size == 0)
         lease->turn.grant_size = limit / 16 < GRANT_SIZE_FIRST ? limit / 16 : GRANT_SIZE_FIRST;
     if (requested != 0 && lease->turn.exhausted_at_ms != 0 &&
@@ -113,6 +119,7 @@ static void first_grant_came(struct twi_leases *leases, struct twi_lease *lease)
 
 /* Returns units to Redis, if any are to be returned. */
 static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
+    twi_check(!lease->turn.in_flight);
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
@@ -139,6 +146,9 @@ static int64_t base_of(const struct twi_lease_store *store, const struct twi_lea
 
 static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
                  struct twi_lease_message *message) {
+    twi_check(!lease->turn.in_flight);
+    twi_check(want >= 0 && need >= 0 && need <= want);
+    twi_check(lease->turn.in.is_placed);
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
     *message = (struct twi_lease_message){.lease = lease, .store = lease->turn.in.store};
     message->item = (struct twi_item){.family = generation->family,
@@ -171,6 +181,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
  * sections that began earlier have to end, and only then are units drawn. If nothing was in hand yet, no caller has
  * seen any units. */
 static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease, int64_t limit) {
+    twi_check(limit >= 0);
     if (turn->mono_ms < lease->turn.retry_ms) return false;
     if (limit > twi_load_relaxed(&lease->drawn)) {
         twi_store_relaxed(&lease->drawn, limit);
@@ -187,6 +198,7 @@ static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease,
 
 /* Returns how much to draw; *need is the part that a caller waits for. */
 static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit, int64_t *need) {
+    twi_check(requested >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
     if (is_leaving(&engine->turn, twi_lease_generation(&engine->arena, lease)) || lease->turn.restate) return 0;
@@ -254,6 +266,7 @@ static size_t take_listed(tw_engine *engine, struct twi_lease_store *store, stru
 
 static size_t walk(tw_engine *engine, struct twi_lease_store *store, struct twi_lease_message *messages,
                    size_t count_max) {
+    twi_check((store->head == 0) == (store->active == 0));
     if (engine->turn.mono_ms < store->walk_at_ms) return 0;
     size_t count = 0;
     uint32_t left = store->active;
@@ -288,6 +301,7 @@ uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from) {
 
 size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struct twi_lease_message *messages,
                        size_t count_max) {
+    twi_check(messages != NULL || count_max == 0);
     struct twi_leases *leases = &engine->leases;
     if (!twi_load_relaxed(&leases->exist) || count_max == 0) return 0;
     twi_lease_stores_sort(engine);
@@ -324,6 +338,7 @@ struct restating {
 };
 
 static void restate_window(void *ctx, struct twi_generation *generation) {
+    twi_check(generation->family->kind.is_hard && generation->synced);
     const struct restating *restating = ctx;
     tw_engine *engine = restating->engine;
     if (is_over(&engine->turn, generation)) return;
@@ -359,6 +374,7 @@ static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message 
 
 static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                        const struct twi_lease_answer *answer) {
+    twi_check(answer->granted >= 0);
     int64_t granted = answer->granted, more = granted - lease->turn.granted;
     if (more <= 0) {
         int64_t wait_ms = message->need != 0 ? twi_lease_again_ms(engine) : twi_lease_busy_ms(engine);
@@ -386,6 +402,8 @@ static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_l
 
 static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                          const struct twi_lease_answer *answer) {
+    twi_check(answer->kind == TWI_LEASE_NUMBERS);
+    twi_check(message->returned <= lease->turn.returned);
     lease->turn.has_unacknowledged = has_unacknowledged_after(engine, lease, message, answer);
     lease->turn.acked_returned = message->returned;
     lease->turn.acked_spent = message->spent;
@@ -405,6 +423,7 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
 
 static void take_lease(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                        const struct twi_lease_answer *answer) {
+    twi_check(message->store == store->index);
     struct twi_lease *lease = message->lease;
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
     twi_check(lease->turn.in_flight && generation->turn.outstanding != 0);
@@ -436,6 +455,7 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
 
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
                              const struct twi_lease_answer *answer) {
+    twi_check(message->lease == NULL || message->item.generation != NULL);
     struct twi_lease_store *store = twi_lease_store_at(&engine->leases, message->store);
     if (store == NULL) return; /* about an epoch, for an earlier connection: the engine has left the store since */
     if (message->lease != NULL)
@@ -458,6 +478,7 @@ void twi_leases_free(struct twi_leases *leases) {
 }
 
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(generation->turn.outstanding == 0);
     if (twi_load_acquire(&generation->leases) == 0) return; /* J4 */
     twi_lease_stores_forget(engine, generation);
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */

@@ -12,6 +12,7 @@
 /* ---- records ---- */
 
 static bool has_room(struct twi_leases *leases, uint32_t index) {
+    twi_check(index != 0);
     uint32_t room = leases->room;
     if (!twi_grow(&leases->more, sizeof(struct twi_lease_store *), &leases->room, index, ROOM_FIRST)) return false;
     memset(leases->more + room, 0, (leases->room - room) * sizeof(struct twi_lease_store *));
@@ -30,6 +31,8 @@ static struct twi_lease_store *store_made(struct twi_leases *leases, uint32_t in
 }
 
 void twi_lease_store_drop(struct twi_leases *leases, struct twi_lease_store *store) {
+    twi_check(store->active == 0 && store->listed == 0);
+    twi_check(store->index == 0 || leases->more[store->index - 1] == store);
     if (store->index == 0) {
         memset(store, 0, sizeof *store);
         return;
@@ -57,6 +60,7 @@ static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
 
 /* The record of the lease's store. NULL: no memory. */
 static struct twi_lease_store *place(tw_engine *engine, struct twi_lease *lease) {
+    twi_check(lease->generation != 0 && lease->cell != 0);
     uint32_t index = lease->turn.in.is_placed ? lease->turn.in.store : index_of(engine, lease);
     struct twi_lease_store *store = index != TWI_STORE_NONE ? store_made(&engine->leases, index) : NULL;
     if (store == NULL) return NULL;
@@ -68,12 +72,14 @@ static struct twi_lease_store *place(tw_engine *engine, struct twi_lease *lease)
 /* ---- chains ---- */
 
 static void put_first(const struct twi_arena *arena, uint32_t *chain, struct twi_lease *lease) {
+    twi_check(!lease->turn.in.is_listed);
     lease->turn.in.is_listed = true;
     lease->turn.in.next_listed = *chain;
     *chain = twi_arena_line(arena, lease);
 }
 
 static struct twi_lease *take_first(const struct twi_arena *arena, uint32_t *chain) {
+    twi_check(*chain != 0);
     struct twi_lease *lease = twi_lease_at(arena, *chain);
     *chain = lease->turn.in.next_listed;
     lease->turn.in.is_listed = false;
@@ -108,6 +114,8 @@ struct twi_lease *twi_lease_store_next(tw_engine *engine, struct twi_lease_store
 /* ---- queues ---- */
 
 void twi_lease_enqueue(tw_engine *engine, struct twi_lease_store *store, struct twi_lease *lease) {
+    twi_check(lease->turn.in.is_placed || store->index == 0);
+    twi_check((store->head == 0) == (store->active == 0));
     if (lease->turn.in.is_active) return;
     uint32_t line = twi_arena_line(&engine->arena, lease);
     lease->turn.in.is_active = true;
@@ -121,6 +129,7 @@ void twi_lease_enqueue(tw_engine *engine, struct twi_lease_store *store, struct 
 }
 
 struct twi_lease *twi_lease_dequeue(tw_engine *engine, struct twi_lease_store *store) {
+    twi_check(store->head != 0 && store->active != 0);
     struct twi_lease *lease = twi_lease_at(&engine->arena, store->head);
     store->head = lease->turn.in.next_active;
     if (store->head == 0) store->tail = 0;
@@ -130,6 +139,7 @@ struct twi_lease *twi_lease_dequeue(tw_engine *engine, struct twi_lease_store *s
 }
 
 void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease) {
+    twi_check(lease->turn.in.store == store->index);
     if (!lease->turn.in.is_held) store->holding++;
     lease->turn.in.is_held = true;
 }
@@ -157,4 +167,40 @@ void twi_lease_stores_forget(tw_engine *engine, const struct twi_generation *gen
             if (twi_lease_generation(&engine->arena, lease) != generation) twi_lease_enqueue(engine, store, lease);
         }
     }
+}
+
+/* ---- checks ---- */
+
+bool twi_lease_is_valid(tw_engine *engine, const struct twi_lease *lease) {
+    const struct twi_lease_turn *turn = &lease->turn;
+    if (lease->generation == 0 || lease->cell == 0 || twi_load_relaxed(&lease->left) < 0) return false;
+    if (turn->granted < 0 || turn->returned < 0 || twi_load_relaxed(&lease->stranded) < 0) return false;
+    if (turn->acked_returned > turn->returned || turn->sent_returned > turn->returned) return false;
+    if (turn->in_flight && twi_lease_generation(&engine->arena, lease)->turn.outstanding == 0) return false;
+    const struct twi_lease_store *store = twi_lease_store_of(engine, lease);
+    bool needs_store = turn->in.is_active || turn->in.is_held || turn->restate || turn->in_flight;
+    return !needs_store || (turn->in.is_placed && store != NULL && store->index == turn->in.store);
+}
+
+/* Every lease of the chain or queue is marked as a member of it. */
+static bool members_are_valid(tw_engine *engine, const struct twi_lease_store *store) {
+    uint32_t active = 0, last = 0;
+    for (uint32_t line = store->head; line != 0; active++) {
+        const struct twi_lease *lease = twi_lease_at(&engine->arena, line);
+        if (!lease->turn.in.is_active || lease->turn.in.store != store->index) return false;
+        last = line;
+        line = lease->turn.in.next_active;
+    }
+    for (uint32_t line = store->listed; line != 0; line = twi_lease_at(&engine->arena, line)->turn.in.next_listed)
+        if (!twi_lease_at(&engine->arena, line)->turn.in.is_listed) return false;
+    return active == store->active && last == store->tail;
+}
+
+bool twi_lease_stores_are_valid(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    for (uint32_t i = 0; i <= leases->room; i++) {
+        const struct twi_lease_store *store = twi_lease_store_at(leases, i);
+        if (store != NULL && (store->index != i || !members_are_valid(engine, store))) return false;
+    }
+    return true;
 }

@@ -46,4 +46,8 @@ void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease);
 
 void twi_lease_stores_free(struct twi_leases *leases);
 
+/* For tests and checks of level 3: a lease; the chains and queues of all stores. */
+bool twi_lease_is_valid(tw_engine *engine, const struct twi_lease *lease);
+bool twi_lease_stores_are_valid(tw_engine *engine);
+
 #endif

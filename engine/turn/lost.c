@@ -9,11 +9,13 @@
 #include "engine/table/sketch.h"
 
 void twi_lost_report_distinct(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int reason) {
+    twi_check(family->kind.is_distinct);
     twi_host_lost(engine, family, key, start_ms, 0, reason);
 }
 
 void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                      int reason) {
+    twi_check(family->engine == engine);
     int64_t units = delta < 0 ? -delta : delta;
     if (units == 0) return;
     if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);

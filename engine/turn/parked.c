@@ -7,6 +7,8 @@
  * Always true: a counter is parked in one list, once, and its generation's `outstanding` counts it there. */
 #include "engine/base/grow.h"
 #include "engine/turn/collect.h"
+
+#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/restore_notes.h"
 
@@ -15,6 +17,7 @@
 #define ROOM_FIRST 64u
 
 bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
+    twi_check((item->flags & TWI_ITEM_GAUGE) == 0);
     if (!twi_grow(&parking->items, sizeof *parking->items, &parking->room, (size_t)parking->count + 1, ROOM_FIRST))
         return false;
     struct twi_cell *cell = item->cell;
@@ -33,6 +36,7 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
 }
 
 bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max) {
+    twi_check(parking->count <= parking->room);
     for (; parking->count != 0 && count_max > 0; count_max--) {
         const struct twi_parked *parked = &parking->items[--parking->count];
         /* one instruction; no ordering is needed */

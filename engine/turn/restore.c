@@ -4,6 +4,7 @@
  * Always true: until it is walked, each listed generation counts one more `outstanding`, so that it is not dropped. */
 #include "engine/turn/restore_notes.h"
 
+#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/turn/closing.h"
 #include "engine/port/rejected.h"
@@ -26,6 +27,8 @@ struct begin {
 
 /* The generation owes again, whatever phase it was in; its hook is not called again. */
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(!generation->turn.restore.listed);
+    twi_check(generation->synced);
     generation->turn.restore.listed = true;
     generation->turn.restore.next = engine->restore->listed;
     engine->restore->listed = twi_arena_line(&engine->arena, generation);
@@ -66,6 +69,7 @@ static void list_distinct(void *ctx, struct twi_generation *generation) {
 }
 
 void twi_port_distinct_again(tw_engine *engine, uint32_t store) {
+    twi_check(store < twi_restore_store_count(engine->restore->stores));
     twi_restore_store_at(engine->restore->stores, store)->distinct_again = true;
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next)) {
@@ -81,6 +85,7 @@ void twi_port_forgotten(tw_engine *engine, uint32_t store) {
 }
 
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
+    twi_check(index < twi_restore_store_count(engine->restore->stores));
     struct begin begin = {engine, index, twi_restore_redis_now_ms(engine), 0};
     struct twi_restore_store *store = twi_restore_store_at(engine->restore->stores, index);
     begin.lost = twi_restore_take_dropped(engine->restore, index, begin.now_ms);
@@ -111,6 +116,7 @@ static enum twi_restore_walk walk_of(tw_engine *engine, uint32_t store) {
 /* Of a counter of distinct elements nothing counts as acknowledged any more. What is in flight still does: its reply
  * comes later. */
 static bool owe_again(const struct walk *walk, struct twi_cell *cell, uint64_t meta) {
+    twi_check(walk->generation->turn.distinct);
     if ((meta & TWI_META_OVERFLOW) != 0) return true;
     uint32_t store = twi_restore_store_of(walk->engine, walk->generation, cell);
     if (store == TWI_STORE_NONE || !twi_restore_store_at(walk->engine->restore->stores, store)->distinct_again)
@@ -185,6 +191,7 @@ static bool any_restores(tw_engine *engine) {
 /* Returns true when every counter of the generation that is to be restored owes all that it holds, and no counter of a
  * store that is kept is UNTOLD any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(generation->turn.restore.listed);
     struct twi_cursor *cursor = &engine->restore->cursor;
     struct walk walk = {engine, generation, engine->turn.now_ms};
     uint32_t line = twi_load_relaxed(&generation->packed);
@@ -237,6 +244,7 @@ void twi_port_adrift(const struct twi_item *item) {
 }
 
 void twi_port_keep_item(struct twi_item *item) {
+    twi_check(item->generation->family == item->family);
     struct twi_generation *generation = item->generation;
     struct twi_cell *cell = item->cell;
     struct twi_cold *cold = twi_restore_cold_of(generation, cell);
@@ -254,6 +262,7 @@ static int64_t part_of(const struct twi_noted *noted, int64_t delta) {
 
 /* Settles the adrift units and reports them as uncertain. */
 static void give_up_adrift(struct twi_generation *generation, struct twi_cell *cell, int64_t adrift) {
+    twi_check(generation->synced);
     tw_engine *engine = generation->family->engine;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_restore_cold_of(generation, cell);
@@ -264,6 +273,7 @@ static void give_up_adrift(struct twi_generation *generation, struct twi_cell *c
 }
 
 bool twi_port_end_item(struct twi_item *item) {
+    twi_check(item->generation->family == item->family);
     struct twi_restore *restore = item->family->engine->restore;
     if ((item->flags & TWI_ITEM_GAUGE) != 0) return false;
     twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
@@ -320,6 +330,8 @@ static void keep_all_adrift(tw_engine *engine, uint32_t store) {
  * middle of a restoration, or one that lacks what the others acknowledged since. So the uncertain amount is an upper
  * bound. */
 bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
+    twi_check(uncertain != NULL);
+    twi_check(index < twi_restore_store_count(engine->restore->stores));
     struct twi_restore *restore = engine->restore;
     struct twi_restore_store *store = twi_restore_store_at(restore->stores, index);
     bool was_left = store->begun != 0;

@@ -22,6 +22,7 @@ static int compare_noted(const void *a, const void *b) {
 
 /* Sorts by counter and merges the entries of each counter into one. */
 void twi_notes_sort(struct twi_notes *notes) {
+    twi_check(notes->count <= notes->room);
     if (notes->sorted || notes->count == 0) return;
     qsort(notes->items, notes->count, sizeof *notes->items, compare_noted);
     uint32_t last = 0;
@@ -36,6 +37,7 @@ void twi_notes_sort(struct twi_notes *notes) {
 }
 
 static bool has_room(struct twi_notes *notes) {
+    twi_check(notes->count <= notes->room);
     if (notes->count < notes->room) return true;
     twi_notes_sort(notes);
     return notes->count < TWI_NOTED_MAX &&
@@ -43,6 +45,7 @@ static bool has_room(struct twi_notes *notes) {
 }
 
 bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
+    twi_check(cell != NULL && generation != NULL);
     if (!has_room(notes)) return false;
     notes->items[notes->count++] = (struct twi_noted){cell, generation, delta};
     notes->sorted = false;
@@ -69,6 +72,7 @@ static int64_t noted_of(struct twi_notes *notes, const struct twi_cell *cell) {
 }
 
 static void notes_forget(struct twi_notes *notes, const struct twi_generation *generation) {
+    twi_check(notes->count <= notes->room);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < notes->count; i++)
         if (notes->items[i].generation != generation) notes->items[kept++] = notes->items[i];
@@ -78,6 +82,7 @@ static void notes_forget(struct twi_notes *notes, const struct twi_generation *g
 /* ---- units that were given up ---- */
 
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
+    twi_check(generation->synced);
     if (twi_notes_add(&engine->restore->given_up, cell, generation, delta))
         generation->turn.restore.has_given_up = true;
     else
@@ -105,6 +110,7 @@ static void forget_units(const struct twi_item *item) {
 /* A window that is over by Redis's clock is neither restored nor missed. In a live window, the part that was given up
  * is noted per counter: it was reported as lost, and must not come back with the rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
+    twi_check(item->generation->family->engine == engine);
     struct twi_generation *generation = item->generation;
     if (reason == TW_LOST_CLOSED) return; /* the engine ends with it */
     if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
@@ -117,6 +123,7 @@ void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, i
 }
 
 void twi_restore_note_shed(struct twi_generation *generation) {
+    twi_check(twi_generation_is_packed(generation));
     if (generation->turn.restore.has_given_up) generation->turn.restore.unrestorable = true;
     notes_forget(&generation->family->engine->restore->adrift, generation); /* all of it was re-sent since then */
 }
@@ -124,6 +131,7 @@ void twi_restore_note_shed(struct twi_generation *generation) {
 /* ---- windows that are no longer held ---- */
 
 static void forget_what_ended(struct twi_restore *restore, int64_t now_ms) {
+    twi_check(restore->dropped_count <= restore->dropped_room);
     uint32_t ended = 0;
     for (; ended < restore->dropped_count && restore->dropped[ended].expiry_ms <= now_ms; ended++)
         twi_restore_row_free(restore->stores, restore->dropped[ended].row);
@@ -134,12 +142,14 @@ static void forget_what_ended(struct twi_restore *restore, int64_t now_ms) {
 
 static void merge_into(struct twi_restore *restore, struct twi_dropped_window *into,
                        const struct twi_dropped_window *from) {
+    twi_check(into != from);
     into->units += from->units;
     into->row = twi_restore_rows_merge(restore->stores, into->row, from->row);
     if (from->expiry_ms > into->expiry_ms) into->expiry_ms = from->expiry_ms;
 }
 
 static bool make_room(struct twi_restore *restore) {
+    twi_check(restore->dropped_count <= restore->dropped_room && restore->dropped_room <= TWI_DROPPED_MAX);
     if (restore->dropped_count < restore->dropped_room) return true;
     if (restore->dropped_room == TWI_DROPPED_MAX) {
         merge_into(restore, &restore->dropped[1], &restore->dropped[0]);
@@ -151,6 +161,8 @@ static bool make_room(struct twi_restore *restore) {
 }
 
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_DROPPED);
+    twi_check(!generation->turn.restore.listed);
     struct twi_restore *restore = engine->restore;
     if (generation->turn.restore.has_given_up) notes_forget(&restore->given_up, generation);
     notes_forget(&restore->adrift, generation);
@@ -200,6 +212,7 @@ uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, i
 /* ---- the part of a counter that an earlier store has ---- */
 
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
+    twi_check((twi_load_relaxed(&cell->meta) & TWI_META_UNTOLD) != 0);
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(generation, cell);
     (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
     twi_store_relaxed(&cold->acked, given_up);
@@ -207,6 +220,7 @@ int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cel
 }
 
 void twi_restore_note_told(const struct twi_item *item) {
+    twi_check((item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t fresh = twi_restore_magnitude(item->delta - item->units);
     /* the earlier store had the remainder, which is already counted */
@@ -218,6 +232,7 @@ void twi_restore_note_told(const struct twi_item *item) {
 /* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
  * are none.) Otherwise its units are owed like new counts; if the earlier store is back by then, it gets them twice. */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
+    twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_generation *generation = item->generation;
     struct twi_cell *cell = item->cell;
     struct twi_cold *cold = twi_restore_cold_of(generation, cell);

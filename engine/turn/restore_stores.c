@@ -14,6 +14,7 @@
 /* ---- stores ---- */
 
 static bool make_map(tw_engine *engine) {
+    twi_check(engine->peers.stores == NULL && engine->collector.stores->map == NULL);
     struct twi_store_map *map = calloc(1, sizeof *map);
     engine->collector.stores->map = map;
     engine->peers.stores = map;
@@ -21,6 +22,7 @@ static bool make_map(tw_engine *engine) {
 }
 
 uint32_t twi_port_store(tw_engine *engine, uint32_t slot) {
+    twi_check(slot < TWI_KEY_SLOTS);
     struct twi_restore_stores *stores = engine->collector.stores;
     if (stores->map == NULL && !make_map(engine)) return TWI_STORE_NONE;
     uint32_t store = twi_store_map_at(stores->map, slot);
@@ -34,10 +36,12 @@ uint32_t twi_port_store(tw_engine *engine, uint32_t slot) {
 }
 
 static uint32_t store_of_name(const struct twi_restore_stores *stores, const char *name, size_t size) {
+    twi_check(size != 0 && size <= TWI_REDIS_KEY_MAX);
     return twi_store_map_at(stores->map, twi_key_slot_of(name, size));
 }
 
 uint32_t twi_restore_store_of(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell) {
+    twi_check(generation->family->engine == engine);
     const struct twi_restore_stores *stores = engine->collector.stores;
     if (stores->map == NULL) return 0;
     char name[TWI_REDIS_KEY_MAX];
@@ -48,6 +52,7 @@ uint32_t twi_restore_store_of(tw_engine *engine, struct twi_generation *generati
 }
 
 uint32_t twi_restore_store_of_key(tw_engine *engine, const struct twi_generation *generation, tw_key key) {
+    twi_check(generation->family->engine == engine);
     const struct twi_restore_stores *stores = engine->collector.stores;
     if (stores->map == NULL) return 0;
     char name[TWI_REDIS_KEY_MAX];
@@ -58,6 +63,8 @@ uint32_t twi_restore_store_of_key(tw_engine *engine, const struct twi_generation
 /* ---- rows ---- */
 
 static uint32_t new_row(struct twi_restore_stores *stores) {
+    twi_check(stores->row_count <= stores->row_room);
+    twi_check(stores->rows_free <= stores->row_count);
     if (stores->rows_free != 0) {
         uint32_t row = stores->rows_free;
         stores->rows_free = stores->rows[row - 1].next_free;
@@ -69,6 +76,7 @@ static uint32_t new_row(struct twi_restore_stores *stores) {
 
 /* Makes room for all stores that were met. False: no memory. */
 static bool widen(struct twi_restore_row *row, uint32_t count) {
+    twi_check(count > row->room);
     uint32_t room = row->room;
     if (!twi_grow(&row->units, sizeof *row->units, &row->room, count, STORES_FIRST)) return false;
     memset(row->units + room, 0, (row->room - room) * sizeof *row->units);
@@ -76,6 +84,7 @@ static bool widen(struct twi_restore_row *row, uint32_t count) {
 }
 
 void twi_restore_row_free(struct twi_restore_stores *stores, uint32_t row) {
+    twi_check(row <= stores->row_count);
     if (row == 0) return;
     free(stores->rows[row - 1].units);
     stores->rows[row - 1] = (struct twi_restore_row){.next_free = stores->rows_free};
@@ -83,6 +92,7 @@ void twi_restore_row_free(struct twi_restore_stores *stores, uint32_t row) {
 }
 
 bool twi_port_assign(struct twi_item *item, char *name, size_t *size) {
+    twi_check(item->generation->family == item->family && name != NULL);
     struct twi_restore_stores *stores = item->family->engine->collector.stores;
     uint32_t *row = &item->generation->turn.restore.row;
     *size = twi_port_render(item, name);
@@ -104,6 +114,7 @@ bool twi_port_assign(struct twi_item *item, char *name, size_t *size) {
 }
 
 static uint64_t *units_at(const struct twi_restore_stores *stores, uint32_t row, uint32_t store) {
+    twi_check(row <= stores->row_count);
     if (row == 0 || store >= stores->rows[row - 1].room) return NULL;
     return &stores->rows[row - 1].units[store];
 }
@@ -136,6 +147,8 @@ uint64_t twi_restore_row_take(struct twi_restore_stores *stores, uint32_t row, u
 }
 
 uint32_t twi_restore_rows_merge(struct twi_restore_stores *stores, uint32_t into, uint32_t from) {
+    twi_check(into == 0 || into != from);
+    twi_check(into <= stores->row_count && from <= stores->row_count);
     if (into == 0 || from == 0) return into != 0 ? into : from;
     if (stores->rows[into - 1].room < stores->rows[from - 1].room) { /* the wider one has room for both */
         uint32_t wider = from;

@@ -12,6 +12,7 @@
  * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
+#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/agenda.h"
 #include "engine/core/roster.h"
@@ -29,6 +30,7 @@
 #include "engine/turn/window_next.h"
 
 static void meet(void *ctx, struct twi_generation *generation) {
+    twi_check(generation->family == ((struct twi_rollover *)ctx)->family);
     struct twi_rollover *rollover = ctx;
     if (generation->turn.known) return;
     generation->turn.known = true;
@@ -79,6 +81,7 @@ static int64_t start_of(const struct twi_generation *generation) {
 }
 
 static void put_in_order(struct twi_rollover *rollover) {
+    twi_check(rollover->family->turn.unsorted <= rollover->family->turn.held);
     static const struct twi_generation_order by_start = {next_all, start_of};
     struct twi_family_turn *turn = &rollover->family->turn;
     turn->generations = twi_generations_sort(&rollover->engine->arena, &by_start, turn->generations, turn->unsorted);
@@ -98,6 +101,7 @@ static void look_at_all(struct twi_rollover *rollover) {
 
 /* Unlinked generations wait on the engine's list for their grace period. */
 static void retire_dropped(struct twi_rollover *rollover) {
+    twi_check(rollover->dropped);
     struct tw_family *family = rollover->family;
     tw_engine *engine = rollover->engine;
     twi_window_unlink_dropped(family);
@@ -136,6 +140,7 @@ static void log_late(struct twi_rollover *rollover) {
 
 /* Returns the work that was done. */
 static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
+    twi_check(family->engine == engine && family->agenda.in_round);
     struct twi_rollover rollover = {meet, engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
     bool changed = twi_load_relaxed(&family->requests.changed) && twi_swap_acqrel(&family->requests.changed, false);
     rollover.over_ms = twi_family_over_by(family, engine->turn.now_ms);
@@ -170,6 +175,7 @@ static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
 /* Returns false if the family is among the news, or is being watched, or if its reservations are not forgotten yet, or
  * not all of its share has come back: a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
+    twi_check(family->turn.held == 0 && family->turn.generations == 0);
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
     twi_lock(&engine->roster.lock);
     bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
@@ -226,6 +232,7 @@ static void search(tw_engine *engine) {
 #define FAMILY_WORK 384 /* of a family that needs hardly any */
 
 void twi_rollover_turn(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     search(engine);
     twi_agenda_begin_round(engine);
     for (uint32_t work = 0; work < ROUND_WORK || engine->turn.closing;) {

@@ -4,6 +4,8 @@
  * Always true: each item is settled once. `acked` rises by the item's delta if Redis has it or if nobody will ever send
  * it. `handed` falls by the delta if it returns to its counter. */
 #include "engine/turn/idle_eviction.h"
+
+#include "engine/base/check.h"
 #include "engine/turn/collect.h"
 #include "engine/port/rejected.h"
 #include "engine/count/dirty.h"
@@ -44,6 +46,7 @@ static int64_t difference(int64_t a, int64_t b) {
 }
 
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *answer) {
+    twi_check(item->generation->turn.outstanding != 0);
     struct twi_cold *cold = cold_of(item);
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
@@ -70,6 +73,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
 }
 
 void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
+    twi_check(item->generation->turn.outstanding != 0);
     tw_engine *engine = item->family->engine;
     struct twi_cold *cold = cold_of(item);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
@@ -84,6 +88,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
 }
 
 void twi_port_give_up(const struct twi_item *item, int reason) {
+    twi_check(item->generation->turn.outstanding != 0);
+    twi_check(reason >= TW_LOST_EXPIRED && reason <= TW_LOST_CLOSED);
     struct twi_cold *cold = cold_of(item);
     item->generation->turn.restore.is_short = true;
     /* A flush speaks of what on_lost names: of no item that only asks for a total. */

@@ -2,6 +2,7 @@
  * itself. */
 #include "engine/turn/turn.h"
 
+#include "engine/base/check.h"
 #include "engine/base/amount.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
@@ -32,6 +33,7 @@ bool twi_turn_take(tw_engine *engine) {
     return !twi_swap_acqrel(&engine->turn.owned, true);
 }
 void twi_turn_leave(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     twi_store_release(&engine->turn.owned, false); /* E2 */
     twi_event_count_raise(&engine->turn.ended);
 }
@@ -282,6 +284,7 @@ static void *run_turns(void *arg) {
 }
 
 tw_status twi_turn_start_thread(tw_engine *engine) {
+    twi_check(!engine->life.host_driven && !engine->background.runs);
     twi_store_relaxed(&engine->background.stops, false);
     engine->background.runs = twi_own_thread_start(&engine->background.thread, run_turns, engine);
     if (!engine->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");

@@ -11,6 +11,8 @@
  * first one that the other life sent took its number.
  * Always true: only the turn runs this. The old name is never used again here. */
 #include "engine/core/window_map.h"
+
+#include "engine/base/check.h"
 #include "engine/port/messages.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/turn/lease_epoch.h"
@@ -79,6 +81,7 @@ static void leave_epochs(struct twi_leases *leases) {
 }
 
 void twi_port_twin(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     char name[33];
     make_name(engine, name);
     twi_hold_book_rename(engine, name);

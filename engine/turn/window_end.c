@@ -4,6 +4,7 @@
  * returned true, and nobody walks it. Hooks are called in order of time. */
 #include "engine/turn/window_end.h"
 
+#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
 #include "engine/core/window_map.h"
@@ -26,11 +27,13 @@
 /* How long after its end a generation still takes or shows counts. In TW_WINDOW_FROM_FIRST families, a key's life may
  * begin at the very end. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    twi_check(generation->family == family);
     int64_t more = family->kind.from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
 /* A window that a watermark has closed stays readable as long as any other, counted from that time. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    twi_check(generation->family == family);
     if (family->kind.evicts_idle || generation->turn.history.gives_way) return INT64_MIN;
     int64_t history_ms = family->kind.from_first ? 0 : twi_load_relaxed(&family->policy.history_ms);
     int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
@@ -74,6 +77,7 @@ static bool is_before_its_time(const struct twi_rollover *rollover, const struct
 
 /* Calls the user's hook. Returns true if it need not be called again. */
 static bool call_hook(struct twi_rollover *rollover, struct twi_generation *generation, uint32_t flags) {
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
     /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
@@ -131,6 +135,7 @@ static bool call_hook_or_give_up(struct twi_rollover *rollover, struct twi_gener
 }
 
 static void seal(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_SEALING);
     if (!twi_table_seal(&rollover->engine->arena, generation, &rollover->work, note_frozen, rollover)) {
         twi_rollover_look(rollover, 0);
         return;
@@ -147,6 +152,7 @@ static void seal(struct twi_rollover *rollover, struct twi_generation *generatio
 
 /* For families whose windows one engine closes for all. Returns true if nothing is left to do here for that. */
 static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(rollover->family->kind.closes_once);
     if (!twi_generation_has_counted(generation)) {
         generation->turn.hook_done = generation->turn.hook_done || !twi_closing_awaits_word(generation);
         return generation->turn.hook_done;
@@ -169,6 +175,7 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
 /* There is a pause before each time that a window hurries: what Redis refuses stays owed. True: it is over, and the
  * next one begins. */
 static bool is_pause_over(const struct twi_rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
+    twi_check(pause_ms >= 0);
     int64_t now_ms = rollover->engine->turn.mono_ms;
     if (now_ms - generation->turn.hurried_mono_ms < pause_ms) return false;
     generation->turn.hurried_mono_ms = now_ms;
@@ -184,6 +191,7 @@ static int64_t pause_while_kept_ms(const struct tw_family *family) {
 /* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the
  * room of idle ones. */
 static void hurry(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     int64_t pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
     int64_t kept_ms = pause_while_kept_ms(rollover->family);
     if (kept_ms < pause_ms) pause_ms = kept_ms;
@@ -192,6 +200,7 @@ static void hurry(struct twi_rollover *rollover, struct twi_generation *generati
 }
 
 static void drain(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_SEALED);
     if (twi_generation_is_drained(generation)) {
         twi_rollover_enter(generation, TWI_DRAINED);
         return;
@@ -220,6 +229,7 @@ static bool is_told(struct twi_rollover *rollover, struct twi_generation *genera
 }
 
 static void finish(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_DRAINED);
     if (!is_told(rollover, generation)) {
         if (!twi_generation_is_drained(generation)) hurry(rollover, generation); /* it owes again: totals are wanted */
         twi_rollover_look(rollover, DRAIN_LOOK_MS);
@@ -231,6 +241,7 @@ static void finish(struct twi_rollover *rollover, struct twi_generation *generat
 }
 
 static void drop(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_HISTORY);
     int64_t at_ms = drop_at_ms(rollover->family, generation);
     if (rollover->engine->turn.closing) return; /* the whole arena is freed */
     if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
@@ -275,6 +286,7 @@ static bool stays_closed(struct twi_rollover *rollover, struct twi_generation *g
 
 /* A closed window may take late counts for as long as Redis keeps it: what it owes does not wait until it is sealed. */
 static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_CLOSED);
     int64_t pause_ms = pause_while_kept_ms(rollover->family);
     if (!rollover->family->kind.synced || pause_ms == INT64_MAX) return;
     if (is_pause_over(rollover, generation, pause_ms) && !twi_generation_is_drained(generation))
@@ -284,6 +296,7 @@ static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *g
 
 /* Takes as many steps as are possible now. */
 void twi_window_step(struct twi_rollover *rollover, struct twi_generation *generation) {
+    twi_check(generation->family == rollover->family);
     if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
         if (stays_open(rollover, generation)) return;
         twi_rollover_enter(generation, TWI_CLOSED);

@@ -4,6 +4,7 @@
  * once. */
 #include "engine/turn/window_next.h"
 
+#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/table/record.h"
 
@@ -12,6 +13,8 @@
 /* No other thread has ever seen this generation. It joins the dropped ones, and is given back in bounded pieces like
  * them. */
 void twi_window_abandon(struct twi_rollover *rollover) {
+    twi_check(rollover->family->turn.prepared.generation == NULL ||
+              rollover->family->turn.prepared.generation->family == rollover->family);
     struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->turn.prepared.generation;
     if (generation == NULL) return;
@@ -59,6 +62,7 @@ static struct room room_of(struct twi_rollover *rollover, struct twi_span span) 
  * turn can make room then. Else the oldest window in history goes before its time, one in each turn. False: memory of
  * dropped windows is on its way back. */
 static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span span) {
+    twi_check(span.start_ms < span.end_ms);
     struct tw_family *family = rollover->family;
     if (!has_share(family)) return true;
     struct room room = room_of(rollover, span);
@@ -81,6 +85,7 @@ static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span sp
 /* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
  * small, like any other. */
 static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span) {
+    twi_check(span.start_ms < span.end_ms);
     twi_window_abandon(rollover);
     rollover->family->turn.prepared.start_ms = span.end_ms;
 }
@@ -103,6 +108,8 @@ static int64_t spare_bytes(struct tw_family *family, const struct twi_generation
 
 static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast,
                        struct twi_tag_groups_forecast grouped, int64_t spare) {
+    twi_check(family->turn.prepared.generation == NULL);
+    twi_check(span.start_ms < span.end_ms);
     struct twi_arena *arena = &family->engine->arena;
     family->turn.prepared.generation = twi_window_make(family, span, 0);
     family->turn.prepared.leaves = 0;
@@ -134,6 +141,7 @@ enum prepared { PREPARED, TO_GO_ON, NO_ROOM };
 /* Builds the next window's index, a piece in each turn. */
 static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_generation *now, struct twi_span span,
                                    uint64_t forecast) {
+    twi_check(now != NULL && now->family == rollover->family);
     struct tw_family *family = rollover->family;
     struct twi_arena *arena = &rollover->engine->arena;
     if (family->turn.prepared.generation == NULL) {
@@ -177,6 +185,7 @@ static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t for
  * record memory. So no thread meets an untouched page at the boundary. If nobody counts in a window, no next one is
  * prepared. */
 void twi_window_prepare(struct twi_rollover *rollover) {
+    twi_check(rollover->family->kind.has_starts);
     struct tw_family *family = rollover->family;
     int64_t now_ms = rollover->engine->turn.now_ms;
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);

@@ -3,6 +3,7 @@
  * was hidden, and not while anybody reads the window. */
 #include "engine/turn/window_reclaim.h"
 
+#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
@@ -15,6 +16,7 @@
  * A thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it
  * waits for a second grace period, always. */
 static void hide(struct twi_generation *generation) {
+    twi_check(!generation->turn.hidden);
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) twi_store_release(&family->current, &twi_generation_none);
     generation->turn.hidden = true;
@@ -22,6 +24,7 @@ static void hide(struct twi_generation *generation) {
 }
 
 static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    twi_check(twi_load_relaxed(&generation->phase) == TWI_DROPPED);
     struct tw_family *family = generation->family;
     if (!generation->turn.hidden) {
         hide(generation);
@@ -61,6 +64,7 @@ static void reclaim_maps(tw_engine *engine, uint64_t reached) {
 }
 
 void twi_window_reclaim(tw_engine *engine) {
+    twi_check(twi_turn_is_owned(engine));
     engine->turn.reclaimed = false;
     if (engine->unlinked.generations == 0 && engine->unlinked.maps == 0 &&
         twi_load_relaxed(&engine->unlinked.new_maps) == 0)

@@ -16,6 +16,7 @@
 #include "engine/core/family.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/table/packed.h"
+#include "engine/turn/turn_check.h"
 #include "engine/core/window_map.h"
 
 #define FAMILIES_MAX 4u
@@ -925,6 +926,7 @@ static void end_run(struct model *model) {
             check_that(is_valid(model->engine, generation));
         }
     }
+    check_that(twi_turn_is_valid(model->engine));
     model->closing = true;
     for (uint32_t i = 0; i < model->member_count; i++) close_pins(&model->members[i]);
     check_i64(tw_close(model->engine, 0), TW_OK);

@@ -14,6 +14,7 @@
 #include "engine/base/key_slot.h"
 #include "engine/core/state.h"
 #include "engine/limit/lease.h"
+#include "engine/turn/turn_check.h"
 #include "tests/model/lease_store.h"
 
 #define NODES 4
@@ -620,7 +621,10 @@ static int64_t run(uint64_t seed, uint32_t stores, bool is_quick) {
     int64_t sold_meanwhile = sim.sold_meanwhile;
     sell_out();
     check_end();
-    for (int i = 0; i < NODES; i++) (void)tw_close(sim.nodes[i].engine, 0);
+    for (int i = 0; i < NODES; i++) {
+        if (!twi_turn_is_valid(sim.nodes[i].engine)) fail_run("the turn of an engine is not sound", 0);
+        (void)tw_close(sim.nodes[i].engine, 0);
+    }
     return sold_meanwhile;
 }
 

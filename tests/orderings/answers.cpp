@@ -5,11 +5,11 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   sync/ask/lanes.c:twi_lanes_forget de86dc7b05bd
 //   sync/ask/lanes.c:twi_lanes_claim c595f7dc9924
-//   engine/core/operation.c:twi_operation_give a3c7243ca2e6
-//   engine/turn/rollover.c:free_family 70ff2a3c2f3b
-//   engine/core/queue.c:twi_queue_push 7232ff2078e8
-//   engine/core/calls.c:twi_call_run 52827acb6bfe
-//   engine/core/second.c:start 03ad2e9236c0
+//   engine/core/operation.c:twi_operation_give f0e964362d9f
+//   engine/turn/rollover.c:free_family 28fb2fbfefa9
+//   engine/core/queue.c:twi_queue_push 1aa09e0941fc
+//   engine/core/calls.c:twi_call_run 1b4626a94dbd
+//   engine/core/second.c:start cb49a6374058
 //   engine/core/second.c:twi_second_start 99e1a3c9e40a
 //   engine/core/second.c:twi_second_wake 30aaab55ac5d
 #include "tests/orderings/model.hpp"

@@ -4,20 +4,20 @@
 // answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6: reclaim.cpp).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/lease.h:twi_lease_of 66d4c05ca353
-//   engine/limit/lease.c:enlist 70100afc87df
-//   engine/limit/lease.c:lease_of df83cc280f08
-//   engine/limit/lease.c:twi_lease_list c12ebddc7614
-//   engine/limit/lease.c:request 6bd516e7970a
-//   engine/limit/lease.c:put_back d4c8d1acc879
-//   engine/limit/lease.c:fall_short f3534b89199a
-//   engine/limit/lease.c:spend e6f2e8848f6b
-//   engine/limit/lease.c:keep_units ffb0c0f88a57
-//   engine/turn/lease_renewal.c:take_out 20edd7d36143
-//   engine/turn/lease_renewal.c:may_draw 8c38ae750a6d
+//   engine/limit/lease.c:enlist 5bfd71852e92
+//   engine/limit/lease.c:lease_of 90889b19d516
+//   engine/limit/lease.c:twi_lease_list f1cb0693571f
+//   engine/limit/lease.c:request f56b1da54168
+//   engine/limit/lease.c:put_back 969d27c21603
+//   engine/limit/lease.c:fall_short bf7f94c0f243
+//   engine/limit/lease.c:spend df0c8fecd7a2
+//   engine/limit/lease.c:keep_units 676a4aa508e4
+//   engine/turn/lease_renewal.c:take_out a7dd96b72507
+//   engine/turn/lease_renewal.c:may_draw 351ca8284def
 //   engine/turn/lease_renewal.c:is_quiescent e83a3f11e3cc
 //   engine/turn/lease_stores.c:twi_lease_stores_sort 9e37b00356d7
-//   engine/turn/lease_renewal.c:take_numbers 86e4c83d49ca
-//   engine/turn/lease_renewal.c:restate_window 58237dd49027
+//   engine/turn/lease_renewal.c:take_numbers 5e0f5503a655
+//   engine/turn/lease_renewal.c:restate_window 2d8f7c2e6d9c
 //   engine/turn/lease_renewal.c:restate_all 895cfe2a7528
 #include "tests/orderings/model.hpp"
 

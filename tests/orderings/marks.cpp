@@ -9,14 +9,14 @@
 //   engine/count/dirty.c:twi_dirty_list 5591b4fb9224
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
-//   engine/turn/collect.c:make_distinct a64f8e1ff4b5
-//   engine/turn/collect.c:make_item 22efe32f258d
-//   engine/turn/collect.c:collect_chunk 75e792e94467
-//   engine/turn/collect.c:next_chunk 8c2c5a4a29f9
-//   engine/turn/collect.c:collect_pass be52a2d5d61c
+//   engine/turn/collect.c:make_distinct c7602e071abe
+//   engine/turn/collect.c:make_item 9334bcc1eaf0
+//   engine/turn/collect.c:collect_chunk c4689fd6ceaf
+//   engine/turn/collect.c:next_chunk 638b129e185d
+//   engine/turn/collect.c:collect_pass 63dd9ae73ca8
 //   engine/turn/collect.c:is_exhausted 50834d255471
 //   engine/turn/collect.c:pend_if_marked bcfd97dcade1
-//   engine/turn/collect.c:begin_full_collection b6cced05ebf1
+//   engine/turn/collect.c:begin_full_collection 7d55aec8267b
 //   engine/table/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/orderings/model.hpp"
 

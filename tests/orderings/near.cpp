@@ -5,10 +5,10 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/limit/share.c:twi_share_request_sync 3616f4263a70
 //   engine/turn/collect.c:twi_port_is_near_limit 35d3bb9cbcb0
-//   engine/turn/collect.c:twi_port_collect_near_limit 7b1345ecd53f
-//   engine/limit/overshoot.c:twi_overshoot_note 35b375be8b31
-//   engine/limit/overshoot.c:let_go 31f02b25d6e8
-//   engine/limit/overshoot.c:observe_all 261d4edc3b11
+//   engine/turn/collect.c:twi_port_collect_near_limit d6030c31c279
+//   engine/limit/overshoot.c:twi_overshoot_note d46951478562
+//   engine/limit/overshoot.c:let_go b8c54f962ba7
+//   engine/limit/overshoot.c:observe_all a5d391082a17
 #include "tests/orderings/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {

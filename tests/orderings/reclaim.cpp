@@ -11,8 +11,8 @@
 //   engine/memory/epoch.c:twi_epoch_oldest 40b859d79c04
 //   engine/memory/epoch.c:barrier 0e111cd16a14
 //   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
-//   engine/turn/history.c:publish 661f8d614317
-//   engine/turn/history.c:shed 9f0e235dd405
+//   engine/turn/history.c:publish faa1cdee29a5
+//   engine/turn/history.c:shed 97ff0d57967f
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count/lookup.c:twi_view_in 9c5ac20aecfc
 //   engine/count/walk.c:hold 7d84fa0d544a

@@ -4,7 +4,7 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit/counted.c:twi_counted_take 1f04796a7a79
+//   engine/limit/counted.h:twi_counted_take 4b2865c02848
 //   engine/table/stripe.h:twi_stripes_of b8b96f71c712
 //   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
 //   engine/table/stripe.c:twi_stripes_sum c4504971a11f
@@ -21,11 +21,11 @@
 //   engine/count/contention.c:twi_contention_make_stripes a5c9f832049f
 //   engine/count/contention.c:twi_contention_turn 998309e8bb68
 //   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
-//   engine/limit/slice.c:take_of bcd03d92aaf8
-//   engine/limit/slice.c:take_of_any bd19a83bdb5d
+//   engine/limit/slice.c:take_of 19d7dc1276c2
+//   engine/limit/slice.c:take_of_any 9e670f8244d9
 //   engine/limit/slice.c:are_true 641acbc8a0ef
-//   engine/limit/slice.c:take_exactly aafaa5c1e03b
-//   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
+//   engine/limit/slice.c:take_exactly 465de808a286
+//   engine/limit/slice.c:twi_slices_take 9fba4ad7c24b
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal e58cc008c888
 #include "tests/orderings/model.hpp"

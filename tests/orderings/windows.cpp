@@ -6,28 +6,28 @@
 // Left out: memory that runs out, a map that is replaced before it is full, a copy given up half-way, announcing to the
 // wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/core/window_map.c:look 00d15b526865
+//   engine/core/window_map.c:look 86a6249374fb
 //   engine/core/window_map.c:live_in 25b43972e087
-//   engine/core/window_map.c:copy_into e8942daefeb7
+//   engine/core/window_map.c:copy_into 0e124ecd137d
 //   engine/core/window_map.c:count_live 6c5557ad7dd1
-//   engine/core/window_map.c:replace_map 4aa9803e42f3
+//   engine/core/window_map.c:replace_map 21e0cb6cac1b
 //   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
-//   engine/core/window_map.c:enter bcc3d71ca6ee
+//   engine/core/window_map.c:enter 3a1de2e18c42
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
 //   engine/core/window_map.h:twi_window_at 6f72d006eac9
 //   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
 //   engine/count/lookup.c:twi_place_make 34341d0f70af
-//   engine/turn/closing_send.c:fill_heartbeat c66299dc0c6b
+//   engine/turn/closing_send.c:fill_heartbeat a51f9d850ee1
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
 //   engine/limit/gcra.c:close_before 39c17166ce94
-//   engine/limit/gcra.c:take 60a0cb9c3ad8
+//   engine/limit/gcra.c:take 0cc6ec07fcfc
 //   engine/family_open.c:note_what_is_over 378d2a29a1b9
-//   engine/family_open.c:apply_policies d54712df5f56
+//   engine/family_open.c:apply_policies cb4eef55421a
 //   engine/count/lookup.c:twi_absent_window_status c51a10e10c1b
 //   engine/turn/turn.c:twi_turn_take 7b60d55aec21
-//   engine/turn/turn.c:twi_turn_leave 5b4acc134744
+//   engine/turn/turn.c:twi_turn_leave ece8b300bdd3
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };

@@ -8,6 +8,7 @@
 
 #include "engine/core/state.h"
 #include "engine/limit/lease.h"
+#include "engine/turn/turn_check.h"
 
 #define ASKS 8
 
@@ -94,6 +95,7 @@ static tw_status buy(struct rig *rig, int64_t limit) {
 
 /* Closes without waiting; the last messages are executed as in exchange(). */
 static void rig_close(struct rig *rig) {
+    assert_true(twi_turn_is_valid(rig->engine));
     assert_status(tw_close(rig->engine, 0), TW_OK);
 }
 

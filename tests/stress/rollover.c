@@ -153,7 +153,8 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     assert_i64_equal(test_stat_of(field.engine, increments), added);
     assert_i64_equal(test_stat_of(field.engine, overflow_increments), 0);
     field.hook_balks = false;
-    fake_clock_advance_ms(&field.clock, 200);            /* a hook that returned false is called again after a while */
+    fake_clock_advance_ms(&field.clock, 200); /* a hook that returned false is called again after a while */
+    stress_check_turn(field.engine);
     assert_status(tw_close(field.engine, 10000), TW_OK); /* calls the hook for the windows that are still open */
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
@@ -218,6 +219,7 @@ static void one_first_per_key_and_window(void **state) {
     assert_non_null(field.firsts);
     field_open(&field, TW_OWN_THREAD);
     team_work(5, be_first_while_time_passes, &field);
+    stress_check_turn(field.engine);
     assert_status(tw_close(field.engine, 10000), TW_OK);
     free(field.firsts);
 }
@@ -290,6 +292,7 @@ static void lives_from_first_do_not_overlap(void **state) {
     struct lives all = {&field, lives};
     field_open(&field, TW_OWN_THREAD);
     team_work(5, live_while_time_passes, &all);
+    stress_check_turn(field.engine);
     assert_status(tw_close(field.engine, 10000), TW_OK);
     size_t admitted = 0;
     for (uint64_t number = 0; number < field.keys; number++) admitted += check_life(&field, number, &lives[number]);
@@ -325,6 +328,7 @@ static void memory_stays_flat_over_many_windows(void **state) {
         if (window == 5) high = test_stat_of(field.engine, memory_bytes_high);
     }
     assert_true(test_stat_of(field.engine, memory_bytes_high) <= high + high / 10);
+    stress_check_turn(field.engine);
     assert_status(tw_close(field.engine, 10000), TW_OK);
 }
 

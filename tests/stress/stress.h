@@ -8,9 +8,18 @@
 #include "tests/support/support.h"
 
 #include "engine/core/state.h"
+#include "engine/turn/turn.h"
+#include "engine/turn/turn_check.h"
 
 #include <pthread.h>
 #include <sched.h>
+
+/* What the turn knows is sound, also while others count. */
+static inline void stress_check_turn(tw_engine *engine) {
+    while (!twi_turn_take(engine)) sched_yield();
+    assert_true(twi_turn_is_valid(engine));
+    twi_turn_leave(engine);
+}
 
 #define TEAM_MAX 16
 #define STRESS_START_MS INT64_C(1700000000000)

@@ -7,6 +7,7 @@
 #include "tests/support/support.h"
 
 #include "engine/count/lookup.h"
+#include "engine/turn/turn.h"
 
 #define RIG_START_MS INT64_C(1700002800000) /* 2023-11-14T23:00:00Z: the start of an hour */
 
@@ -79,6 +80,13 @@ static inline tw_family *rig_family(struct rig *rig, const char *name, uint32_t 
 
 static inline void rig_turn(struct rig *rig) {
     assert_status(tw_turn(rig->engine), TW_OK);
+}
+
+/* One turn, and not those that tw_turn() makes besides. */
+static inline void rig_run_turn(tw_engine *engine) {
+    assert_true(twi_turn_take(engine));
+    twi_turn_run(engine);
+    twi_turn_leave(engine);
 }
 
 /* Turns until everything that can be done now is done. */

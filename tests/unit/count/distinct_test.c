@@ -325,9 +325,7 @@ static void a_large_sketch_costs_16_KiB_and_leaves_nothing_behind(void **state) 
 static void turn_inside(void) {
     for (int i = 0; i < 4; i++) {
         fake_clock_advance_ms(&rig.clock, 20);
-        assert_true(twi_turn_take(rig.engine));
-        twi_turn_run(rig.engine);
-        twi_turn_leave(rig.engine);
+        rig_run_turn(rig.engine);
     }
 }
 

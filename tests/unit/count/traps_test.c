@@ -126,8 +126,8 @@ static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     struct twi_place place;
     begin_and_stall(&call, family, "key");
     fake_clock_advance_ms(&rig.clock, 1);
-    twi_turn_run(rig.engine);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
+    rig_run_turn(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_false(twi_place_find(&call, &place));
     assert_status(twi_place_make(&call, &place), TWI_AGAIN);

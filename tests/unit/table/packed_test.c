@@ -490,7 +490,7 @@ static void a_section_of_before_keeps_the_table(void **state) {
     assert_true(twi_place_find(&call, &place));
     fake_clock_advance_ms(&rig.clock, TW_HOUR);
     for (int i = 0; i < 200; i++) { /* not tw_turn(): it refuses in a section, as here another thread's would be */
-        twi_turn_run(rig.engine);
+        rig_run_turn(rig.engine);
         fake_clock_advance_ms(&rig.clock, 5);
     }
     assert_true(twi_generation_is_packed(place.generation));
@@ -762,13 +762,13 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
         (void)twi_or_acqrel(&place.cell->local, TWI_DIRTY); /* D1, and here it sleeps */
         fake_clock_advance_ms(&rig.clock, TW_HOUR);
         for (int i = 0; i < 10; i++) {
-            twi_turn_run(rig.engine);
+            rig_run_turn(rig.engine);
             fake_clock_advance_ms(&rig.clock, 20);
         }
         assert_true(twi_generation_is_packed(place.generation));
         hand->settle_at_turns = collect != 0;
         list_late(rig.engine, &place);
-        if (collect != 0) twi_turn_run(rig.engine);
+        if (collect != 0) rig_run_turn(rig.engine);
         twi_call_end(&call);
         int64_t full = test_memory_bytes(rig.engine);
         for (int i = 0; i < 3; i++) rig_pass(&rig, 20);

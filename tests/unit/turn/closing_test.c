@@ -353,8 +353,8 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
         (void)next_say();
         twi_port_connected(rig.engine, true);
         twi_rollover_begin_end(rig.engine); /* what tw_close() does, turn by turn */
-        twi_turn_run(rig.engine);
-        twi_turn_run(rig.engine);
+        rig_run_turn(rig.engine);
+        rig_run_turn(rig.engine);
         assert_true(next_say());
         assert_int_equal(say.verb, TWI_CLOSING_SEND_LIST);
         answer(TWI_CLOSING_REPLY_OK);
@@ -365,17 +365,17 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
             assert_true(next_say());
             assert_int_equal(say.verb, TWI_CLOSING_SEND_READ);
             answer(TWI_CLOSING_REPLY_YOU);
-            twi_turn_run(rig.engine);
+            rig_run_turn(rig.engine);
             acknowledge_all(5);
         }
-        for (int i = 0; i < 4; i++) twi_turn_run(rig.engine);
+        for (int i = 0; i < 4; i++) rig_run_turn(rig.engine);
         assert_i64_equal(told.calls, last);
         if (last) {
             assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
             assert_true(next_say()); /* so that whoever closes it later knows that it was told before */
             assert_int_equal(say.verb, TWI_CLOSING_SEND_PARTIAL);
             answer(TWI_CLOSING_REPLY_OK);
-            twi_turn_run(rig.engine);
+            rig_run_turn(rig.engine);
         }
         assert_false(twi_closing_is_over(rig.engine));
         assert_true(next_say());
@@ -498,8 +498,8 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     acknowledge_all(5);
     twi_port_connected(rig.engine, true);
     twi_rollover_begin_end(rig.engine);
-    twi_turn_run(rig.engine);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
+    rig_run_turn(rig.engine);
     assert_true(next_say());
     assert_int_equal(say.verb, TWI_CLOSING_SEND_LIST);
     answer(TWI_CLOSING_REPLY_OK);
@@ -508,9 +508,9 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     answer(TWI_CLOSING_REPLY_YOU);
     assert_true(next_say());
     answer(TWI_CLOSING_REPLY_YOU);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
     acknowledge_all(5);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
     assert_i64_equal(told.calls, 1);
     assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
     close_rig();

@@ -553,7 +553,7 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
     assert_int_equal(twi_cell_add(place.cell, place.meta, 20, &before), TWI_ADDED);
     assert_i64_equal(before & TWI_DIRTY, 0);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].delta, 20);
     twi_place_mark(&call, &place, before); /* the adder wakes up: sealed, it has nothing to mark */
@@ -603,11 +603,11 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
     assert_int_equal(twi_cell_add(place.cell, place.meta, 20, &before), TWI_ADDED);
     (void)twi_or_acqrel(&place.cell->local, TWI_DIRTY); /* D1, and here it sleeps */
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);
-    twi_turn_run(rig.engine);
+    rig_run_turn(rig.engine);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(21);
     fake_clock_advance_ms(&rig.clock, 100);
-    for (int i = 0; i < 3; i++) twi_turn_run(rig.engine);
+    for (int i = 0; i < 3; i++) rig_run_turn(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_true(rig.engine->unlinked.generations != 0);
     list_late(rig.engine, &place);
