@@ -3,7 +3,6 @@
  * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
-#include "engine/base/check.h"
 #include "engine/ask/login.h"
 #include "engine/core/family.h"
 #include "engine/core/call_guard.h"

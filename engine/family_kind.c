@@ -2,7 +2,6 @@
  * Always true: each fast function decides as the slow one of its call does, so a table may name either. */
 #include "engine/family_kind.h"
 
-#include "engine/base/check.h"
 #include "engine/ask/strict.h"
 #include "engine/ask/strict_gcra.h"
 #include "engine/base/hash_aes.h"

@@ -3,7 +3,6 @@
  * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
 #include "engine/base/lock.h"
 
-#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/core/family_options.h"

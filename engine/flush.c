@@ -6,7 +6,6 @@
  * is queued stays queued. */
 #include "engine/flush.h"
 
-#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/calls.h"

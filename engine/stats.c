@@ -13,7 +13,6 @@
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
-#include "engine/base/check.h"
 #include "engine/core/metric_labels.h"
 #include "engine/limit/overshoot.h"
 

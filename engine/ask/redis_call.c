@@ -1,7 +1,6 @@
 /* redis_call.c -- see redis_call.h. */
 #include "engine/ask/redis_call.h"
 
-#include "engine/base/check.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/report.h"
 #include "engine/core/store_map.h"

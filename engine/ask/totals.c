@@ -1,7 +1,6 @@
 /* totals.c -- see totals.h. */
 #include "engine/ask/totals.h"
 
-#include "engine/base/check.h"
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
 #include "engine/base/grow.h"

@@ -1,7 +1,6 @@
 /* agenda.c -- see agenda.h. Two heaps hold the families that are due (appointment.h). */
 #include "engine/core/agenda.h"
 
-#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/appointment.h"
 

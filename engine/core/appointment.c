@@ -1,7 +1,6 @@
 /* appointment.c -- see appointment.h. */
 #include "engine/core/appointment.h"
 
-#include "engine/base/check.h"
 static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appointment *other) {
     twi_check(one == NULL || one != other);
     twi_check(one == NULL || (one->next == NULL && one->back == NULL));

@@ -1,7 +1,6 @@
 /* call_guard.c -- see call_guard.h. */
 #include "engine/core/call_guard.h"
 
-#include "engine/base/check.h"
 #include "engine/core/state.h"
 
 tw_status twi_guard_thread(const struct twi_thread *self) {

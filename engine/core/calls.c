@@ -1,7 +1,6 @@
 /* calls.c -- see calls.h. */
 #include "engine/core/calls.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
 #include "engine/core/second.h"

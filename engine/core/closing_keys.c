@@ -1,7 +1,6 @@
 /* closing_keys.c -- see closing_keys.h: a hash table with open addressing; it holds the lines of records. */
 #include "engine/core/closing_keys.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* driving.c -- see driving.h. */
 #include "engine/core/driving.h"
 
-#include "engine/base/check.h"
 #include "engine/core/state.h"
 
 static bool has_calls(const struct twi_remote *remote) {

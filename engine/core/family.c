@@ -1,7 +1,6 @@
 /* family.c -- frees a family (family.h). */
 #include "engine/core/family.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family_options.h"
 
 #include <stdlib.h>

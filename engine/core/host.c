@@ -1,7 +1,6 @@
 /* host.c -- see host.h. */
 #include "engine/core/host.h"
 
-#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/state.h"
 

@@ -1,7 +1,6 @@
 /* operation.c -- see operation.h. */
 #include "engine/core/operation.h"
 
-#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/family.h"
 

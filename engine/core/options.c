@@ -1,7 +1,6 @@
 /* options.c -- see options.h. One function per struct, one line per field. Each refusal names its field first. */
 #include "engine/core/options.h"
 
-#include "engine/base/check.h"
 #include "engine/base/key_slot.h"
 #include "engine/core/metric_labels.h"
 #include "engine/core/redis_shape.h"

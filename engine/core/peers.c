@@ -1,7 +1,6 @@
 /* peers.c -- see peers.h. */
 #include "engine/core/peers.h"
 
-#include "engine/base/check.h"
 #include "engine/base/amount.h"
 #include "engine/core/store_map.h"
 #include "engine/port/messages.h"

@@ -1,7 +1,6 @@
 /* queue.c -- see queue.h: queues, delivering, cancelling. */
 #include "engine/core/queue.h"
 
-#include "engine/base/check.h"
 #include "engine/core/driving.h"
 #include "engine/core/family.h"
 #include "engine/core/host.h"

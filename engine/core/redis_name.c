@@ -1,7 +1,6 @@
 /* redis_name.c -- the name of an item's counter in Redis (port/), by its family's template (key_template.h). */
 #include "engine/core/state.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 
 #include <string.h>

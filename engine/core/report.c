@@ -1,7 +1,6 @@
 /* report.c -- see report.h. */
 #include "engine/core/report.h"
 
-#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
 #include "engine/core/log_events.h"

@@ -1,7 +1,6 @@
 /* roster.c -- see roster.h. A hash table of chains holds the names. A chain has up to two names on average. */
 #include "engine/core/roster.h"
 
-#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/base/lock.h"
 

@@ -1,7 +1,6 @@
 /* second.c -- see second.h. */
 #include "engine/core/second.h"
 
-#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"
 #include "engine/core/driving.h"

@@ -1,7 +1,6 @@
 /* services.c -- what sync/ needs of the engine beside counters: clocks, random bytes, the engine's id (port/). */
 #include "engine/core/state.h"
 
-#include "engine/base/check.h"
 #include "engine/base/random.h"
 
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {

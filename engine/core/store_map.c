@@ -1,7 +1,6 @@
 /* store_map.c -- see store_map.h. */
 #include "engine/core/store_map.h"
 
-#include "engine/base/check.h"
 #include "engine/table/layout.h"
 
 uint32_t twi_store_map_enter(tw_engine *engine, struct twi_store_map *map, uint32_t slot) {

@@ -1,7 +1,6 @@
 /* waiters.c -- see waiters.h. */
 #include "engine/core/waiters.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/queue.h"
 

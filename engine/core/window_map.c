@@ -11,7 +11,6 @@
  * generation, and the other thread gives its own back unseen. */
 #include "engine/core/window_map.h"
 
-#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/agenda.h"
 #include "engine/table/record.h"

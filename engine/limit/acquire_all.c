@@ -8,7 +8,6 @@
  * Always true: if the answer is not TW_OK, no unit stays taken, except in a window that ended in between. */
 #include "engine/limit/decision.h"
 
-#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 #include "engine/base/event_count.h"

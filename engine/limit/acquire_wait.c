@@ -6,7 +6,6 @@
  * Always true: the caller is in no section and in no hook while it sleeps. Nothing is taken in advance. */
 #include "engine/count/lookup.h"
 
-#include "engine/base/check.h"
 #include "engine/core/call_guard.h"
 #include "engine/core/calls.h"
 #include "engine/core/queue.h"

@@ -6,7 +6,6 @@
 
 #include "engine/core/family.h"
 
-#include "engine/base/check.h"
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>

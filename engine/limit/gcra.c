@@ -21,7 +21,6 @@
  * except that it may close a word. */
 #include "engine/limit/gcra.h"
 
-#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/shape.h"
 #include "engine/table/stripe.h"

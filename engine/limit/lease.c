@@ -9,7 +9,6 @@
  * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
 #include "engine/limit/lease.h"
 
-#include "engine/base/check.h"
 #include "engine/base/push.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/limit_stats.h"

@@ -1,7 +1,6 @@
 /* limit_stats.c -- see limit_stats.h. */
 #include "engine/limit/limit_stats.h"
 
-#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/limit/overshoot.h"
 #include "engine/base/lock.h"

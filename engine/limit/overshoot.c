@@ -1,7 +1,6 @@
 /* overshoot.c -- see overshoot.h. */
 #include "engine/limit/overshoot.h"
 
-#include "engine/base/check.h"
 #include "engine/core/store_map.h"
 
 #define BUSY UINT64_C(1)          /* line 0 is never a generation */

@@ -4,7 +4,6 @@
  * of it is known here. For a hard limit the count is lowered first; then the units are in the lease of that window. */
 #include "engine/limit/refund.h"
 
-#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/decision.h"

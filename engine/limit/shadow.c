@@ -4,7 +4,6 @@
  * been denied are not counted as used, because a limit in force would not have counted them either. */
 #include "engine/limit/shadow.h"
 
-#include "engine/base/check.h"
 #include "engine/limit/limit_stats.h"
 
 /* Decisions by a lease, by Redis or by GCRA are counted here. The other kinds count where they decide. */

@@ -1,7 +1,6 @@
 /* share.c -- see share.h. */
 #include "engine/limit/share.h"
 
-#include "engine/base/check.h"
 #include "engine/core/store_map.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/overshoot.h"

@@ -14,7 +14,6 @@
  * the unit, leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"
 
-#include "engine/base/check.h"
 #include "engine/count/call.h"
 #include "engine/table/stripe.h"
 #include "engine/base/why.h"

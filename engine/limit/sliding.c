@@ -19,7 +19,6 @@
  * yet. */
 #include "engine/limit/sliding.h"
 
-#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/limit/counted.h"
 #include "engine/limit/shape.h"

@@ -3,7 +3,6 @@
  * compare-and-swap, never below 0. With Redis: hold_redis.c. */
 #include "engine/count/lookup.h"
 
-#include "engine/base/check.h"
 #include "engine/reserve/hold_redis.h"
 #include "engine/reserve/reserve.h"
 

@@ -2,7 +2,6 @@
  * and in a list of their family. */
 #include "engine/reserve/hold_book.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/core/presence.h"
 #include "engine/base/lock.h"

@@ -7,7 +7,6 @@
  * Always true: a hold keeps one name from its first request on, so a repeated request meets the same hold. */
 #include "engine/reserve/hold_redis.h"
 
-#include "engine/base/check.h"
 #include "engine/ask/redis_call.h"
 #include "engine/core/waiters.h"
 #include "engine/reserve/hold_book.h"

@@ -2,7 +2,6 @@
  * Without Redis: reserve_local.c. With Redis: reserve_redis.c. */
 #include "engine/reserve/reserve.h"
 
-#include "engine/base/check.h"
 #include "engine/count/lookup.h"
 #include "engine/reserve/reserve_redis.h"
 

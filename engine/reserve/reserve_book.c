@@ -1,7 +1,6 @@
 /* reserve_book.c -- see reserve_book.h. */
 #include "engine/reserve/reserve_book.h"
 
-#include "engine/base/check.h"
 #define MOVES_TURN 2048u
 #define SPARSE 8u /* chains for each entry: then the index shrinks */
 

@@ -5,7 +5,6 @@
  * examined when its next reservation expires, so units return although nobody calls. */
 #include "engine/reserve/reserve_local.h"
 
-#include "engine/base/check.h"
 #include "engine/core/family.h"
 #include "engine/reserve/reserve_book.h"
 #include "engine/base/lock.h"

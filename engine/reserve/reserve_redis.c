@@ -4,7 +4,6 @@
  * the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
 #include "engine/reserve/reserve_redis.h"
 
-#include "engine/base/check.h"
 #include "engine/ask/redis_call.h"
 #include "engine/base/key_slot.h"
 #include "engine/reserve/reserve_local.h"

@@ -3,7 +3,6 @@
  * expected in time. */
 #include "engine/turn/closing.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/count/dirty.h"

@@ -1,7 +1,6 @@
 /* closing_election.c -- see closing_election.h. */
 #include "engine/turn/closing_election.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"
 

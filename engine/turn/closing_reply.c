@@ -3,7 +3,6 @@
  * has moved on does nothing. */
 #include "engine/turn/closing.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/closing_send.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"

@@ -3,7 +3,6 @@
  * Always true: an election, and a family apart from its elections, has at most one message under way. */
 #include "engine/turn/closing_send.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/closing_election.h"
 #include "engine/turn/closing_tags.h"
 #include "engine/turn/closing_windows.h"

@@ -1,7 +1,6 @@
 /* closing_tags.c -- see closing_tags.h. */
 #include "engine/turn/closing_tags.h"
 
-#include "engine/base/check.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* closing_windows.c -- see closing_windows.h. */
 #include "engine/turn/closing_windows.h"
 
-#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/appointment.h"
 #include "engine/core/window_map.h"

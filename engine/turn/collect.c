@@ -7,7 +7,6 @@
  * delta that waits counts there, too. So no window is dropped while it still owes. */
 #include "engine/turn/collect.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/closing_windows.h"
 #include "engine/port/rejected.h"
 #include "engine/count/dirty.h"

@@ -12,7 +12,6 @@
  * Always true: only the turn runs this. A view never falls because of a reply. */
 #include "engine/base/hll_bytes.h"
 
-#include "engine/base/check.h"
 #include "engine/table/sketch.h"
 #include "engine/turn/collect.h"
 

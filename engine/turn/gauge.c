@@ -11,7 +11,6 @@
  * never did. Without Redis, a gauge is a counter. */
 #include "engine/turn/gauge.h"
 
-#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/core/appointment.h"
 #include "engine/core/family.h"

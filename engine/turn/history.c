@@ -12,7 +12,6 @@
  * ended. The generation itself, with its overflow counter, stays until it is dropped. */
 #include "engine/turn/history.h"
 
-#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/core/family.h"
 #include "engine/core/window_map.h"

@@ -26,7 +26,6 @@
  *      A cell without a successor loses nothing: its count is in Redis or on the way there. */
 #include "engine/turn/idle_eviction.h"
 
-#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"

@@ -1,7 +1,6 @@
 /* lease_epoch.c -- see lease_epoch.h. */
 #include "engine/turn/lease_epoch.h"
 
-#include "engine/base/check.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
  * (sync/message/lease.c), the rules in Redis (sync/script/lease.lua, leases.lua). */
 #include "engine/turn/lease_renewal.h"
 
-#include "engine/base/check.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
 #include "engine/turn/lease_epoch.h"

@@ -8,7 +8,6 @@
 #include "engine/base/grow.h"
 #include "engine/turn/collect.h"
 
-#include "engine/base/check.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/restore_notes.h"
 

@@ -4,7 +4,6 @@
  * Always true: until it is walked, each listed generation counts one more `outstanding`, so that it is not dropped. */
 #include "engine/turn/restore_notes.h"
 
-#include "engine/base/check.h"
 #include "engine/core/agenda.h"
 #include "engine/turn/closing.h"
 #include "engine/port/rejected.h"

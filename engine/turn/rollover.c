@@ -12,7 +12,6 @@
  * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
-#include "engine/base/check.h"
 #include "engine/base/lock.h"
 #include "engine/core/agenda.h"
 #include "engine/core/roster.h"

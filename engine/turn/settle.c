@@ -5,7 +5,6 @@
  * it. `handed` falls by the delta if it returns to its counter. */
 #include "engine/turn/idle_eviction.h"
 
-#include "engine/base/check.h"
 #include "engine/turn/collect.h"
 #include "engine/port/rejected.h"
 #include "engine/count/dirty.h"

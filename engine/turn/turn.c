@@ -2,7 +2,6 @@
  * itself. */
 #include "engine/turn/turn.h"
 
-#include "engine/base/check.h"
 #include "engine/base/amount.h"
 #include "engine/base/lock.h"
 #include "engine/base/own_thread.h"

@@ -12,7 +12,6 @@
  * Always true: only the turn runs this. The old name is never used again here. */
 #include "engine/core/window_map.h"
 
-#include "engine/base/check.h"
 #include "engine/port/messages.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/turn/lease_epoch.h"

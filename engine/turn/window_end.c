@@ -4,7 +4,6 @@
  * returned true, and nobody walks it. Hooks are called in order of time. */
 #include "engine/turn/window_end.h"
 
-#include "engine/base/check.h"
 #include "engine/base/probe.h"
 #include "engine/core/host.h"
 #include "engine/core/window_map.h"

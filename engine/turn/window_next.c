@@ -4,7 +4,6 @@
  * once. */
 #include "engine/turn/window_next.h"
 
-#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/table/record.h"
 

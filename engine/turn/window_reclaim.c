@@ -3,7 +3,6 @@
  * was hidden, and not while anybody reads the window. */
 #include "engine/turn/window_reclaim.h"
 
-#include "engine/base/check.h"
 #include "engine/core/window_map.h"
 #include "engine/count/contention.h"
 #include "engine/count/dirty.h"
