@@ -181,7 +181,7 @@ static void renew(tw_engine *engine) {
     if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
     engine->remote.sync = NULL;
     bool works = !twi_load_relaxed(&engine->life.stopped); /* else it only waits for tw_close() */
-    twi_socket_set_unmake(&engine->background.waits);      /* the parent goes on with its own */
+    twi_socket_set_unmake(&engine->background.waits);      /* the parent keeps using its own */
     made = made && twi_socket_set_make(&engine->background.waits);
     made = made && has_queues && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
     engine->life.opening = false;
@@ -427,7 +427,7 @@ static void answer_calls(tw_engine *engine) {
     while (twi_queue_run_own(engine, TWI_TURN_ANSWERS)) {}
 }
 
-/* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
+/* Seals every window, sends all unsent counts, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(twi_turn_is_owned(engine));
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
@@ -464,7 +464,7 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     stop_threads(engine);
     answer_calls(engine);
     delist(engine);
-    (void)twi_turn_take(engine); /* for good: no other thread is left */
+    (void)twi_turn_take(engine); /* it is never left: no other thread needs it */
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
     if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);

@@ -161,7 +161,8 @@ static tw_status check_collisions(tw_engine *engine, const tw_family_options *op
     return TW_OK;
 }
 
-/* Where keys lie in several stores, the names of a window's keys lie beside their counters (turn/closing_tags.h). */
+/* Where keys lie in several stores, the names of a window's keys are in the stores of their counters
+ * (turn/closing_tags.h). */
 static tw_status check_closing(const tw_engine *engine, const tw_family_options *options,
                                const struct twi_key_template *template) {
     bool by_slot = engine->life.has_redis && engine->peers.stores != NULL;

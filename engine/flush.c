@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 /* A flush that Redis answers is over after a few turns, so only that many turns are woken early. If every turn were
- * woken, the background thread and the waiting thread would chase each other as long as Redis is away. */
+ * woken, the background thread and the waiting thread would wake each other as long as Redis does not reply. */
 #define PROMPT_TURNS 16
 
 #define FETCH_TRIES 3u
@@ -55,7 +55,7 @@ static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
     }
 }
 
-/* What Redis said last tells whether waiting helps. */
+/* The last reply of Redis shows whether waiting helps. */
 static tw_status refuse_late(tw_engine *engine) {
     char error[TWI_REPORT_ERROR_MAX];
     twi_report_error_text(&engine->report, error);
@@ -202,7 +202,7 @@ static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
     return TW_OK;
 }
 
-/* Redis answers, and has no total of a key: it refuses the key, or another program's value stands there. */
+/* Redis answers, and has no total of a key: it refuses the key, or the key has a value of another program. */
 static tw_status refuse_key(const struct fetch *fetch) {
     size_t i = 0, used = 0;
     char name[96];

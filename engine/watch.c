@@ -1,4 +1,4 @@
-/* watch.c -- see watch.h and port/watch.h: the life of the watch socket, and what only the engine can tell it.
+/* watch.c -- see watch.h and port/watch.h: the life of the watch socket, and what only the engine can report to it.
  * Always true: a family that is watched is not freed: the turn sees `held` under the roster's lock (rollover.c), and
  * looks again when it is let go. */
 #include "engine/watch.h"

@@ -58,13 +58,15 @@ struct twi_agenda {
     struct tw_family *always;
     struct tw_family *taken;    /* news that the turn has taken off the list; their flag says "news" until the round */
     struct tw_family *round;    /* what the turn still has to examine */
-    struct tw_family *searched; /* the search goes on here; NULL: at the beginning */
+    struct tw_family *searched; /* the search continues here; NULL: at the beginning */
     int64_t searched_ms;        /* monotonic */
 };
 
 /* Which families there are (roster.h). */
 struct twi_roster {
-    _Atomic(struct tw_family *) first; /* all families; the turn reads without the lock, and only the turn unlinks */
+    /* All families. The turn reads without the lock, and only the turn unlinks. twi_roster_add() releases `first`, with
+     * entry.next; each walk acquires both, and so sees whole families. */
+    _Atomic(struct tw_family *) first;
     pthread_mutex_t lock;
     struct tw_family **names; /* chains, by a hash of the name */
     uint32_t names_log2, named;
@@ -122,7 +124,9 @@ struct twi_hashing {
 /* The kind of engine, and whether it takes calls. The first two fields are set before sharing. */
 struct twi_life {
     bool host_driven, has_redis;
-    _Atomic bool stopped; /* calls answer TW_ERR_CLOSED */
+    /* The next three are released by the thread that sets them, and acquired by calls: a call that sees one of them set
+     * sees all that was done before. */
+    _Atomic bool stopped; /* calls return TW_ERR_CLOSED */
     _Atomic bool gate;    /* stopped or broken: no call takes the hot path */
     _Atomic bool broken;  /* a forked child whose engine could not be renewed */
     bool opening;         /* the engine is being made: no other thread knows it */
@@ -143,8 +147,8 @@ struct twi_collector {
     int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
     struct twi_rejected *rejected;     /* port/rejected.h: those that wait */
     struct twi_restore_stores *stores; /* restore_stores.h */
-    _Atomic uint64_t given_up;         /* counters that Redis lacks for good, so far ... */
-    _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has spoken of; any thread */
+    _Atomic uint64_t given_up;         /* counters whose counts Redis will never get, so far ... */
+    _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has reported; any thread */
     int64_t forgot_mono_ms;            /* when Redis was last found to have lost data: totals may fall afterwards */
 };
 

@@ -118,11 +118,13 @@ struct twi_family_overshoot {
 
 /* What callers request from the turn. */
 struct twi_family_requests {
-    _Atomic bool changed;         /* tw_family_set(): every window is examined again */
-    _Atomic bool close_requested; /* tw_family_close(): it drains, then it is freed */
-    _Atomic bool close_seen;      /* the turn has begun to close it */
-    _Atomic bool limit_lines;     /* threads need lines of their own for the statistics of its limits */
-    uint16_t void_after;          /* closed: the walk after which no reservation of it is left (reserve_local.h) */
+    _Atomic bool changed; /* tw_family_set(): every window is examined again */
+    /* tw_family_close() releases it: a thread that acquires it sees a family that nobody can open again. The family
+     * drains, then it is freed. */
+    _Atomic bool close_requested;
+    _Atomic bool close_seen;  /* the turn has begun to close it */
+    _Atomic bool limit_lines; /* threads need lines of their own for the statistics of its limits */
+    uint16_t void_after;      /* closed: the walk after which no reservation of it is left (reserve_local.h) */
 };
 
 /* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */
@@ -157,7 +159,7 @@ struct twi_family_prepared {
 struct twi_family_history {
     uint32_t packing; /* the generation being packed; 0: none */
     uint32_t waiting; /* generations that wait for packing, by next_to_pack */
-    int64_t mono_ms;  /* monotonic: when packing goes on */
+    int64_t mono_ms;  /* monotonic: when packing continues */
 };
 
 /* How far the leases of a family that closes were returned (lease_renewal.c). */

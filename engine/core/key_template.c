@@ -98,7 +98,7 @@ static tw_status append_tag(struct parser *parser, char next) {
     if (pattern->tags != NULL) return refuse(parser, "%%t twice");
     if (parser->has_key) return refuse(parser, "%%t behind %%k: a key may hold braces");
     if (used == 0 || pattern->frame[used - 1] != '{' || next != '}')
-        return refuse(parser, "%%t stands in braces of its own, as {%%t}");
+        return refuse(parser, "%%t must be alone in braces, as {%%t}");
     if (memchr(pattern->frame, '{', used - 1) != NULL)
         return refuse(parser, "a { before {%%t}, perhaps in redis_prefix: Redis Cluster looks at the first one only");
     if (TWI_KEY_SLOT_TAG_DIGITS > room_left(pattern)) return too_long(parser);

@@ -79,13 +79,13 @@ size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, c
 /* The name of the window's overflow counter: prefix, "tw:overflow:", and the rest rendered with an empty key. */
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out);
 
-/* From a counter's name to the name of a key beside it: inserts "tw:", `what` and ":" behind the prefix. In a cluster
- * both lie in one slot: a name without a tag gets the short of its slot, behind the second colon. `out` has room for 24
- * bytes more than the name. Returns the size. */
+/* From a counter's name to the name of a key that belongs to it: inserts "tw:", `what` and ":" behind the prefix. In a
+ * cluster both lie in one slot: a name without a tag gets the short of its slot, behind the second colon. `out` has
+ * room for 24 bytes more than the name. Returns the size. */
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
 
-/* The counter of a key beside it: the inverse of twi_key_template_own(). `out` has room for the name. */
+/* The counter that such a key belongs to: the inverse of twi_key_template_own(). `out` has room for the name. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out);
 
 /* True: this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */

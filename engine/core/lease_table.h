@@ -21,14 +21,14 @@ struct twi_lease_store {
     uint32_t index;
     bool is_used;        /* a lease was placed here; with one Redis it plays no part */
     uint32_t listed;     /* leases that callers have listed: a chain, by next_listed */
-    uint32_t head, tail; /* leases with units in hand or a message to send: a queue, by next_active */
+    uint32_t head, tail; /* a queue of leases that have units left, or a message to send, by next_active */
     uint32_t active;
     uint32_t restating; /* leases whose full statement has not been re-sent yet */
     uint32_t holding;   /* leases of windows that are held with anything granted or returned: only they are restated */
     uint64_t serial;    /* the connection on which the epoch was requested last */
     bool known;         /* the epoch was answered on that connection: leases may send */
     bool awaiting_epoch;
-    bool is_leaving; /* the engine goes on, and leaves this store: until this is acknowledged, no lease sends */
+    bool is_leaving; /* the engine stays open and leaves this store: until that is acknowledged, no lease sends */
     bool left;       /* the engine is being closed, and has left */
     int64_t request_at_ms, walk_at_ms;
     int64_t unused_ms;          /* monotonic: since when nothing is held or requested here; 0: something is */

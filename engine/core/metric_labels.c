@@ -50,7 +50,7 @@ static size_t character_size(const unsigned char *at) {
 
 static bool read_value(struct reader *reader) {
     twi_check(reader->at >= reader->text);
-    if (*reader->at != '"') return refuse(reader, "a label's value must stand in quotes");
+    if (*reader->at != '"') return refuse(reader, "a label's value must be in quotes");
     reader->at++;
     while (*reader->at != '"') {
         if (*reader->at == '\0') return refuse(reader, "the quote is not closed");

@@ -1,6 +1,6 @@
 /* metric_labels.h -- labels that a program puts on every metric (tw_options.metrics_labels): checked once, then copied
  * as they are.
- * Always true of an accepted text: it may stand between braces, after other labels and a comma, in the Prometheus text
+ * Always true of an accepted text: it may be put between braces, after other labels and a comma, in the Prometheus text
  * format and in OpenMetrics. No name in it occurs twice or is one of the engine's own. Pure; any thread. */
 #ifndef TWI_CORE_METRIC_LABELS_H
 #define TWI_CORE_METRIC_LABELS_H

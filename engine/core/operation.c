@@ -54,7 +54,7 @@ void twi_operations_remove(struct twi_operation *operation) {
 
 /* ---- requests ---- */
 
-/* Changes in a forked child, before its first call goes on. */
+/* Changes in a forked child, before its first call continues. */
 static uint64_t process_here(void) {
     return twi_thread_self->process;
 }

@@ -59,7 +59,7 @@ struct twi_operation_kind {
     /* Its caller has gone: takes back what was done for it. result.outcome UNKNOWN: sync/ does that for numbered
      * requests. NULL: there is nothing to take back. */
     void (*undo)(struct twi_operation *operation);
-    /* Frees what it has beside its own memory; or NULL. */
+    /* Frees memory that it has allocated; or NULL. */
     void (*drop)(struct twi_operation *operation);
 };
 
@@ -125,7 +125,7 @@ struct twi_calls {
     _Atomic int64_t look_ms;      /* monotonic: when the turn looks at waiters next; a hint */
     bool looks_each_turn;         /* by the owner of the turn, as the next */
     uint32_t given_back;          /* refunds that the turn has seen (engine->given_back) */
-    _Atomic int64_t slow_done_ms; /* the longest `done` of which the log has not told; 0: none */
+    _Atomic int64_t slow_done_ms; /* the longest `done` that the log does not report yet; 0: none */
 };
 
 void twi_calls_lock(void);

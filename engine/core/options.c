@@ -319,7 +319,7 @@ static tw_status check_ageing(const tw_family_options *in, const struct twi_opti
     if (in->window != TW_WINDOW_FOREVER)
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_WINDOW_FOREVER families");
     if (!context->has_redis)
-        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: nothing else keeps what is evicted");
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: only Redis keeps evicted counts");
     if (in->keys_max == 1) return refuse(in, "keys_max: with TW_ON_FULL_EVICT_IDLE at least 2");
     if (in->idle_ms != 0 && in->idle_ms < IDLE_MS_MIN)
         return refuse(in, "idle_ms: %lld is less than %d", (long long)in->idle_ms, IDLE_MS_MIN);
@@ -356,7 +356,7 @@ static tw_status check_limit_values(const tw_family_options *in) {
 static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD allows only TW_SHAPE_FIXED");
-    /* Trap L8: both would sell units beside the leased ones. */
+    /* Trap L8: both would sell units in addition to the leased ones. */
     if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
         return refuse(in, "on_outage: TW_LIMIT_HARD allows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
     if (!context->has_redis) return TW_OK;
@@ -471,7 +471,7 @@ static tw_status check_fields(const tw_family_options *in) {
     return wrong == NULL ? TW_OK : refuse(in, "fields: %s", wrong);
 }
 
-/* Limits and gauges keep more in Redis than a number, beside the key's name: they stay with strings. A life that begins
+/* Limits and gauges keep more in Redis than one number for a key: their keys stay strings. A life that begins
  * with a key's first write cannot be that of a hash, which has many. */
 static tw_status check_redis_shape(tw_family_options *options, const struct twi_options_context *context) {
     const tw_family_options *in = options;

@@ -96,14 +96,14 @@ void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
     twi_stat_set(engine, offsetof(tw_stats, redis_clock_offset_ms), offset_ms);
 }
 
-/* An outage with several stores begins with the first one that is away, and ends with the last one that is back. */
+/* With several stores an outage begins when the first store stops replying, and ends when all of them reply again. */
 static void note_outage(tw_engine *engine, int64_t since_ms) {
     twi_check(since_ms >= 0);
     bool was_away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
     int64_t ended_ms =
         twi_load_relaxed(&engine->peers.outage_ended_ms); /* only this function writes both; hints to callers */
     if (!was_away && since_ms != 0 &&
-        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* otherwise the same outage goes on */
+        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* otherwise the same outage continues */
         twi_store_relaxed(&engine->peers.outage_began_ms, since_ms);
     if (was_away && since_ms == 0) twi_store_relaxed(&engine->peers.outage_ended_ms, engine->turn.mono_ms);
     twi_store_relaxed(&engine->peers.away_since_ms, since_ms); /* a hint */
@@ -123,7 +123,8 @@ void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
     if (before_ms == 0) map->away++;
     if (since_ms == 0) map->away--;
     twi_store_relaxed(&map->away_since_ms[store], since_ms); /* a hint, before the two that lead to it */
-    /* While several are away, the engine's clock is that of the last one that changed: it only says that some are. */
+    /* While several stores do not reply, the engine's clock is that of the store that changed last: it only shows that
+     * some do not reply. */
     int64_t any_ms = since_ms != 0 ? since_ms : twi_load_relaxed(&engine->peers.away_since_ms);
     note_outage(engine, map->away != 0 ? any_ms : 0);
     twi_store_relaxed(&engine->peers.all_away_since_ms, map->away == map->count ? any_ms : 0); /* a hint */

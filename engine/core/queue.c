@@ -248,7 +248,7 @@ tw_status tw_request_cancel(tw_request *call) {
     }
     tw_engine *engine = operation->engine;
     uint64_t number = twi_load_relaxed(&operation->number);
-    bool is_ours = operation->list != NULL; /* nobody has it in hand */
+    bool is_ours = operation->list != NULL; /* no other thread is working on it */
     if (is_ours) twi_operations_remove(operation);
     operation->is_given_up = true;
     twi_operation_part(operation);

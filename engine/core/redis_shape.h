@@ -1,4 +1,4 @@
-/* redis_shape.h -- in which of Redis's types the counters of a family stand: strings, hashes or a sorted set.
+/* redis_shape.h -- the Redis type that holds the counters of a family: strings, hashes or a sorted set.
  *
  *   string      a key is a name
  *   hash        a key is a subject, the separator, and a field: the name is of the subject, and the field is the hash's

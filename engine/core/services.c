@@ -1,4 +1,4 @@
-/* services.c -- what sync/ needs of the engine beside counters: clocks, random bytes, the engine's id (port/). */
+/* services.c -- what sync/ needs of the engine apart from counters: clocks, random bytes, the engine's id (port/). */
 #include "engine/core/state.h"
 
 #include "engine/base/random.h"

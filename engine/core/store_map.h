@@ -1,5 +1,5 @@
 /* store_map.h -- several stores: which key slot is which store, and since when each store has not replied. Any thread
- * asks here whether a counter's own store is away.
+ * asks here whether a counter's own store replies.
  *
  * One Redis is one store, and there is no map: then peers.away_since_ms says it for all counters. Where keys have hash
  * tags, a store is what lies in one key slot of the names in Redis (twi_port_store()).

@@ -1,7 +1,7 @@
 /* waiters.h -- operations that wait for what the turn brings: units, a flush, a statement. The turn looks at them.
  *
- * At most TWI_WAITERS_TURN looks a turn, round robin. A waiter whose key had too little for the one before it is not
- * looked at in that turn: ten thousand waiters of one key cost one look.
+ * At most TWI_WAITERS_TURN looks a turn, round robin. A waiter whose key had too few units for the previous waiter is
+ * not looked at in that turn: ten thousand waiters of one key cost one look.
  * Always true: a look runs without the lock, by the owner of the turn, and the waiter is in no list meanwhile. */
 #ifndef TWI_CORE_WAITERS_H
 #define TWI_CORE_WAITERS_H

@@ -24,7 +24,7 @@ struct map {
     _Atomic uint64_t slots[];
 };
 #define MAP_HEAD_WORDS 2u
-#define MAP_GONE UINT64_C(2) /* a generation was here and has been dropped: a lookup goes on behind it */
+#define MAP_GONE UINT64_C(2) /* a generation was here and has been dropped: a lookup continues behind it */
 #define MAP_LINE(word) ((uint32_t)(word))
 #define MAP_TURNS (UINT64_C(1) << 32)
 #define MAP_LINES_MIN 2u
@@ -73,7 +73,7 @@ static bool copy_into(struct tw_family *family, uint64_t word, struct map *targe
     const struct twi_arena *arena = &family->engine->arena;
     for (uint32_t i = 0; i < source->capacity; i++) {
         if (i % 256 == 0 && twi_load_relaxed(&family->map) != word) return false;
-        uint64_t slot = twi_load_acquire(&source->slots[i]);
+        uint64_t slot = twi_load_acquire(&source->slots[i]); /* W4 */
         if (live_in(arena, slot) == NULL) continue;
         uint32_t at = (uint32_t)((slot >> 32) * target->capacity >> 32);
         while (twi_load_relaxed(&target->slots[at]) != TWI_SLOT_EMPTY)
@@ -184,7 +184,7 @@ static struct twi_generation *enter(struct tw_family *family, struct twi_generat
     twi_check(mine != NULL || make != NULL);
     struct twi_arena *arena = &family->engine->arena;
     for (;;) {
-        uint64_t word = twi_load_acquire(&family->map), stop;
+        uint64_t word = twi_load_acquire(&family->map), stop; /* W6 */
         struct map *map = twi_arena_at(arena, MAP_LINE(word));
         uint32_t at;
         if (word == 0) {
@@ -241,11 +241,11 @@ bool twi_window_publish(struct tw_family *family, struct twi_generation *generat
 
 void twi_window_unlink_dropped(struct tw_family *family) {
     struct twi_arena *arena = &family->engine->arena;
-    uint64_t word = twi_load_acquire(&family->map);
+    uint64_t word = twi_load_acquire(&family->map); /* W6 */
     while (word != 0) {
         struct map *map = twi_arena_at(arena, MAP_LINE(word));
         for (uint32_t i = 0; i < map->capacity; i++) {
-            uint64_t slot = twi_load_acquire(&map->slots[i]);
+            uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4 */
             if (slot > MAP_GONE && live_in(arena, slot) == NULL) twi_store_release(&map->slots[i], MAP_GONE);
         }
         /* A copy that read a slot before this still names the dropped generation. Raising the word makes its swap fail
@@ -258,20 +258,20 @@ void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct 
                       void *ctx) {
     twi_check(visit != NULL);
     struct twi_arena *arena = &family->engine->arena;
-    uint32_t line = MAP_LINE(twi_load_acquire(&family->map));
+    uint32_t line = MAP_LINE(twi_load_acquire(&family->map)); /* W6 */
     struct map *map = twi_arena_at(arena, line);
     for (uint32_t i = 0; line != 0 && i < map->capacity; i++) {
-        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i])); /* W4 */
         if (generation != NULL) visit(ctx, generation);
     }
 }
 
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys) {
     struct twi_arena *arena = &family->engine->arena;
-    uint64_t word = twi_load_acquire(&family->map);
+    uint64_t word = twi_load_acquire(&family->map); /* W6 */
     struct map *map = twi_arena_at(arena, MAP_LINE(word));
     for (uint32_t i = 0; word != 0 && i < map->capacity; i++) {
-        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i])); /* W4 */
         if (generation == NULL) continue;
         *windows += 1;
         *keys += (int64_t)twi_load_relaxed(&generation->keys);
@@ -290,7 +290,7 @@ uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line) {
 }
 void twi_window_map_give(struct tw_family *family) {
     twi_check(family->turn.held == 0);
-    uint64_t word = twi_load_acquire(&family->map);
+    uint64_t word = twi_load_acquire(&family->map); /* W6 */
     twi_store_relaxed(&family->map, 0);
     if (word == 0) return;
     struct twi_arena *arena = &family->engine->arena;

@@ -97,7 +97,7 @@ TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_
 /* ---- near a limit ---- */
 
 /* Admissions from this count on leave a fifth of the limit or less. It is no product, because a count can reach 2^61
- * while Redis is away. */
+ * while Redis does not reply. */
 TWI_INLINE int64_t twi_limit_near(int64_t limit) {
     twi_check_dear(limit >= 0);
     return limit - limit / 5;

@@ -140,7 +140,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low_water)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-        /* A hint is enough: a lease with units in hand is in the turn's queue. */
+        /* A hint is enough: a lease with units left is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
     return status;
@@ -245,7 +245,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     do {
         status = twi_call_now(&call);
         if (status == TW_OK && family->kind.synced)
-            status = warm(&call, limit); /* without Redis the whole limit is in hand */
+            status = warm(&call, limit); /* without Redis the whole limit is available here */
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;

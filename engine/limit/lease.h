@@ -1,63 +1,74 @@
-/* lease.h -- leases: the parts of a hard limit (TW_LIMIT_HARD) that Redis granted this engine to spend.
+/* lease.h -- leases. A lease is the part of a hard limit (TW_LIMIT_HARD) that Redis has granted to this engine. The
+ * engine may spend these units without asking Redis again.
  *
  *   Redis ──granted──▶ left ──tw_acquire()──▶ spent (counted in the cell, sent by batches)
  *     ◀──returned────  left ◀──tw_refund()──
- * Callers take units out of `left` by compare-and-swap and then count them in the cell (lease.c). The turn reports to
- * Redis how many units were granted, returned and spent. All three are cumulative and absolute (port/,
- * lease_renewal.c).
+ * A caller takes units out of `left` by compare-and-swap, and then counts them in the cell (lease.c). The turn reports
+ * to Redis how many units were granted, returned and spent since the lease began. These three numbers only rise
+ * (lease_renewal.c).
  * Always true: granted - returned - spent == left, because `spent` is computed from the other three. A unit that is
- * returned leaves `left` before Redis is told, and never comes back into it (trap L6). A lease lives as long as its
- * generation. */
+ * returned is taken out of `left` before the message is sent to Redis, and it never comes back into `left` (trap L6). A
+ * lease lives as long as its generation. */
 #ifndef TWI_LIMIT_LEASE_H
 #define TWI_LIMIT_LEASE_H
 
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 
-/* Where the turn has a lease: in which store, and in which of its lists (lease_stores.h). */
+/* The store of a lease, and the lists of that store that contain the lease (lease_stores.h). */
 struct twi_lease_membership {
-    uint32_t next_active, next_listed;
-    uint32_t store;            /* the store's index, once it is placed */
-    bool is_placed;            /* its store is known */
-    bool is_active, is_listed; /* it is in the queue; in a chain of leases that callers have listed */
-    bool is_held;              /* it is counted in the store's `holding` */
+    uint32_t next_active, next_listed; /* the next lease of the queue, and of the chain */
+    uint32_t store;                    /* the index of its store; valid if is_placed */
+    bool is_placed;                    /* the store of the lease is known */
+    bool is_active;                    /* the queue of the store contains the lease */
+    bool is_listed;                    /* a chain of leases that callers have listed contains it */
+    bool is_held;                      /* the store's `holding` counts the lease */
 };
 
-/* What the turn knows of a lease, and nobody else reads. */
+/* The part of a lease that only the turn reads and writes. Times are of the monotonic clock. */
 struct twi_lease_turn {
     struct twi_lease_membership in;
-    int64_t granted, returned;           /* cumulative: from the replies; by this engine */
-    int64_t acked_returned, acked_spent; /* what Redis has acknowledged */
-    int64_t sent_returned;               /* in the last message, acknowledged or not */
-    uint64_t acked_incarnation;          /* the incarnation in which Redis acknowledged last, in this epoch; 0: none */
-    int64_t grant_size;                  /* units per draw */
-    int64_t spent_then, lately;          /* at measured_ms; in the interval before it */
-    int64_t measured_ms, used_ms,
-        exhausted_at_ms; /* monotonic; exhausted: when units arrived that then ran out within one interval */
-    int64_t retry_ms, acked_ms, looked_ms;
-    int64_t risk;    /* units granted beyond the limit, by Redis's account */
-    uint64_t raised; /* epoch stamp: older sections may know a smaller `drawn`; 0: none do */
-    uint64_t name_hash;
-    bool in_flight, has_unacknowledged, restate, wanted_by_others;
+    int64_t granted;            /* units that Redis has granted, in all */
+    int64_t returned;           /* units that this engine has returned, in all */
+    int64_t acked_returned;     /* the value of `returned` that Redis has acknowledged */
+    int64_t acked_spent;        /* the number of spent units that Redis has acknowledged */
+    int64_t sent_returned;      /* the value of `returned` in the last message, acknowledged or not */
+    uint64_t acked_incarnation; /* the incarnation of this engine in which Redis acknowledged last; 0 means none */
+    int64_t grant_size;         /* how many units the turn draws at once */
+    int64_t spent_then;         /* the number of spent units at measured_ms */
+    int64_t lately;             /* units spent in the interval before measured_ms */
+    int64_t measured_ms;        /* when the turn last measured how fast units are spent */
+    int64_t used_ms;            /* when a caller last spent a unit */
+    int64_t exhausted_at_ms;    /* when the last grant arrived; see grant_size_of() in lease_renewal.c */
+    int64_t retry_ms;           /* the turn draws no units before this time */
+    int64_t acked_ms;           /* when Redis acknowledged the last message */
+    int64_t looked_ms;          /* when Redis was last asked to look for units of dead engines */
+    int64_t risk;               /* units granted beyond the limit, as Redis counts them */
+    uint64_t raised;         /* an epoch stamp: sections that began before it may know a smaller `drawn`; 0: none do */
+    uint64_t name_hash;      /* of the name of the lease in Redis; 0: not computed yet */
+    bool in_flight;          /* a message about the lease has no reply yet */
+    bool has_unacknowledged; /* the last message failed, or its reply asks for another one */
+    bool restate;            /* the whole lease must be sent again, because Redis may have forgotten it */
+    bool wanted_by_others;   /* another engine waits for units of this limit */
 };
 
 struct twi_lease {
     /* callers and the turn */
-    alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; never below 0 */
-    _Atomic int64_t low_water;       /* below this the lease is listed for the turn, which draws ahead of need */
-    _Atomic int64_t requested_units; /* the smallest n that waits for units; 0: nobody waits */
-    _Atomic int64_t limit;           /* the limit that was named last */
-    _Atomic int64_t drawn;           /* no unit in hand was drawn under a greater limit (trap L9) */
-    _Atomic int64_t reported_spent;  /* units spent by all engines, in the last reply */
-    _Atomic int64_t reported_ms;     /* monotonic time of that reply, << 1 | 1; 0: no reply yet */
-    _Atomic uint32_t next_requested;
-    _Atomic uint8_t listed;             /* it is on the engine's list of leases for the turn */
-    _Atomic uint8_t warm;               /* tw_lease_warm(): kept although idle, until a call spends from it */
-    _Atomic uint8_t awaits_first_grant; /* counted in the engine's awaiting_first_grant */
-    _Atomic uint8_t refunded;           /* a refund put units into it */
+    alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units that callers may spend; never below 0 */
+    _Atomic int64_t low_water;       /* if fewer units are left, the caller lists the lease, and the turn draws more */
+    _Atomic int64_t requested_units; /* the smallest n that a caller waits for; 0: no caller waits */
+    _Atomic int64_t limit;           /* the limit of the last call that named one */
+    _Atomic int64_t drawn;           /* no unit in `left` was drawn under a greater limit than this (trap L9) */
+    _Atomic int64_t reported_spent;  /* units spent by all engines together, as the last reply says */
+    _Atomic int64_t reported_ms;     /* the monotonic time of that reply, << 1 | 1; 0: there was no reply yet */
+    _Atomic uint32_t next_requested; /* the next lease of the list that callers make for the turn */
+    _Atomic uint8_t listed;          /* that list contains the lease */
+    _Atomic uint8_t warm;            /* tw_lease_warm(): an idle lease keeps its units until a call spends one */
+    _Atomic uint8_t awaits_first_grant; /* the engine's awaiting_first_grant counts the lease */
+    _Atomic uint8_t refunded;           /* a refund has put units into `left` */
     struct twi_attached attached;       /* the link in the generation's list; set before the lease is shared */
     uint32_t generation, cell;          /* line numbers in the arena */
-    _Atomic int64_t stranded;           /* units in leases of engines that are gone; callers read it */
+    _Atomic int64_t stranded;           /* units in leases of dead engines; callers read it */
     struct twi_lease_turn turn;
 };
 #define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
@@ -73,17 +84,18 @@ TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
     int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */
     return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
-/* The longest interval of heartbeats while leases are active and engines are few: of leases, not of counts. */
+/* The longest interval between heartbeats about leases, while leases are active and few engines live. */
 #define TWI_LEASE_BUSY_MS 500
 TWI_INLINE int64_t twi_lease_busy_ms(const tw_engine *engine) {
     int64_t interval_ms = engine->options.sync_interval_ms;
     return interval_ms < TWI_LEASE_BUSY_MS ? interval_ms : TWI_LEASE_BUSY_MS;
 }
-/* How soon a draw that brought too little is tried again, by the turn and by a caller. */
+/* If a draw brings too few units, the turn and the caller try again after this time. */
 TWI_INLINE int64_t twi_lease_again_ms(const tw_engine *engine) {
     return twi_lease_busy_ms(engine) / 4 + 1;
 }
-/* Lists a lease for the turn. Any thread, inside a section. No system call: the turn runs by itself. */
+/* Adds the lease to the list that the turn reads. Any thread may call it, inside a section. It makes no system call:
+ * the turn runs every few milliseconds anyway. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
 
 #endif

@@ -37,7 +37,7 @@ void twi_limit_stats_turn(struct tw_family *family) {
     if (threads <= count) return;
     uint32_t piece = twi_arena_round(1 + (threads > 2 * count ? threads : 2 * count)),
              line = twi_arena_take(arena, piece);
-    if (line == 0) return; /* all threads go on with the shared line */
+    if (line == 0) return; /* all threads keep using the shared line */
     lines = twi_arena_at(arena, line);
     lines->count = piece - 1 < TWI_SHARD_ASIDE ? piece - 1 : TWI_SHARD_ASIDE;
     lines->lines = piece;

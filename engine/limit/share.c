@@ -36,7 +36,7 @@ static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t
     double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
     double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
     double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
-    /* The others have begun, or have become faster. The greatest pace counts until some intervals tell more. */
+    /* The others have begun, or have become faster. The greatest pace counts until some intervals have shown more. */
     if (seen < SETTLED && pace > smooth) smooth = pace;
     if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
     if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
@@ -67,7 +67,7 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
     if (begins)
         seen = 1;
     else if (passed_ms > 10 * interval_ms)
-        seen = 1; /* the time before is too long ago to tell the present pace */
+        seen = 1; /* the earlier time is too long ago to show the present pace */
     else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
         seen++;
     return twi_total_state(now_ms, pace, seen);

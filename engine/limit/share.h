@@ -5,7 +5,7 @@
  * A key of unknown total may be spent up to max(1, limit / live). A NEW key may not be spent further than that for an
  * interval and a half after its first total, whatever this total leaves. The reason: each total of a new key misses
  * what all other engines have spent and not sent.
- * While Redis is away for longer than the family's grace, the family's policy decides. TW_OUTAGE_LOCAL decides
+ * While Redis has not replied for longer than the family's grace, the family's policy decides. TW_OUTAGE_LOCAL decides
  * TWI_BRIEF_MS later if there may be other engines. With several stores, Redis is here the key's own store.
  * A key that is near its limit, or of unknown total, is put into a small ring. The turn empties the ring into a batch
  * at once: callers make no system call. If a slot of the ring is taken, the key is not added; it is sent at the next
@@ -20,9 +20,9 @@
  *      B2 = (live - 1) * max(n, (R + B1) / live + 1)     the others, too, spend only a share of R
  * and the bound is the smaller one. If the others were idle, or their pace is unknown, B2 alone holds. If only few
  * intervals have been seen, the others may still decide on older totals; then the bound is all that remains, plus their
- * shares of the whole limit. B1 assumes that the others go on as before: a sudden burst elsewhere shows one interval
+ * shares of the whole limit. B1 assumes that the others continue as before: a sudden burst elsewhere shows one interval
  * later.
- * The bound is TW_UNBOUNDED if the others cannot be seen: the registry is unknown, or Redis is away. */
+ * The bound is TW_UNBOUNDED if the others cannot be seen: the registry is unknown, or Redis does not reply. */
 #ifndef TWI_LIMIT_SHARE_H
 #define TWI_LIMIT_SHARE_H
 

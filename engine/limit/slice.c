@@ -3,13 +3,13 @@
  * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Together they are what was
  * left of the limit. So a unit is in one slice, and never on its way from one slice to another. A thread whose own
  * slice is spent takes from another slice, in place (trap E35). If no single slice can give n units, the call is
- * decided exactly: the slices collapse, for good, and a compare-and-swap on the shared stripe admits what the whole
- * leaves room for. From then on a denied call only loads.
- * Slices may be used while three things hold: the call's limit is not below theirs, the shared stripe (adds, refunds)
- * is not above 0, and Redis has not reported more than it had when they were cut. Otherwise they collapse.
- * A call that has checked the shared stripe may still spend a slice after another thread's add to the shared stripe.
- * This is correct: the call is ordered before that add. A call that begins after the add has returned sees the shared
- * stripe above 0, collapses the slices, and includes whatever they gave.
+ * decided exactly: the slices collapse, are never cut again, and a compare-and-swap on the shared stripe admits what
+ * the whole leaves room for. From then on a denied call only loads. Slices may be used while three things hold: the
+ * call's limit is not below theirs, the shared stripe (adds, refunds) is not above 0, and Redis has not reported more
+ * than it had when they were cut. Otherwise they collapse. A call that has checked the shared stripe may still spend a
+ * slice after another thread's add to the shared stripe. This is correct: the call is ordered before that add. A call
+ * that begins after the add has returned sees the shared stripe above 0, collapses the slices, and includes whatever
+ * they gave.
  * Always true: what is admitted never passes the limit of the call. A call is denied only if all that was admitted, to
  * the unit, leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"

@@ -121,14 +121,14 @@ struct twi_driver {
     void (*turn)(struct twi_sync *sync);
     /* The monotonic time at which turn() wants to run next, unless the engine's socket set is readable before. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
-    /* Of a Redis Cluster: for each key slot the number that names of that slot bear (base/key_slot.h). It answers NULL
+    /* Of a Redis Cluster: for each key slot the number in the names of that slot (base/key_slot.h). It returns NULL
      * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child: it outlives
      * the driver's state. */
     const uint32_t *(*shorts)(const struct twi_sync *sync);
     uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
-    /* The engine closes, and owes nothing: what it has in Redis for itself gets a short life. To be called again after
+    /* The engine closes, and nothing is unsent: its own keys in Redis get a short life. To be called again after
      * turns until it is true, or until the time is over. May be NULL. By the owner of the turn. */
     bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it holds with twi_port_give_up(TW_LOST_CLOSED), and frees. */
@@ -150,7 +150,8 @@ struct twi_driver {
      * again; what the request has charged is taken back. False: answered() was called, is being called just now by the
      * driving thread, or the number is none. Any thread, also inside answered(); never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
-    /* One bounded round: take, receive, answer, expire, cancel what is owed, send. Never waits. By whoever drives. */
+    /* One bounded round: take, receive, answer, expire, send cancellations and requests. Never waits. By whoever
+     * drives. */
     void (*ask_step)(struct twi_sync *sync);
     /* An epoll descriptor: readable when ask_step() has something to do. The same for the life of `sync`. Only reading
      * is waited for. In a host-driven engine fd() covers it, too. Any thread. */
@@ -159,9 +160,10 @@ struct twi_driver {
      * In a host-driven engine wake_ms() covers it, too. Any thread. */
     int64_t (*ask_wake_ms)(const struct twi_sync *sync);
     /* From now on ask() begins nothing. In the next ask_step() each request under way is answered: UNSENT, or UNKNOWN
-     * if it was sent. Steps after that settle what is owed to Redis. Any thread; again and again is harmless. */
+     * if it was sent. Steps after that send the cancellations. Any thread; again and again is harmless. */
     void (*ask_stop)(struct twi_sync *sync);
-    /* How many requests are not answered, or owe Redis a cancellation: 0 once closing need not wait. Any thread. */
+    /* How many requests have no answer, or a cancellation that is still to be sent; 0: closing need not wait. Any
+     * thread. */
     uint32_t (*ask_owed)(const struct twi_sync *sync);
 };
 /* NULL: built without Redis. */

@@ -48,7 +48,7 @@ struct twi_item {
 /* the longest rendered name, with its prefix; tw_family_open() refuses templates that could exceed it */
 #define TWI_REDIS_KEY_MAX 2048
 
-/* Takes up to `count_max` counters that owe Redis something or whose total is requested. Each counter's delta is frozen
+/* Takes up to `count_max` counters with unsent counts or a requested total. Each counter's delta is frozen
  * into its item (`handed` advances). Closed windows come first; a quarter of the room is reserved for open ones.
  * Returns the number of items. Fewer than count_max means that a full collection is complete. */
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
@@ -64,12 +64,12 @@ void twi_port_collect_begin(tw_engine *engine);
 bool twi_port_collect_is_done(tw_engine *engine);
 /* True if a counter has been marked since the last full collection. Cheap; may be true without a reason. */
 bool twi_port_is_dirty(tw_engine *engine);
-/* True: what is owed is collected now, not at the interval. The engine closes, or some of it would come too late: of a
- * sealed window, or of gauges. */
+/* True: unsent counts are collected now, not at the interval. The engine closes, or some of it would come too late: of
+ * a sealed window, or of gauges. */
 bool twi_port_cannot_wait(tw_engine *engine);
 /* Renders the Redis key of an item (prefix and template), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
 size_t twi_port_render(const struct twi_item *item, char *out);
-/* What stands inside of that key: a hash's field, a sorted set's member. Empty for strings. */
+/* The part inside that key: a hash's field, a sorted set's member. Empty for strings. */
 tw_key twi_port_inner(const struct twi_item *item);
 /* Both, for a line of the log: what is not printable becomes \xHH, and what finds no room is left out. Terminated. */
 void twi_port_title(const struct twi_item *item, char *out, size_t room);
@@ -117,7 +117,7 @@ struct twi_parking {
 /* The item's delta returns to its counter, which is not collected again before it is unparked. For items that were just
  * collected; not for gauges. False: no memory, and the item is as it was. */
 bool twi_port_park(struct twi_parking *parking, const struct twi_item *item);
-/* The store can take them: up to `count_max` counters are owed again. True: some are still parked. */
+/* The store can take them: up to `count_max` counters are to be sent again. True: some are still deferred. */
 bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max);
 void twi_port_parking_free(struct twi_parking *parking); /* at the end of the engine */
 /* It will not be sent again: settled, counted, and reported to on_lost with TW_LOST_*. Its window is not reported as
@@ -163,7 +163,7 @@ void twi_port_forgotten(tw_engine *engine, uint32_t store);
  * owed again, once, except what was given up. None of its items may be in a batch. Returns the units that no counter
  * holds any more, though their windows were live in Redis. Then the caller calls twi_port_restore_some() in each turn
  * until it returns false (nothing is left), and collects nothing before that. One walk serves all stores for which this
- * was called before it ended; each call starts the walk anew. */
+ * was called before it ended; each call starts the walk again. */
 uint64_t twi_port_restore(tw_engine *engine, uint32_t index);
 bool twi_port_restore_some(tw_engine *engine);
 /* Called before twi_port_restore(), for an item of unknown outcome: the store that was left may have it. */

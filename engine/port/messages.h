@@ -202,8 +202,8 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
  * windows that are not closed. Of ADD, FETCH and DROP: of the set. All lie in one key slot. Each has room for
  * TWI_OWN_NAME_MAX bytes. Returns how many there are. */
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
-/* By tag: a store that this engine met was empty a while ago. Other engines may owe it counts that it had, and may not
- * know that yet. No window is closed before this time (monotonic). */
+/* By tag: a store that this engine met was empty a while ago. Other engines may have counts to send again that it had,
+ * and may not know that yet. No window is closed before this time (monotonic). */
 void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
 /* The monotonic time at which there will be a message; INT64_MAX: none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);

@@ -38,7 +38,7 @@ struct twi_tuning {
     int64_t closing_pause_ms; /* with several stores: how old a store's marker is before a window is closed for all.
                                  Within 30 s each engine writes its ledgers, and so learns that a store was wiped; its
                                  next heartbeat then says what it holds up */
-    int64_t doubt_ms;         /* how long a store that does not know this engine has to stay before it is believed: a
+    int64_t doubt_ms;         /* how long a store that does not know this engine has to stay before this is trusted: a
                                   failover that is taken back is over by then, as a rule */
     int64_t apart_ms;         /* how long a slot of a cluster sends its store away before the log says so: slots that
                                  move are through by then, as a rule */

@@ -27,7 +27,7 @@ struct twi_watch_server {
 /* extras/watch.c defines it: the engine finds what lies above it by this function alone. */
 const struct twi_watch_server *twi_watch_find(void);
 
-/* ---- what it asks of the engine, beside the public calls; engine/watch.c defines it ---- */
+/* ---- what it calls of the engine, apart from the public calls; engine/watch.c defines it ---- */
 
 struct twi_watch_family {
     char name[65];

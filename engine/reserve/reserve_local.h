@@ -5,7 +5,7 @@
  *     └──cancel, or its time is over──▶ returned: its units go back, its buyer may come again
  *
  * The units themselves are in the family's counters; tw_acquire() takes them there. The store says which of them are
- * only held. It has a lock of its own. Calls that count never take this lock: they go on beside it. With Redis all of
+ * only held. It has a lock of its own. Calls that count never take this lock, and continue meanwhile. With Redis all of
  * this is in reserve.lua.
  * No call holds the lock for long: what many entries need is done by the turn in pieces.
  * Always true: under the lock, a held reservation has its units taken, in the window it names. One comparison with the

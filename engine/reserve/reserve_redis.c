@@ -1,7 +1,7 @@
 /* reserve_redis.c -- reservations that Redis keeps: one request per reservation (reserve.lua).
  * Confirm and cancel send two requests: the first finds the counter, the second acts on all of its keys.
- * Always true: the id in the token is drawn before the first request. So a repeated request, after a lost reply or by
- * the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
+ * Always true: the id in the token is chosen at random before the first request. So a repeated request, after a lost
+ * reply or by the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"

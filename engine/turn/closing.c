@@ -1,4 +1,4 @@
-/* closing.c -- see closing.h: what an election asks of its window, and what the window tells the election.
+/* closing.c -- see closing.h: what an election needs of its window, and what the window reports to the election.
  * Always true: the hook is called, and its answer is taken, in no state but CALL_HOOK, unless no answer of Redis is
  * expected in time. */
 #include "engine/turn/closing.h"
@@ -42,7 +42,7 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
                  "no hook was called for a window of family \"%s\": %s", family->options.name, why);
 }
 
-/* Called when nothing is owed any more. Returns true if no count was added since the window was closed. */
+/* Called when nothing is unsent any more. Returns true if no count was added since the window was closed. */
 static bool is_paid(struct twi_close_election *election) {
     twi_check(election->state == TWI_ELECTION_UNSENT);
     twi_check(twi_generation_is_drained(election->generation));
@@ -104,7 +104,7 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
     if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
     if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
         election->tags->pause_ms =
-            engine->peers.closing_pause_ms; /* by then the others hold up what they owe that store */
+            engine->peers.closing_pause_ms; /* by then the others hold up windows with unsent counts for that store */
         twi_close_election_enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
         return TWI_CLOSING_WAIT;
     }

@@ -8,7 +8,7 @@
  *   CALL_HOOK ─hook returned true▶ DONE: report it to Redis ─▶ OVER         DONE ─late counts are missing▶ CLAIM
  *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
  *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
- *   closed, but this engine owes counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
+ *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
  * The script is sync/script/close_election.lua. Where keys lie in several stores, their names do, too: closing_tags.h.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it holds up. These are
@@ -17,7 +17,7 @@
  * expires by itself and is renewed as long as the hook is to be called. If the engine dies, another one claims the
  * window.
  * Always true: the hook is called only under a claim that is valid for at least half of its lifetime from then on, and
- * after every total was requested anew under that claim. A reported window is not reported again, whatever Redis
+ * after every total was requested again under that claim. A reported window is not reported again, whatever Redis
  * forgets, unless counts came later. If the last engine leaves and reports a window before its time, the next engine
  * that joins closes it again. An election ends with its window, or before; an ended election changes nothing. Threads:
  * the turn only. */
@@ -32,7 +32,7 @@ enum twi_closing {
     TWI_CLOSING_LOCAL,     /* the same, with TW_CLOSED_LOCAL */
     TWI_CLOSING_OVER       /* the window is closed, by this engine or another */
 };
-/* Continues with a window that takes no more counts and has counted something. `drained`: it owes Redis nothing. */
+/* Continues with a window that takes no more counts and has counted something. `drained`: nothing of it is unsent. */
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
 /* True if a hook was called for this window before, here or in another engine. */
 bool twi_closing_is_repeat(const struct twi_generation *generation);
@@ -42,7 +42,7 @@ void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generat
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 /* Counts and logs that no hook was called for this window, or not with all of it. */
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
-/* True if a window that is sealed and still owes has held the others up for long enough. */
+/* True if a window that is sealed and still has unsent counts has held the others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
 /* Redis has lost its data, or one of its stores has, with counts of the window: nothing that was sent about the window
  * counts any more. */

@@ -83,7 +83,7 @@ void twi_close_election_begin_again(struct twi_close_election *election) {
         election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM, election->at_ms);
 }
 
-/* Others have closed the window, or continue with it. Counts that this engine still owes come too late for them. The
+/* Others have closed the window, or continue with it. The unsent counts of this engine come too late for them. The
  * window is closed again when Redis has those counts. */
 void twi_close_election_end_by_others(struct twi_close_election *election) {
     twi_check(election->generation != NULL && election->state != TWI_ELECTION_OVER);

@@ -22,7 +22,7 @@ enum twi_close_election_state {
     TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
     TWI_ELECTION_DONE,
     TWI_ELECTION_DROP,   /* by tag: remove the sets of names */
-    TWI_ELECTION_UNSENT, /* others closed the window without counts that this engine still owes */
+    TWI_ELECTION_UNSENT, /* others closed the window without the unsent counts of this engine */
     TWI_ELECTION_OVER
 };
 

@@ -54,7 +54,7 @@ static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
     return heartbeat_ms(family) > HEARTBEAT_MS && ms < heartbeat_ms(family) / 2 ? heartbeat_ms(family) / 2 : ms;
 }
 
-/* What Redis was told of the window, it may not know any more. */
+/* Redis may not know any more what was reported about the window. */
 static void forget_listed(void *ctx, struct twi_generation *generation) {
     (void)ctx;
     generation->turn.closing.names_recorded = generation->turn.closing.is_listed = generation->turn.closing.is_held =
@@ -313,7 +313,7 @@ static void take_set_answer(struct twi_close_election *election, const struct tw
     }
 }
 
-/* A set of names does not answer. After the closing wait the election goes on without it. */
+/* A set of names does not answer. After the closing wait the election continues without it. */
 static void take_set_failure(tw_engine *engine, struct twi_close_election *election) {
     twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
@@ -334,7 +334,7 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
 }
 
 /* Redis refuses the one set of names, perhaps because another client has written a value under its name. After the
- * closing wait the election goes on without it. */
+ * closing wait the election continues without it. */
 static void take_names_refusal(struct twi_close_election *election, const struct twi_closing_message *message,
                                int64_t now_ms) {
     twi_check(message->election == election);

@@ -229,7 +229,7 @@ void twi_closing_appoint(struct tw_family *family) {
     twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
 }
 
-/* An election may have nothing to send and go on to its next state: so there is a second look. What needs more work or
+/* An election may have nothing to send and enter its next state: so there is a second look. What needs more work or
  * memory than there is waits for a later turn. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     for (struct tw_family *family;

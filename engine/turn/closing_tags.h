@@ -7,9 +7,9 @@
  *   an engine adds names:   announce (list) ─▶ add the names, group by group ─▶ confirm (list, with the groups)
  *   an engine closes:       read the index ─▶ fetch the names, group by group ─▶ totals, hook, done ─▶ drop the sets
  *
- * The sets have a ROUND in their names: how often the window was closed for good. An engine that adds names after that
- * adds them to the sets of the next round. So the engine that drops the sets drops none of these names. The reply to a
- * confirmation has the round, too: if it has changed, the engine drops what it added, and begins again.
+ * The sets have a ROUND in their names: how often the window was closed and not opened again. An engine that adds names
+ * after that adds them to the sets of the next round. So the engine that drops the sets drops none of these names. The
+ * reply to a confirmation has the round, too: if it has changed, the engine drops what it added, and begins again.
  * Always true: an engine holds the window up from its announcement until its confirmation. So whoever may claim the
  * window finds all names. The turn only. */
 #ifndef TWI_TURN_CLOSING_TAGS_H

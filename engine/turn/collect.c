@@ -1,10 +1,10 @@
-/* collect.c -- turns what counters owe Redis into items (items.h). Runs in the turn.
+/* collect.c -- turns the unsent counts of counters into items (items.h). Runs in the turn.
  *
  * The collector takes whole lists: generation by generation, chunk by chunk. One operation reads the word of each
  * marked counter and clears its DIRTY (D2). An item freezes `handed`: delta = local - handed. dirty.c explains the
  * marks, settle.c explains what becomes of an item.
  * Always true: an item counts in its generation's `outstanding` from its collection until it is settled. A returned
- * delta that waits counts there, too. So no window is dropped while it still owes. */
+ * delta that waits counts there, too. So no window with unsent counts is dropped. */
 #include "engine/turn/collect.h"
 
 #include "engine/turn/closing_windows.h"
@@ -21,7 +21,7 @@
 /* The default interval: however many families hurry, Redis gets no more batches than by that. */
 #define HURRY_PAUSE_MS 100
 
-/* After this time, what a generation owes can no longer be sent. */
+/* After this time, the unsent counts of a generation can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {
     if (generation->family->kind.from_first) return generation->end_ms;
     return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
@@ -263,7 +263,7 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
                             : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
-        /* A sealed window sends all that it owes anyway, and its table may be gone (history.c). */
+        /* A sealed window sends all of its counts anyway, and its table may be gone (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
         if (!twi_closing_may_collect(engine, generation)) continue; /* it is marked, and goes with the others */
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);

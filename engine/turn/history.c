@@ -3,10 +3,10 @@
  *   history ─▶ packing (one turn's work at a time) ─▶ published ─grace, no walker in the table▶ table given back
  *                 └─ no memory: stays as it was, tried again later
  *
- * One generation of a family is packed at a time. The packed form is built beside the table, and one store publishes it
- * (K1). A reader whose section begins later sees the packed form and does not touch the table (K2). A reader whose
- * section began earlier keeps the table until its section ends; a walk of tw_each() keeps it until the walk ends.
- * Exactly one of table and packed form is valid, so readers never have to decide.
+ * One generation of a family is packed at a time. The packed form is built while the table stays, and one store
+ * publishes it (K1). A reader whose section begins later sees the packed form and does not touch the table (K2). A
+ * reader whose section began earlier keeps the table until its section ends; a walk of tw_each() keeps it until the
+ * walk ends. Exactly one of table and packed form is valid, so readers never have to decide.
  * Always true: only a window that can no longer change is packed (sealed, drained, its hook done; never in
  * TW_WINDOW_FROM_FIRST families). The table is given back after every section that began before the publication has
  * ended. The generation itself, with its overflow counter, stays until it is dropped. */

@@ -10,8 +10,8 @@
  *   1 The current generation is old enough (idle_ms) or nearly full: the previous one is sealed, and each cell is
  *     frozen.
  *   2 A frozen cell that was used gets a successor cell in the current generation, as far as there is room.
- *   3 What frozen cells still owe is sent from where it is, as from any sealed window. They stay readable meanwhile.
- *   4 Nothing is owed: the generation is dropped, and the next epoch begins. So three generations never hold keys at
+ *   3 The unsent counts of frozen cells are sent from there, as from any sealed window. They stay readable meanwhile.
+ *   4 Nothing is unsent: the generation is dropped, and the next epoch begins. So three generations never hold keys at
  *     once.
  * A caller that meets a frozen cell makes the successor itself: it waits for nobody.
  * Always true:
@@ -20,7 +20,7 @@
  *   G2 No count moves. A successor begins with `local` = `handed` = `acked` = the final value, and with the same view.
  *      So each unit is sent once, by the cell that it was added to; a reader of the successor sees all earlier adds
  *      (P3).
- *   G3 The view of a successor is its local + base. Its base includes what its predecessor still owes: every total from
+ *   G3 The view of a successor is its local + base. Its base includes its predecessor's unsent counts: every total from
  *      Redis is raised by that amount (twi_idle_eviction_take_total), whichever of the two cells it came with.
  *   G4 A generation takes at most half of keys_max. A key without room overflows or is refused, by the family's policy.
  *      A cell without a successor loses nothing: its count is in Redis or on the way there. */
@@ -85,7 +85,7 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
     return age_ms >= twi_load_relaxed(&family->policy.idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
-/* While Redis is away, nothing could be dropped, and used keys would only have to find room in the current
+/* While Redis does not reply, nothing could be dropped, and used keys would only have to find room in the current
  * generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(family->kind.evicts_idle);

@@ -16,7 +16,7 @@ bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generat
 /* A cell of the previous generation was frozen: if it was used, its key gets a successor in the current generation. */
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                               uint32_t *work);
-/* The generation is dropped: it owes nothing. Counts the evicted keys. */
+/* The generation is dropped: nothing of it is unsent. Counts the evicted keys. */
 void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *generation);
 /* Begins the next epoch, when it is time and only the current generation is left. Returns in how many ms to check
  * again. */

@@ -6,7 +6,7 @@
 
 /* how often the epoch is requested, unless Redis asks for longer; leases.lua relies on it */
 #define EPOCH_MS 150
-#define EPOCH_IDLE_MS 500 /* with several stores: the interval to a store where all leases are at rest */
+#define EPOCH_IDLE_MS 500 /* with several stores: the interval to a store where all leases are idle */
 #define REFUSED_MS 250    /* the pause before a message that Redis refused is sent again */
 #define UNUSED_MS 10000   /* with several stores: after this time without leases the engine leaves the store */
 
@@ -128,7 +128,8 @@ static void take_others(struct twi_lease_store *store, const struct twi_lease_an
 
 /* ---- replies ---- */
 
-/* The engine goes on, and has left. If a lease was requested since, it comes again, as one that was never here. */
+/* The engine stays open, and has left the store. If a lease was requested since, it comes again, as one that was never
+ * here. */
 static void has_left(tw_engine *engine, struct twi_lease_store *store) {
     twi_check(store->is_leaving);
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0;

@@ -2,7 +2,7 @@
  * ahead of need, returns units that are idle or that other engines want, and restates everything to a Redis that may
  * have forgotten.
  *
- *   at rest ─units requested▶ active ─no units in hand, all sent▶ at rest      at most one message in flight per lease
+ *   idle ─units requested▶ active ─no units left, all sent▶ idle      at most one message in flight per lease
  *   another epoch of a store (lease_epoch.h) ─▶ every lease of that store restates its numbers ─▶ all sent
  * How much is drawn: the grant size. It is at least what was used in two intervals, and twice as much if the last grant
  * was used up within an interval. Redis cuts a grant to a share of what is left, so grants shrink towards 1 at the end.
@@ -20,7 +20,7 @@
 #define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key: this, or a sixteenth of the limit */
 #define IDLE_MS 5000        /* a lease that nobody spends from returns its units after this time */
 #define RESEND_MS 1000      /* how often spent units are sent while no units are requested */
-#define LOOK_MS 1000        /* how often Redis looks for stranded units */
+#define LOOK_MS 1000        /* how often Redis looks for units of dead engines */
 #define REFUSED_MS 250      /* the pause before a message that Redis refused is sent again */
 #define WALK_MAX 4096u      /* leases of a store examined in one turn */
 
@@ -89,7 +89,7 @@ static bool is_idle(const struct twi_turn_state *turn, struct twi_lease *lease) 
     return turn->mono_ms - lease->turn.used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
 }
 
-/* How many units should be in hand. */
+/* How many units the lease should have. */
 static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     twi_check(requested >= 0 && limit >= 0);
     if (lease->turn.grant_size == 0)
@@ -175,9 +175,9 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     generation->turn.outstanding++; /* the window stays until the reply */
 }
 
-/* A caller may see units in hand and the limit that they were drawn under, and stall before it takes one. The units
- * that it finds then must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the
- * sections that began earlier have to end, and only then are units drawn. If nothing was in hand yet, no caller has
+/* A caller may see units in the lease and the limit that they were drawn under, and stall before it takes one. The
+ * units that it finds then must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the
+ * sections that began earlier have to end, and only then are units drawn. If the lease had no units yet, no caller has
  * seen any units. */
 static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease, int64_t limit) {
     twi_check(limit >= 0);
@@ -362,7 +362,7 @@ static void restate_all(tw_engine *engine, struct twi_lease_store *store) {
 
 /* ---- replies ---- */
 
-/* All units that are out anywhere, also those in hand here, are within this limit, so they may be spent under it. Not
+/* All units that are out anywhere, also those in this lease, are within this limit, so they may be spent under it. Not
  * so if this reply contains units that an earlier message drew under a greater limit, and whose own reply was lost. */
 static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message *message,
                         const struct twi_lease_answer *answer) {
@@ -416,7 +416,7 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(&engine->leases, lease);
     if (!answer->open) return; /* the other engines have not all restated what they spent: the sum is not known */
-    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: after the stranded units */
+    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` was stored before */
     twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
 }
 
@@ -448,7 +448,7 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
     twi_lease_enqueue(engine, store, lease);
     if (answer->kind != TWI_LEASE_TWIN || is_other) return;
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_IDENTITY,
-                 "another life of this process uses its leases: it goes on under a name of its own");
+                 "another copy of this process uses its leases: this engine continues under a new name");
     twi_port_twin(engine);
 }
 

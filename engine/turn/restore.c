@@ -24,7 +24,7 @@ struct begin {
     uint64_t lost;
 };
 
-/* The generation owes again, whatever phase it was in; its hook is not called again. */
+/* The generation has counts to send again, whatever phase it was in; its hook is not called again. */
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     twi_check(!generation->turn.restore.listed);
     twi_check(generation->synced);
@@ -35,7 +35,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->turn.sealed_mono_ms = engine->turn.mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint8_t)TWI_SEALED); /* no reader distinguishes these phases */
-    /* The roll-over notices when it owes nothing any more. */
+    /* The roll-over notices when nothing of it is unsent any more. */
     generation->family->turn.look_mono_ms = engine->turn.mono_ms;
     twi_agenda_notify(generation->family);
 }
@@ -187,8 +187,8 @@ static bool any_restores(tw_engine *engine) {
     return false;
 }
 
-/* Returns true when every counter of the generation that is to be restored owes all that it holds, and no counter of a
- * store that is kept is UNTOLD any more. */
+/* Returns true when every counter of the generation that is to be restored has all of its counts to send again, and no
+ * counter of a store that is kept is UNTOLD any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->turn.restore.listed);
     struct twi_cursor *cursor = &engine->restore->cursor;

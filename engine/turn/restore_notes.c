@@ -230,7 +230,8 @@ void twi_restore_note_told(const struct twi_item *item) {
 }
 
 /* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
- * are none.) Otherwise its units are owed like new counts; if the earlier store is back by then, it gets them twice. */
+ * are none.) Otherwise its units are unsent like new counts; if the earlier store is back by then, it gets them twice.
+ * */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_generation *generation = item->generation;

@@ -4,8 +4,8 @@
  * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose it, and a
  * failover or a backup may bring an earlier store back. A live counter knows what Redis acknowledged of it (`acked`),
  * which is the whole contribution of this engine to its key. If the new store holds nothing, the counter becomes
- * UNTOLD: `acked` stays, as what the earlier store has, and all of it is owed again, except what was given up. The item
- * that re-sends this part carries it separately (`units`):
+ * UNTOLD: `acked` stays, as what the earlier store has, and all of it is to be sent again, except what was given up.
+ * The item that re-sends this part carries it separately (`units`):
  *
  *              restore            collected                   acknowledged
  *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent

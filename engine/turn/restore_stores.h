@@ -15,14 +15,14 @@
 /* What the walk does with the counters of a store. */
 enum twi_restore_walk {
     TWI_WALK_PASSES,   /* nothing */
-    TWI_WALK_RESTORES, /* they owe again what the store had acknowledged */
+    TWI_WALK_RESTORES, /* they send again what the store had acknowledged */
     TWI_WALK_KEEPS     /* the store that is back already has what is UNTOLD */
 };
 
 struct twi_restore_store {
     enum twi_restore_walk walk;
     bool was_back;       /* a store that was left has come back before */
-    bool distinct_again; /* the walk: its counters of distinct elements owe all their registers again */
+    bool distinct_again; /* the walk: its counters of distinct elements send all their registers again */
     /* The next five count from the last time that a known store was left or came back. */
     uint32_t begun;  /* restorations */
     uint64_t untold; /* units of counters that are, or will be, UNTOLD; an upper bound */

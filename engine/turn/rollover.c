@@ -2,13 +2,13 @@
  * which families are looked at, and the list of a family's windows. The steps of one window are in window_end.c, the
  * next window is made in window_next.c, and memory is given back in window_reclaim.c.
  *
- *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped
+ *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing unsent▶ drained ─hook▶ history ─▶ dropped
  *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
  *
  * Expiry drops one generation, whatever the number of its keys. The turn does all of it in bounded pieces; threads that
  * count take no part. A family says when it has to be looked at next (due_ms, look_mono_ms; agenda.h), so idle families
  * and windows cost nothing.
- * Always true: a generation is dropped only when it owes Redis nothing, nothing of it is in flight, its hook has
+ * Always true: a generation is dropped only when nothing of it is unsent or in flight, its hook has
  * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 

@@ -94,7 +94,7 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     /* A flush speaks of what on_lost names: of no item that only asks for a total. */
     bool is_lost = item->delta != 0 || (item->flags & TWI_ITEM_DISTINCT) != 0;
     if (is_lost && reason != TW_LOST_CLOSED) (void)twi_add_relaxed(&item->family->engine->collector.given_up, 1);
-    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is no longer owed */
+    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: never sent again */
     twi_item_let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);
     int64_t start_ms = twi_generation_start_ms(item->generation);

@@ -78,7 +78,7 @@ static void check_arena(tw_engine *engine) {
                      (long long)(most - used), (unsigned long long)times);
 }
 
-/* while the two clocks disagree by the same amount: some disagree for good */
+/* while the two clocks disagree by the same amount: some disagree for ever */
 #define CLOCK_LOG_MS (10 * INT64_C(60000))
 
 static void check_clock(tw_engine *engine) {
@@ -95,7 +95,7 @@ static void check_clock(tw_engine *engine) {
     else
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
                      "the wall clock was set back: engine time is %lld ms ahead of it and follows the monotonic "
-                     "clock; open the engine anew if its windows must follow the wall clock again",
+                     "clock; open the engine again if its windows must follow the wall clock again",
                      -(long long)drift_ms);
 }
 

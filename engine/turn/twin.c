@@ -1,14 +1,15 @@
 /* twin.c -- this process lives twice: a snapshot of it was started a second time, and the other life uses the same
  * ledger and the same names in Redis.
  *
- * Redis tells one of the two (CLASH of a batch, STALE or TWIN of a lease), and that one goes on under another name:
+ * Redis reports it to one of the two (CLASH of a batch, STALE or TWIN of a lease), and that one continues under another
+ * name:
  *   holds and gauges    are stated again; the other life's stay under the old name
- *   leases              units in hand may be spent by the other life, too: they are given up, not returned. What this
+ *   leases              units of leases may be spent by the other life: they are given up, not returned. What this
  *                       life has spent and no batch has acknowledged may be what the other one holds: it is claimed
  *                       under the new name. So no unit is sold twice without Redis's counting it, and what passes the
  *                       limit becomes `limit_at_risk` (lease.lua)
- * Why the unacknowledged part is enough: the life that is told has had no batch acknowledged since the snapshot. The
- * first one that the other life sent took its number.
+ * Why the unacknowledged part is enough: the life that gets the report has had no batch acknowledged since the
+ * snapshot. The first one that the other life sent took its number.
  * Always true: only the turn runs this. The old name is never used again here. */
 #include "engine/core/window_map.h"
 

@@ -1,6 +1,6 @@
 /* window_end.c -- the end of a window, step by step (rollover.h): sealed, drained, shown to the closing hook, kept as
  * history, dropped.
- * Always true: a generation is dropped only when it owes Redis nothing, nothing of it is in flight, its hook has
+ * Always true: a generation is dropped only when nothing of it is unsent or in flight, its hook has
  * returned true, and nobody walks it. Hooks are called in order of time. */
 #include "engine/turn/window_end.h"
 
@@ -21,7 +21,7 @@
 
 #define HOOK_AGAIN_MS 100
 #define EVICTION_PAUSE_MS 100 /* the default interval */
-#define DRAIN_LOOK_MS 20      /* how soon a sealed window that still owes is looked at again */
+#define DRAIN_LOOK_MS 20      /* how soon a sealed window with unsent counts is looked at again */
 
 /* How long after its end a generation still takes or shows counts. In TW_WINDOW_FROM_FIRST families, a key's life may
  * begin at the very end. */
@@ -43,8 +43,8 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
     return early_ms < at_ms ? early_ms : at_ms;
 }
 
-/* Compares values to find what a frozen counter still owes. Its mark is not enough: an adder may not have set it yet
- * (trap E8). */
+/* Compares values to find the unsent counts of a frozen counter. Its mark is not enough: an adder may not have set it
+ * yet (trap E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct twi_rollover *rollover = ctx;
     struct twi_generation *generation =
@@ -55,7 +55,8 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;
-    /* Of a window that is over, Redis's estimate is wanted, too, whatever this engine owes (distinct_merge.c). */
+    /* Of a window that is over, Redis's estimate is wanted, too, whatever this engine has to send (distinct_merge.c).
+     * */
     bool is_sketch = generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0;
     if (is_sketch) final = twi_sketch_sum(&rollover->engine->arena, cell);
     if (twi_load_relaxed(&cold->handed) != final || (is_sketch && !twi_rollover_is_ending(rollover)))
@@ -171,7 +172,7 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* There is a pause before each time that a window hurries: what Redis refuses stays owed. True: it is over, and the
+/* There is a pause before each time that a window hurries: what Redis refuses stays unsent. True: it is over, and the
  * next one begins. */
 static bool is_pause_over(const struct twi_rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
     twi_check(pause_ms >= 0);
@@ -230,7 +231,7 @@ static bool is_told(struct twi_rollover *rollover, struct twi_generation *genera
 static void finish(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_DRAINED);
     if (!is_told(rollover, generation)) {
-        if (!twi_generation_is_drained(generation)) hurry(rollover, generation); /* it owes again: totals are wanted */
+        if (!twi_generation_is_drained(generation)) hurry(rollover, generation); /* it waits for totals */
         twi_rollover_look(rollover, DRAIN_LOOK_MS);
         return;
     }
@@ -283,7 +284,8 @@ static bool stays_closed(struct twi_rollover *rollover, struct twi_generation *g
     return true;
 }
 
-/* A closed window may take late counts for as long as Redis keeps it: what it owes does not wait until it is sealed. */
+/* A closed window may take late counts for as long as Redis keeps it: its unsent counts do not wait until it is sealed.
+ * */
 static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_CLOSED);
     int64_t pause_ms = pause_while_kept_ms(rollover->family);

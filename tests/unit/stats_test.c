@@ -364,7 +364,7 @@ static void labels_that_no_scraper_would_take_are_refused_by_name(void **state) 
         {"_a1=\"caf\xc3\xa9 \xf0\x9f\x8d\xb5\",b=\"\\\\ \\\" \\n\"", NULL},
         {"family_of=\"1\",lee=\"2\"", NULL},
         {"a", "byte 2: ="},
-        {"a=", "byte 3: a label's value must stand in quotes"},
+        {"a=", "byte 3: a label's value must be in quotes"},
         {"a=1", "byte 3: "},
         {"a=\"1", "byte 5: the quote is not closed"},
         {"a=\"1\\", "byte 5: unknown escape"},

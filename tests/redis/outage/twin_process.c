@@ -89,7 +89,7 @@ static void a_lease_that_lives_twice_is_given_up(void **state) {
         assert_true(sold <= LIMIT);
         assert_i64_equal(names(), 2); /* it took another name once */
         assert_status(tw_close(engine, 5000), TW_OK);
-        assert_non_null(strstr(lines.text, "another life of this process"));
+        assert_non_null(strstr(lines.text, "another copy of this process"));
         redis_server_destroy(&server);
     }
 }

@@ -513,10 +513,10 @@ static void a_tag_that_a_cluster_would_not_see_is_refused(void **state) {
     (void)state;
     assert_refused("{%t}{%t}%k:%Y%m%d%H", NULL, &hourly, "%t twice");
     assert_refused("%k{%t}:%Y%m%d%H", NULL, &hourly, "%t behind %k");
-    assert_refused("%t:%k:%Y%m%d%H", NULL, &hourly, "braces of its own");
-    assert_refused("{%t:%k}:%Y%m%d%H", NULL, &hourly, "braces of its own");
-    assert_refused("{a%t}:%k:%Y%m%d%H", NULL, &hourly, "braces of its own");
-    assert_refused("{%t", NULL, &hourly, "braces of its own");
+    assert_refused("%t:%k:%Y%m%d%H", NULL, &hourly, "alone in braces");
+    assert_refused("{%t:%k}:%Y%m%d%H", NULL, &hourly, "alone in braces");
+    assert_refused("{a%t}:%k:%Y%m%d%H", NULL, &hourly, "alone in braces");
+    assert_refused("{%t", NULL, &hourly, "alone in braces");
     assert_refused("{}{%t}%k:%Y%m%d%H", NULL, &hourly, "before {%t}");
     assert_refused("{%Y}{%t}%k:%m%d%H", NULL, &hourly, "before {%t}");
     assert_refused("%n:{%t}%k:%Y%m%d%H", "my{", &hourly, "redis_prefix");
