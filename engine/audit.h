@@ -4,8 +4,8 @@
 
 #include "tallywheel.h"
 
-/* Starts the auditor, if audit_interval_ms is set. It is stopped before the engine is drained. A forked child starts its
- * own. */
+/* Starts the auditor, if audit_interval_ms is set. It is stopped before the engine is drained. A forked child starts an
+ * auditor, too. */
 tw_status twi_audit_start(tw_engine *engine);
 void twi_audit_stop(tw_engine *engine);
 

@@ -6,7 +6,7 @@
 #include "engine/turn/lease_stores.h"
 
 static bool leases_are_valid(tw_engine *engine, struct twi_generation *generation) {
-    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 in lease.c */
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 in enlist() */
         const struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         if (twi_lease_generation(&engine->arena, lease) != generation || !twi_lease_is_valid(engine, lease))
             return false;
