@@ -110,7 +110,6 @@ enum twi_waiting_since twi_rejected_wait(struct twi_rejected *rejected, const st
     if (key == NULL) return TWI_WAITS_NOT;
     key->due_ms = due_ms;
     if (was_empty || due_ms < rejected->due_ms) rejected->due_ms = due_ms;
-    twi_check_full(twi_rejected_is_valid(rejected));
     return TWI_WAITS_FROM_NOW;
 }
 
@@ -163,7 +162,6 @@ uint32_t twi_rejected_again(struct twi_rejected *rejected, const struct twi_item
     }
     key->number = last;
     key->until_ms = now_ms + 3 * (int64_t)key->wait_ms;
-    twi_check_full(twi_rejected_is_valid(rejected));
     return key->wait_ms;
 }
 
@@ -185,5 +183,6 @@ uint32_t twi_rejected_count(struct twi_rejected *rejected, int64_t now_ms) {
         else
             i++;
     }
+    twi_check_full(twi_rejected_is_valid(rejected));
     return rejected->count;
 }
