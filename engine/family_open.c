@@ -119,6 +119,8 @@ static bool copy_texts(struct tw_family *family) {
     return family->fields != NULL && twi_fields_read(own->fields, own->key_separator, family->fields) == NULL;
 }
 
+static _Atomic uint64_t families_made;
+
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_key_template *template) {
     twi_check(options->name != NULL);
@@ -133,6 +135,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
         bytes + text_bytes(options->name) + text_bytes(options->redis_key) + text_bytes(options->fields);
     if (options->fields != NULL) family->entry.bytes += sizeof *family->fields + ALLOCATION_BYTES;
     family->entry.opened = 1;
+    family->serial = twi_add_relaxed(&families_made, 1) + 1;
     family->engine = engine;
     family->options = *options;
     twi_store_relaxed(&family->current, &twi_generation_none);

@@ -13,7 +13,9 @@
  * where no byte of a key goes in: beside a block, the block could undo it under every secret (flood_test.c).
  * A key of up to 16 bytes is one block in lane a alone: two such keys of one size never agree in all 128 bits.
  * Each call waits for its hash, so there are four rounds behind a block and no more. With three, keys that differ in a
- * few bytes share 32 bits too often (hash_test.c). A fold of both halves brings nothing behind four.
+ * few bytes share 32 bits too often (hash_test.c). A fold of both halves brings nothing behind four. Two keyed
+ * multiplications would take two thirds of the time, but each collision that somebody observes is an equation in the
+ * secret that can be solved (docs/SPEED.md).
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #ifndef TWI_BASE_HASH_AES_H
 #define TWI_BASE_HASH_AES_H

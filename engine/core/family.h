@@ -208,6 +208,7 @@ struct tw_family {
     _Atomic(struct twi_generation *) current; /* never NULL: else twi_generation_none */
     struct twi_family_kind kind;
     _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
+    uint64_t serial;                               /* not 0; no other family of this process ever has it */
     struct twi_window_rule rule;
 
     /* written by tw_family_set() and callers */

@@ -184,6 +184,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
         return twi_acquire_slow(family, key, n, limit, verdict);
     uint64_t hash = TWI_HOT_HASH(engine, key);
     self->inserts = 0;
+    self->repeats = 0; /* it does not only add */
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     int64_t now_ms = twi_clock_now_ms(&engine->clock);

@@ -192,6 +192,18 @@ TWI_INLINE void hot_leave(struct twi_thread *self, enum hot_section section) {
     if (section == HOT_OUTSIDE) twi_section_leave_first(self);
 }
 
+/* The end of an add, as twi_call_over(). One in so many looks at the clock, and then its thread watches its next adds
+ * (repeat_fast.h). */
+#define HOT_REPEATS_BEGIN 5u
+static TWI_COLD tw_status hot_look(tw_engine *engine) {
+    struct twi_thread *self = twi_thread_self;
+    if (self->repeats == 0) self->repeats = HOT_REPEATS_BEGIN;
+    return twi_call_look(engine);
+}
+TWI_INLINE tw_status hot_over(tw_engine *engine, int64_t calls) {
+    return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : hot_look(engine);
+}
+
 #endif
 
 TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint64_t before) {
@@ -218,9 +230,9 @@ static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_gene
     twi_contention_detect_add(engine, generation, cell, twi_word_value(before), delta, self);
     if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
         twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-    twi_count_increments(engine, self, 1);
+    int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave(self);
-    return TW_OK;
+    return hot_over(engine, calls);
 }
 
 /* Adds to a striped cell. Inside the caller's section, which it leaves. */
@@ -261,7 +273,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
     int64_t calls = twi_count_increments(engine, self, 1);
     twi_section_leave(self);
     if (view != NULL) *view = seen;
-    return twi_call_over(engine, calls);
+    return hot_over(engine, calls);
 }
 
 /* Inserts a key that is not in this window, wherever it must go. Inside the caller's section, which it leaves. */
@@ -396,16 +408,12 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *f
 
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
                                                      enum hot_section section);
+TWI_HOT_CODE static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
-/* Counts in a plain cell. Inside the caller's section, which it leaves. */
-TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
-                                              struct twi_generation *generation, struct twi_cell *cell, tw_key key,
-                                              int64_t delta, int64_t *view, uint64_t hash) {
-    uint64_t before;
-    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) {
-        hot_leave(self, section);
-        return TWI_HOT_OWN(begin_again)(generation->family, key, delta, view, hash);
-    }
+/* An add to a plain cell has counted. Inside the caller's section, which it leaves. */
+TWI_INLINE tw_status TWI_HOT_OWN(counted)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
+                                          struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
+                                          int64_t *view, uint64_t before) {
     if (twi_unlikely(view == NULL) && hot_is_sampled(engine, self, cell)) {
         self->depth++; /* the callee leaves by twi_section_leave() */
         return TWI_HOT_OWN(sample)(engine, generation, cell, delta, before);
@@ -417,7 +425,18 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
     if (twi_likely(view != NULL)) *view = TWI_HOT_OWN(view)(cell, delta, before);
     int64_t calls = twi_count_increments(engine, self, 1);
     hot_leave(self, section);
-    return twi_call_over(engine, calls);
+    return hot_over(engine, calls);
+}
+
+/* Counts in a plain cell. Inside the caller's section, which it leaves. */
+TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
+                                              struct twi_generation *generation, struct twi_cell *cell, tw_key key,
+                                              int64_t delta, int64_t *view, uint64_t hash) {
+    uint64_t before;
+    if (twi_likely(twi_cell_count(cell, delta, &before)))
+        return TWI_HOT_OWN(counted)(engine, self, section, generation, cell, delta, view, before);
+    hot_leave(self, section);
+    return TWI_HOT_OWN(begin_again)(generation->family, key, delta, view, hash);
 }
 
 /* Adds to the cell that the first line of the key's walk shows. Inside the caller's section, which it leaves. */
@@ -559,10 +578,10 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_OUTSIDE);
 }
 
-/* What the fast functions leave: keys of 1 to 3 bytes, threads that are inside a section, and what only the slow path
- * can answer. */
+/* What else the fast functions leave: keys of 1 to 3 bytes, threads that are inside a section, and what only the slow
+ * path can answer. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
-TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
+TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
     struct twi_thread *self = twi_thread_self;
     if (section == HOT_INSIDE || !hot_may_begin(self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX ||
         key.data == NULL || delta != (int32_t)delta)
@@ -571,6 +590,15 @@ TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
         return TWI_HOT_OWN(begin_again)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
     if (hot_key_is_short(key)) return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_INSIDE);
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
+}
+
+/* What the fast functions leave. A thread that watches its adds comes here first, and saves no register on the way. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status
+TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
+    const struct twi_thread *self = twi_thread_self;
+    if (twi_likely(self->repeats != 0) && twi_likely(self->depth == 0))
+        return TWI_HOT_OWN(add_repeated)(family, key, delta, view);
+    return TWI_HOT_OWN(add_anyhow)(family, key, delta, view, section);
 }
 
 /* No function of these saves a register before it is known which of them is needed. */
@@ -586,6 +614,7 @@ tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *vi
 
 #include "engine/fast/group_fast.h"
 #include "engine/fast/acquire_fast.h"
+#include "engine/fast/repeat_fast.h"
 
 #undef TWI_HOT_NAME
 #undef TWI_HOT_GROUP

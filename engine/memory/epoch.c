@@ -154,6 +154,7 @@ struct twi_thread *twi_thread_register(void) {
         if (self->shard < TWI_SHARD_ASIDE && self->shard >= twi_load_relaxed(&shards_used))
             twi_store_relaxed(&shards_used, self->shard + 1); /* under the lock */
         self->depth = 0;
+        self->repeats = 0;
         self->in_hook = false;
         self->process = twi_load_relaxed(&process_number);
         if (twi_load_relaxed(&exit_key_made)) pthread_setspecific(exit_key, self);

@@ -28,11 +28,20 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 
+/* The counter to which a thread's last adds went: in the family of that serial, from start_ms until end_ms. */
+struct twi_repeated {
+    uint64_t family;
+    int64_t start_ms, end_ms;
+    void *generation, *cell;
+};
+
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
-    uint16_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
+    /* One word, which one comparison looks at (twi_thread_is_plain). */
+    uint8_t mark;         /* TWI_THREAD_MARK; 0 after a fork wiped it */
+    uint8_t repeats;      /* not 0: the thread watches whether its adds go to one counter (repeat_fast.h) */
     uint16_t inserts;     /* 1: the last add inserted a key: the next one may, too (add_fast.h) */
-    uint32_t depth;       /* nested sections; beside the mark and that, so that one comparison looks at all three */
+    uint32_t depth;       /* nested sections */
     uint32_t process;     /* twi_epoch_process() at its registration; wiped with the mark */
     uint32_t shard;       /* shard of statistics: its own, or TWI_SHARD_SHARED */
     uint32_t shard_bytes; /* the same in bytes from the first shard */
@@ -41,13 +50,14 @@ struct twi_thread {
     void *sampled;        /* the cell that this thread samples for contention (contention.c), and what it has seen: */
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
-    uint32_t looks;          /* calls of which one in TWI_CLOCK_LOOK_EVERY looks at the clock */
-    struct twi_thread *next; /* list of all records of this process; set before sharing */
+    uint32_t looks;               /* calls of which one in TWI_CLOCK_LOOK_EVERY looks at the clock */
+    struct twi_repeated repeated; /* used while `repeats` is not 0 */
+    struct twi_thread *next;      /* list of all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u
 #define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* shared by all threads after the first 254 */
 #define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of no thread: counts that go there are never read (acquire_all.c) */
-#define TWI_THREAD_MARK 0x7a11u
+#define TWI_THREAD_MARK 0xe5u
 
 /* Never NULL: before its first call a thread has a record without the mark, which nobody changes. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
@@ -121,13 +131,14 @@ TWI_INLINE void twi_section_enter_first(struct twi_thread *self) {
 TWI_INLINE void twi_section_leave_first(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5 */
 }
-/* True: the thread is registered in this process, outside of any section, and its last add inserted nothing. */
+/* True: the thread is registered in this process, outside of any section, its last add inserted nothing, and it does
+ * not watch its adds. */
 TWI_INLINE bool twi_thread_is_plain(const struct twi_thread *self) {
     const struct twi_thread plain = {.mark = TWI_THREAD_MARK};
     uint64_t is, should;
     static_assert(offsetof(struct twi_thread, mark) % 8 == 0 &&
                       offsetof(struct twi_thread, depth) + sizeof self->depth == offsetof(struct twi_thread, mark) + 8,
-                  "mark, inserts and depth are compared as one word");
+                  "mark, repeats, inserts and depth are compared as one word");
     memcpy(&is, (const char *)self + offsetof(struct twi_thread, mark), sizeof is);
     memcpy(&should, (const char *)&plain + offsetof(struct twi_thread, mark), sizeof should);
     return is == should;

@@ -26,7 +26,7 @@ struct job {
     bool walks;  /* it walks through the first window instead of adding */
     bool resets; /* it resets the key instead of adding */
     bool many;   /* it adds MANY times at once */
-    enum { BY_TW_ADD, BY_LONG_KEY, BY_ACQUIRE, BY_LONG_ACQUIRE, BY_PIN, BY_ALL } by;
+    enum { BY_TW_ADD, BY_LONG_KEY, BY_ACQUIRE, BY_LONG_ACQUIRE, BY_PIN, BY_REPEATED, BY_ALL } by;
     int64_t sum; /* of the walk; or what the reset took away */
 };
 
@@ -43,11 +43,20 @@ static tw_key long_key(const struct job *job) {
     memcpy(bytes, &job->key, sizeof job->key);
     return tw_bytes(bytes, sizeof bytes);
 }
+/* As a thread that has added to this key again and again. */
+static tw_status add_again(const struct job *job) {
+    tw_status status = tw_add(job->family, fake_key(&job->key), 0, NULL);            /* makes the counter */
+    twi_thread_self->repeats = 9;                                                    /* the thread watches */
+    if (status == TW_OK) status = tw_add(job->family, fake_key(&job->key), 0, NULL); /* remembers it */
+    if (status == TW_OK) status = tw_add(job->family, fake_key(&job->key), job->delta, NULL);
+    return status;
+}
 static tw_status add_by(const struct job *job) {
     tw_pin *pin;
     if (job->by == BY_LONG_KEY) return tw_add(job->family, long_key(job), job->delta, NULL);
     if (job->by == BY_ACQUIRE) return tw_acquire(job->family, fake_key(&job->key), job->delta, 1000, NULL);
     if (job->by == BY_LONG_ACQUIRE) return tw_acquire(job->family, long_key(job), job->delta, 1000, NULL);
+    if (job->by == BY_REPEATED) return add_again(job);
     if (job->by != BY_PIN) return tw_add(job->family, fake_key(&job->key), job->delta, NULL);
     tw_status status = tw_pin_open(job->family, fake_key(&job->key), &pin);
     if (status == TW_OK) status = tw_pin_add(pin, 0, NULL); /* finds the counter */
@@ -566,7 +575,9 @@ static void a_short_section_keeps_the_memory_of_its_window(void **state) {
         rig_open(&rig, false);
         (void)twi_and_acqrel(&rig.engine->clock.word, ~INT64_C(1));
         for (int i = 0; i < 2; i++) rig_add(&rig, 1, 2);
-        struct job job = {.errand.stop_at = by == BY_PIN ? "pin_time_read_not_added" : "window_loaded_time_not_read",
+        struct job job = {.errand.stop_at = by == BY_PIN        ? "pin_time_read_not_added"
+                                            : by == BY_REPEATED ? "repeat_time_read_not_added"
+                                                                : "window_loaded_time_not_read",
                           .family = rig.family,
                           .key = 2,
                           .delta = 7,
