@@ -239,7 +239,7 @@ static void values_are_in_base_units(void **state) {
     assert_null(strstr(plain.bytes, "# UNIT"));
     struct text text = text_of(&stats, TW_METRICS_OPENMETRICS);
     assert_has_line(&text, "# TYPE tallywheel_increments counter");
-    assert_has_line(&text, "# HELP tallywheel_increments adds that answered TW_OK or TW_OVERFLOWED, and calls "
+    assert_has_line(&text, "# HELP tallywheel_increments adds that returned TW_OK or TW_OVERFLOWED, and calls "
                            "whose units a limit counted here");
     assert_has_line(&text, "tallywheel_increments_total 5");
     assert_has_line(&text, "# UNIT tallywheel_memory_bytes bytes");
