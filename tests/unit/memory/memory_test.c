@@ -57,7 +57,7 @@ static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(v
     tw_family *logins = open_family("logins", TW_MINUTE, TW_ON_FULL_OVERFLOW);
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    for (int flood = 0; flood < 30; flood++) {
+    for (int flood = 0, floods = test_is_slow() ? 12 : 30; flood < floods; flood++) {
         size_t size = sizes[test_prng_below(&prng, sizeof sizes / sizeof *sizes)];
         tw_verdict verdict;
         for (uint64_t i = 0;; i++) {
@@ -165,7 +165,7 @@ static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state)
  * many find room as without those turns, but for what chance does to an index that is nearly full. */
 static void a_forecast_takes_no_memory_from_living_counters(void **state) {
     (void)state;
-    for (int64_t tenths = 3; tenths <= 9; tenths++) {
+    for (int64_t tenths = 3; tenths <= 9; tenths += test_is_slow() ? 3 : 1) {
         uint64_t late[2];
         for (int with_turns = 0; with_turns < 2; with_turns++) {
             start(4 * MIB);

@@ -8,10 +8,10 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define USERS 5000
-#define LIMIT 5
 
 static struct rig rig;
 static char text[200];
+static int limit = 5, windows = 8; /* fewer where each step is slow */
 
 static void start(uint64_t bytes) {
     rig_init(&rig);
@@ -49,11 +49,11 @@ static int64_t everybody_asks(tw_family *family, const char *format, int users, 
     int64_t by_full = 0;
     char key[64];
     *admitted = 0;
-    for (int time = 0; time <= LIMIT; time++) {
+    for (int time = 0; time <= limit; time++) {
         for (int user = 0; user < users; user++) {
             tw_verdict verdict;
             snprintf(key, sizeof key, format, user);
-            if (tw_acquire(family, tw_str(key), 1, LIMIT, &verdict) != TW_OK) continue;
+            if (tw_acquire(family, tw_str(key), 1, limit, &verdict) != TW_OK) continue;
             *admitted += 1;
             by_full += verdict.decided_by == TW_BY_FULL;
         }
@@ -64,7 +64,7 @@ static int64_t everybody_asks(tw_family *family, const char *format, int users, 
 static void assert_everybody_is_held(tw_family *family, const char *format, int users) {
     int64_t admitted, by_full = everybody_asks(family, format, users, &admitted);
     assert_i64_equal(by_full, 0);
-    assert_i64_equal(admitted, (int64_t)users * LIMIT);
+    assert_i64_equal(admitted, (int64_t)users * limit);
 }
 
 static void pass_ms(int64_t span_ms) {
@@ -96,7 +96,7 @@ static void a_share_holds_every_user_in_every_window_of_a_flood(void **state) {
         options.history_ms = kinds[kind].history_ms;
         tw_family *login = rig_family_of(&rig, &options), *pages = rig_family(&rig, "pages", TW_WINDOW_FOREVER, 0);
         tw_family *minutes = rig_family(&rig, "minutes", TW_WINDOW_ALIGNED, TW_MINUTE);
-        for (int window = 0; window < 8; window++) {
+        for (int window = 0; window < windows; window++) {
             flood(pages);
             flood(minutes);
             assert_everybody_is_held(login, kinds[kind].format, USERS);
@@ -121,12 +121,12 @@ static void *ask_for_some(void *argument) {
     (void)tw_get(asker->family, tw_str("nobody"), &view);
     (void)twi_sub_acqrel(asker->waiting, 1);
     while (twi_load_acquire(asker->waiting) > 0) continue;
-    for (int time = 0; time <= LIMIT; time++) {
+    for (int time = 0; time <= limit; time++) {
         for (int user = asker->first; user < USERS; user += asker->step) {
             tw_verdict verdict;
             char key[64];
             snprintf(key, sizeof key, "user of a longer name %08d", user);
-            if (tw_acquire(asker->family, tw_str(key), 1, LIMIT, &verdict) != TW_OK) continue;
+            if (tw_acquire(asker->family, tw_str(key), 1, limit, &verdict) != TW_OK) continue;
             asker->admitted++;
             asker->by_full += verdict.decided_by == TW_BY_FULL;
         }
@@ -149,7 +149,7 @@ static void assert_threads_hold_everybody(tw_family *family, int threads) {
         by_full += askers[i].by_full;
     }
     assert_i64_equal(by_full, 0);
-    assert_i64_equal(admitted, (int64_t)USERS * LIMIT);
+    assert_i64_equal(admitted, (int64_t)USERS * limit);
 }
 
 /* Goal: the same where the users of a window come just before its end, and all of them again just after it: neither of
@@ -193,7 +193,7 @@ static void add_at(tw_family *family, int first, int end, int64_t at_ms) {
 static void a_share_holds_two_windows_that_grow_at_the_same_time(void **state) {
     (void)state;
     static const int early[] = {1, 100, 400, 900, 1500, 2500, 3000, 4000, USERS};
-    for (size_t i = 0; i < sizeof early / sizeof *early; i++) {
+    for (size_t i = 0; i < sizeof early / sizeof *early; i += test_is_slow() ? 2 : 1) {
         start(2 * MIB);
         tw_family_options options = with_share("login", MIB);
         options.lateness_ms = TW_MINUTE;
@@ -297,8 +297,8 @@ static void a_forked_child_has_the_shares_of_its_parent(void **state) {
     if (child == 0) {
         flood(pages);
         int64_t admitted;
-        if (everybody_asks(login, "user %d", USERS, &admitted) != 0 || admitted != USERS * LIMIT) _exit(1);
-        if (everybody_asks(other, "user %d", USERS, &admitted) != 0 || admitted != USERS * LIMIT) _exit(2);
+        if (everybody_asks(login, "user %d", USERS, &admitted) != 0 || admitted != USERS * limit) _exit(1);
+        if (everybody_asks(other, "user %d", USERS, &admitted) != 0 || admitted != USERS * limit) _exit(2);
         if (twi_load_relaxed(&rig.engine->arena.parts.bytes_aside) != (int64_t)(4 * MIB)) _exit(3);
         _exit(0);
     }
@@ -328,6 +328,7 @@ static void shares_and_the_rest_have_accounts_of_their_own(void **state) {
 }
 
 int main(void) {
+    if (test_is_slow()) limit = 2, windows = 4;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_share_holds_every_user_in_every_window_of_a_flood, stop),
         cmocka_unit_test_teardown(a_share_holds_every_user_on_both_sides_of_a_boundary, stop),

@@ -270,7 +270,7 @@ static void a_hundred_roll_overs_need_no_more_memory_than_three(void **state) {
             tw_family_options options = rig_options("f", window, TW_MINUTE);
             tw_family *family = rig_family_of(&rig, &options);
             int64_t high = 0, committed = 0;
-            for (int round = 0; round < 100; round++) {
+            for (int round = 0, rounds = test_is_slow() ? 30 : 100; round < rounds; round++) {
                 add_keys(family, 0, sizes[i], 1); /* others would split leaves at other places */
                 rig_pass(&rig, TW_MINUTE / 2);
                 rig_pass(&rig, TW_MINUTE / 2);
@@ -529,7 +529,7 @@ static void preparing_without_memory_leaves_the_window_small(void **state) {
     rig_start(&rig);
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     char key[16];
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0, rounds = test_is_slow() ? 6 : 20; round < rounds; round++) {
         int64_t sum = 0;
         for (int i = 0; i < 20000; i++) {
             snprintf(key, sizeof key, "%d", i);
