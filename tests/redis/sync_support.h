@@ -67,15 +67,19 @@ static inline tw_engine *quick_engine(const char *url, struct lost *lost) {
     return engine;
 }
 
-static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms) {
+static inline tw_family_options plain_family_options(const char *name, uint32_t window, int64_t window_ms) {
     tw_family_options options;
-    tw_family *family = NULL;
-    char error[256] = "";
     tw_family_options_init(&options);
     options.name = name;
     options.window = window;
     options.window_ms = window_ms;
-    options.redis_shape = test_shape;
+    return options;
+}
+
+/* Opens it, or fails and prints what the library says. */
+static inline tw_family *opened_family(tw_engine *engine, tw_family_options options) {
+    tw_family *family = NULL;
+    char error[256] = "";
     options.error_text = error;
     options.error_size = sizeof error;
     tw_status status = tw_family_open(engine, &options, &family);
@@ -84,16 +88,17 @@ static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t
     return family;
 }
 
+static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms) {
+    tw_family_options options = plain_family_options(name, window, window_ms);
+    options.redis_shape = test_shape;
+    return opened_family(engine, options);
+}
+
 /* An endless family of that kind. */
 static inline tw_family *kind_of(tw_engine *engine, const char *name, uint32_t kind) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    tw_family_options_init(&options);
-    options.name = name;
-    options.window = TW_WINDOW_FOREVER;
+    tw_family_options options = plain_family_options(name, TW_WINDOW_FOREVER, 0);
     options.kind = kind;
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    return family;
+    return opened_family(engine, options);
 }
 
 static inline tw_family *gauge_of(tw_engine *engine) {

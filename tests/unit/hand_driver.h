@@ -151,4 +151,20 @@ static inline int hand_teardown(void **state) {
     return 0;
 }
 
+/* What twi_dirty_mark() does after setting DIRTY: for an adder that slept in between. */
+static inline void hand_list_late(tw_engine *engine, const struct twi_place *place) {
+    struct twi_generation *generation = place->generation;
+    struct twi_chunk *chunk = twi_cell_chunk(place->cell, place->meta);
+    uint32_t index = twi_cell_index(place->meta);
+    (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
+    if (twi_swap_acqrel(&chunk->listed, 1) == 0) {
+        chunk->next_marked = twi_load_relaxed(&generation->marks.chunks);
+        twi_store_release(&generation->marks.chunks, twi_arena_line(&engine->arena, chunk));
+    }
+    if (twi_swap_acqrel(&generation->marks.listed, 1) == 0) {
+        generation->marks.next = twi_load_relaxed(&engine->collector.marked);
+        twi_store_release(&engine->collector.marked, twi_arena_line(&engine->arena, generation));
+    }
+}
+
 #endif

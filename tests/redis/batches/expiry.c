@@ -103,7 +103,7 @@ static void the_second_engine_adopts_the_life_the_first_one_began(void **state) 
     assert_status(tw_add(first, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(a, 5000), TW_OK);
     int64_t end_ms = expiry_of(&server, "life:k");
-    test_sleep_ms(700);
+    test_sleep_ms(700); /* the second engine comes later in the life of the key */
     int64_t view = 0;
     assert_status(tw_add(second, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(b, 5000), TW_OK);

@@ -135,9 +135,9 @@ static void a_stream_over_a_redis_that_dies_is_counted_to_the_unit(void **state)
     stream_open(&stream, server.url, test_scale(150000), 4 * KEYS_MAX);
     stream_start(&stream, streamers);
     for (int i = 0; i < 2; i++) {
-        test_sleep_ms(300);
+        test_sleep_ms(300); /* counters are evicted meanwhile */
         redis_server_kill(&server);
-        test_sleep_ms(400);
+        test_sleep_ms(400); /* counters are evicted without Redis, too */
         redis_server_restart(&server);
     }
     stream_finish(&stream, &server, streamers);

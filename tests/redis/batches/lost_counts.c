@@ -212,11 +212,11 @@ static void a_false_interval_is_forgotten(void **state) {
         rig_options(&rig, &options, proxy_url(rig.proxy));
         rig_start(&rig, &options);
         rig_add_flushed(&rig, 1);
-        test_sleep_ms(300);
+        test_sleep_ms(300); /* the lies are read */
         tw_engine *other = quick_engine(rig.server.url, NULL);
         assert_true(proxy_look(rig.proxy).happened[PROXY_ANSWER] != 0);
         assert_true(test_wait(sees_two, rig.engine, 15000));
-        test_sleep_ms(TWI_TICK_MS);
+        test_sleep_ms(TWI_TICK_MS); /* one more tick, after which it still holds */
         assert_true(test_wait(sees_two, other, 15000));
         assert_status(tw_close(other, 5000), TW_OK);
         rig_check(&rig, &rig.server);

@@ -114,7 +114,7 @@ static void each_way_adopts_the_life_another_began(void **state) {
         add_and_flush(a, first, "k", 1);
         int64_t end_ms = expiry_of(&server, "life:k");
         assert_true(end_ms > 0);
-        test_sleep_ms(600);
+        test_sleep_ms(600); /* the second engine comes later in the life of the key */
         add_and_flush(b, second, "k", 1);
         assert_i64_equal(expiry_of(&server, "life:k"), end_ms);
         test_sleep_ms(1700); /* past the first engine's end, before the end that the second one assumed */

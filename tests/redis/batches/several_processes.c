@@ -55,13 +55,13 @@ static void two_processes_agree_through_restart_and_script_flush(void **state) {
     struct redis_server server;
     redis_server_start(&server, durable);
     pid_t a = start_process(server.url, 100, 10), b = start_process(server.url, 50, 20);
-    test_sleep_ms(200);
+    test_sleep_ms(200); /* both processes count by now */
     assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
-    test_sleep_ms(150);
+    test_sleep_ms(150); /* the scripts were loaded again */
     redis_server_kill(&server);
-    test_sleep_ms(150);
+    test_sleep_ms(150); /* both meet an outage */
     redis_server_restart(&server);
-    test_sleep_ms(100);
+    test_sleep_ms(100); /* both may be connected again */
     redis_server_ask(&server, "SCRIPT", "FLUSH", NULL);
     assert_exits_well(a);
     assert_exits_well(b);

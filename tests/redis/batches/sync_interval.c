@@ -328,7 +328,7 @@ static void a_gauge_stays_present(void **state) {
     tw_family *its = gauge_of(other);
     struct present present = {.family = its, .online = 3};
     for (int i = 0; i < 12; i++) {
-        test_sleep_ms(500);
+        test_sleep_ms(500);                                   /* the gauge is watched for six seconds */
         assert_true(test_wait(are_present, &present, 20000)); /* waits only on a busy machine */
     }
     assert_status(tw_close(engine, CLOSE_MS), TW_OK);

@@ -168,7 +168,7 @@ static void a_restart_without_late_counts_makes_it_final(void **state) {
         assert_int_equal(atomic_load(&before.calls), 1);
         assert_i64_equal(before.seen[0].flags, TW_CLOSED_PARTIAL);
         open_worker(&after, &server, left_ms + 1000, true, TW_CLOSED_BY_ONE);
-        test_sleep_ms(100);
+        test_sleep_ms(100); /* a call would have come by now */
         assert_int_equal(atomic_load(&after.calls), 0);
         set_clock(&after, HOUR_MS + TW_HOUR + LATE_MS);
         assert_true(test_wait(was_called, &after.calls, WAIT_MS));
@@ -318,7 +318,7 @@ static void by_tag_an_engine_that_meets_old_stores_closes_at_once(void **state) 
         if (are_old)
             assert_true(test_wait(was_called, &second.calls, WAIT_MS));
         else
-            test_sleep_ms(500);
+            test_sleep_ms(500); /* a call would have come by now */
         assert_int_equal(atomic_load(&first.calls), 0);
         assert_int_equal(atomic_load(&second.calls), are_old);
         if (are_old) assert_i64_equal(second.seen[0].sum, 8);
@@ -361,7 +361,7 @@ static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
         assert_string_equal(say(&server, "ask", "a", "300", false, "1", "1"), "YOU");
         assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), "OTHER");
         if (!dies) say(&server, "word", "a", "60000", false, "0", NULL);
-        test_sleep_ms(320);
+        test_sleep_ms(320); /* the claim of 300 ms is over */
         assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), dies ? "YOU" : "OTHER");
     }
     /* Not for ever: the engine may have closed the window with local figures instead. */

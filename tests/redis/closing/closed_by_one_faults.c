@@ -112,7 +112,7 @@ static void in_an_outage_each_closes_with_its_own_figures(void **state) {
     struct call last;
     assert_true(test_wait(all_have_closed, &start_ms, LONG_MS));
     redis_server_restart(&server);
-    test_sleep_ms(3000);
+    test_sleep_ms(3000); /* a fourth call would have come by now */
     assert_i64_equal(closings_of(start_ms, &last), 3);
     for (int i = 0; i < atomic_load(&page->calls); i++) {
         const struct call *call = &page->call[i];

@@ -383,7 +383,7 @@ static void a_master_that_hangs_stops_no_calls_to_others(void **state) {
     }
     test_sleep_ms(150); /* each line has a call under way there */
     redis_server_pause(redis_cluster_server(&cluster, 1));
-    test_sleep_ms(HANGS_MS + 100);
+    test_sleep_ms(HANGS_MS + 100); /* the calls under way there have ended */
     for (int i = 0; i < 50; i++) {
         take(family, own, 1000, TW_OK, TW_BY_REDIS);
         take(family, other, 1000, TW_OK, TW_BY_REDIS);

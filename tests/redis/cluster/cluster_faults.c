@@ -73,7 +73,7 @@ static void a_split_slot_is_held_and_never_restored(void **state) {
     redis_cluster_move_forget(&cluster, slot, to); /* as a failover of the source does */
     cluster_add_all(1);
     wait_for(split_stores, 1);
-    test_sleep_ms(1500);
+    test_sleep_ms(1500); /* the masters are asked again after 1 to 1.5 s: it stays so */
     assert_i64_equal(rollbacks(), 0);
     assert_i64_equal(test_stat_of(rig.engine, restored), 0);
     assert_non_null(strstr(rig.lines.text, "has lost this engine's ledger"));

@@ -152,7 +152,7 @@ static void a_source_killed_in_mid_move_is_held_and_never_doubled(void **state) 
     begin_moves("source", (const uint32_t[]){held, parted, unseen}, A, B, A);
     kill_under_load(A);
     await_split(1);
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* it stays so */
     assert_i64_equal(test_stat_of(rig.engine, stores_split), 1);
     assert_non_null(strstr(rig.lines.text, "has lost this engine's ledger"));
     int64_t before = keys_at(B, held);
@@ -174,7 +174,7 @@ static void a_target_killed_in_mid_move_is_waited_for(void **state) {
     test_tuning.apart_ms = 1000;
     begin_moves("target", (const uint32_t[]){half, counters, gone}, A, B, B);
     kill_under_load(B);
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* the engine is sent away for some time */
     await_split(2);
     assert_non_null(strstr(rig.lines.text, "has sent this engine away for"));
     size_t heir = replica_of(B);

@@ -106,9 +106,9 @@ static void run_load(void (*what)(void)) {
         if (pids[i] == 0) _exit(count_as_process(i));
     }
     while (atomic_load(&page->ready) < PROCESSES) test_sleep_ms(10);
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* processes count before it is done */
     what();
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* processes count after it was done */
     atomic_store(&page->is_over, true);
     bool went_well = true;
     for (int i = 0; i < PROCESSES; i++) {
@@ -151,10 +151,10 @@ static void kill_masters(void) {
         size_t replica = CLUSTER_MASTERS + master;
         redis_server_kill(redis_cluster_server(&cluster, master));
         redis_cluster_wait_takeover(&cluster, replica, master);
-        test_sleep_ms(1000);
+        test_sleep_ms(1000); /* processes count at the new master */
         redis_server_restart(redis_cluster_server(&cluster, master));
         redis_cluster_wait_follower(&cluster, master, replica);
-        test_sleep_ms(1000);
+        test_sleep_ms(1000); /* processes count while it follows */
     }
 }
 
@@ -162,11 +162,11 @@ static void kill_masters(void) {
  * replicas.) */
 static void kill_a_master_whose_replica_lags(void) {
     for (size_t i = 0; i < CLUSTER_MASTERS; i++) redis_cluster_cut_off(&cluster, i, CLUSTER_MASTERS + i);
-    test_sleep_ms(2000);
+    test_sleep_ms(2000); /* the replicas lack so much */
     redis_server_kill(redis_cluster_server(&cluster, CLUSTER_MASTERS));
     redis_cluster_wait_takeover(&cluster, 0, CLUSTER_MASTERS);
     for (size_t i = 0; i < CLUSTER_MASTERS; i++) redis_cluster_rejoin(&cluster, i);
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* processes count after it */
 }
 
 static void nothing_is_lost_while_every_slot_moves(void **state) {

@@ -142,7 +142,7 @@ static void stores_that_are_sent_in_circles_slow_down(void **state) {
         struct sum before = seen();
         int64_t begin_ms = test_mono_ms();
         add_all();
-        test_sleep_ms(700);
+        test_sleep_ms(700); /* redirects repeat meanwhile */
         add_all();
         struct sum after = seen();
         int64_t took_ms = test_mono_ms() - begin_ms;

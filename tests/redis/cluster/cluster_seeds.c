@@ -11,16 +11,11 @@ static int port_of(const struct proxy *proxy) {
 }
 
 static tw_family *open_family(tw_engine *engine) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    tw_family_options_init(&options);
-    options.name = "f";
-    options.window = TW_WINDOW_FOREVER;
+    tw_family_options options = plain_family_options("f", TW_WINDOW_FOREVER, 0);
     options.limit_mode = TW_LIMIT_STRICT;
     options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     options.redis_tags = CLUSTER_TAGS;
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    return family;
+    return opened_family(engine, options);
 }
 
 /* True: Redis decided the first call of a new engine. */

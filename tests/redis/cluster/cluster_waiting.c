@@ -238,9 +238,9 @@ static void calls_end_by_their_deadline_and_are_done_once(void **state) {
                      "for i = 1, ARGV[1] do redis.call('SET', KEYS[1] .. i, 'x') end", "1", name_of(COUNT, "filling"),
                      count, NULL);
     for (intptr_t i = 0; i < KINDS * EACH; i++) assert_int_equal(pthread_create(&threads[i], NULL, call, (void *)i), 0);
-    test_sleep_ms(300);
+    test_sleep_ms(300); /* calls are made before the move */
     move_slowly(slot, (home + 1) % MASTERS);
-    test_sleep_ms(700);
+    test_sleep_ms(700); /* and after it */
     atomic_store(&page.stops, true);
     for (size_t i = 0; i < KINDS * EACH; i++) pthread_join(threads[i], NULL);
     for (int kind = 0; kind < KINDS; kind++) {

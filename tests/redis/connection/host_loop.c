@@ -218,7 +218,7 @@ static void *start_one(void *family) {
     tw_request_init(&call);
     call.done = on_answer;
     call.timeout_ms = 20000;
-    test_sleep_ms(100);
+    test_sleep_ms(100); /* the loop waits by now */
     assert_status(tw_acquire_async(&call, family, tw_str("k"), 1, 10), TW_STARTED);
     return NULL;
 }

@@ -139,7 +139,7 @@ static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
     permit(&server, &(struct permission){.command = "get"}, false);
     assert_status(tw_flush(engine, 10000), TW_OK);
     permit(&server, &(struct permission){.command = "get"}, true);
-    test_sleep_ms(300);
+    test_sleep_ms(300); /* what is sent again would be counted by now */
     assert_status(tw_flush(engine, 10000), TW_OK);
     assert_i64_equal(redis_server_get(&server, "acl:e:k"), 11);
     assert_i64_equal(test_stat_of(engine, poison_keys), 0);

@@ -20,15 +20,10 @@ static struct scene {
 } scene;
 
 static tw_family *strict_family(tw_engine *engine) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    tw_family_options_init(&options);
-    options.name = "strict";
-    options.window = TW_WINDOW_FOREVER;
+    tw_family_options options = plain_family_options("strict", TW_WINDOW_FOREVER, 0);
     options.limit_mode = TW_LIMIT_STRICT;
     options.on_outage = TW_OUTAGE_FAIL_CLOSED;
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    return family;
+    return opened_family(engine, options);
 }
 
 static char password[] = "hush", wrong_password[] = "wrongsecret";

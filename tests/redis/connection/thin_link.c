@@ -46,7 +46,7 @@ static void on_a_thin_link_everything_arrives(void **state) {
             size_t keys = (size_t)rates[r] / (sizes[s] + 30) / 2;
             for (int64_t round = 0; round < 2; round++) {
                 add_all(family, keys, sizes[s], 1 + round);
-                test_sleep_ms(150);
+                test_sleep_ms(150); /* the next round is added while this one is sent */
             }
             assert_status(tw_flush(engine, PATIENCE_MS), TW_OK);
             assert_i64_equal(sum_of(&server, "c:*"), 3 * (int64_t)keys);

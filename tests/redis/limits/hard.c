@@ -515,7 +515,7 @@ static void nobody_waits_for_what_is_sold_out(void **state) {
     assert_i64_equal(sell(sale_a, KEY, 1, 100, 10000, &verdict), 99);
     wait_in_vain(sale_a);
     wait_in_vain(sale_b);
-    test_sleep_ms(1100);
+    test_sleep_ms(1100); /* the engines report what they have spent once a second */
     assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
     assert_status(tw_flush(a, 10000), TW_OK);
     assert_status(tw_acquire_wait(sale_b, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
@@ -573,7 +573,7 @@ static void a_family_closed_without_redis_delays_no_close(void **state) {
         assert_status(tw_flush(engine, 20000), TW_OK);
         redis_server_kill(&server);
         assert_status(tw_family_close(stock), TW_OK);
-        test_sleep_ms(100);
+        test_sleep_ms(100); /* turns in which the engine notices the loss */
         if (is_back) redis_server_restart(&server);
         assert_status(tw_close(engine, is_back ? 20000 : 300), TW_OK); /* all counts were acknowledged before */
         if (!is_back) redis_server_restart(&server);

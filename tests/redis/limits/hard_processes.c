@@ -151,7 +151,7 @@ static void processes_buy_exactly_the_limit_through_restarts_and_lost_replies(vo
     int64_t some = limit / 4;
     assert_true(test_wait(is_sold_out, &some, 20000));
     redis_server_kill(&server);
-    test_sleep_ms(200);
+    test_sleep_ms(200); /* buyers meet a Redis that is gone */
     redis_server_restart(&server);
     some = limit * 3 / 4;
     assert_true(test_wait(is_sold_out, &some, 30000));

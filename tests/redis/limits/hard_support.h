@@ -8,21 +8,10 @@
 
 static inline tw_family *hard_family_of(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms,
                                         uint32_t on_outage) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    char error[256] = "";
-    tw_family_options_init(&options);
-    options.name = name;
-    options.window = window;
-    options.window_ms = window_ms;
+    tw_family_options options = plain_family_options(name, window, window_ms);
     options.limit_mode = TW_LIMIT_HARD;
     options.on_outage = on_outage;
-    options.error_text = error;
-    options.error_size = sizeof error;
-    tw_status status = tw_family_open(engine, &options, &family);
-    if (status != TW_OK) print_error("%s\n", error);
-    assert_status(status, TW_OK);
-    return family;
+    return opened_family(engine, options);
 }
 
 static inline tw_family *hard_family(tw_engine *engine, const char *name) {

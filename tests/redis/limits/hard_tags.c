@@ -9,16 +9,11 @@
 #define LIMIT 100
 
 static tw_family *tagged_family(tw_engine *engine) {
-    tw_family_options options;
-    tw_family *family = NULL;
-    tw_family_options_init(&options);
-    options.name = "sale";
-    options.window = TW_WINDOW_FOREVER;
+    tw_family_options options = plain_family_options("sale", TW_WINDOW_FOREVER, 0);
     options.limit_mode = TW_LIMIT_HARD;
     options.redis_tags = TAGS;
     options.redis_key = "{%t}:%n:%k";
-    assert_status(tw_family_open(engine, &options, &family), TW_OK);
-    return family;
+    return opened_family(engine, options);
 }
 
 /* A key that lies in that group. */

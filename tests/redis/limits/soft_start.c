@@ -83,7 +83,7 @@ static void live(struct run *run) {
     if (run->start == READY) assert_status(tw_ready(engine, 20000), TW_OK);
     if (run->start >= RUSH) {
         while (test_stat_of(engine, live_engines) < run->processes) usleep(5000);
-        usleep(2000000);
+        usleep(2000000); /* every engine has seen the others for some sync intervals */
     }
     if (run->start >= READY) {
         atomic_fetch_add(&run->shared->ready, 1);
@@ -173,10 +173,10 @@ static void first_units(int processes, bool fast, int64_t *us) {
         if (i < processes) await(&shared->go);
         int64_t took_us = first_unit_us(server.url, fast && i < processes);
         if (i < processes) atomic_store(&shared->admitted[i], took_us);
-        if (i == processes) usleep(3500000);
+        if (i == processes) usleep(3500000); /* it stays alive while the others buy */
         _exit(0);
     }
-    usleep(3000000);
+    usleep(3000000); /* the first engine is known, and no engine is new any more */
     atomic_store(&shared->go, true);
     for (int i = 0; i <= processes; i++) {
         int status;

@@ -63,7 +63,7 @@ static void swapped_databases_that_are_swapped_back_change_nothing(void **state)
         redis_server_ask(&stage.first, "SWAPDB", "0", "1", NULL);
         test_sleep_ms(test_prng_between(&stage.prng, 5, 150));
         redis_server_ask(&stage.first, "SWAPDB", "0", "1", NULL);
-        test_sleep_ms(100);
+        test_sleep_ms(100); /* the engine sees the first store again */
     }
     (void)stage_close(&stage);
 }

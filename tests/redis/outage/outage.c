@@ -371,7 +371,7 @@ static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     redis_server_ask(&server, "SAVE", NULL);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
-    test_sleep_ms(3300);
+    test_sleep_ms(3300); /* the batch leaves the replay window */
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_kill(&server);

@@ -113,11 +113,11 @@ static void an_outage_costs_the_adding_thread_nothing(void **state) {
     pid_t child = test_fork();
     assert_true(child >= 0);
     if (child == 0) be_silent(server.url);
-    test_sleep_ms(WARM_MS + 300);
+    test_sleep_ms(WARM_MS + 300); /* the child has begun to measure */
     redis_server_kill(&server);
-    test_sleep_ms(1200);
+    test_sleep_ms(1200); /* an outage that callers could notice */
     redis_server_restart(&server);
-    test_sleep_ms(500);
+    test_sleep_ms(500); /* the engine is connected again */
     redis_server_pause(&server);
     test_sleep_ms(1200); /* longer than the reply's deadline */
     redis_server_resume(&server);

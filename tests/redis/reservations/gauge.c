@@ -59,7 +59,7 @@ static void a_gauge_that_is_set_once_stays(void **state) {
     assert_status(tw_add(gauge_of(engine), tw_str("workers"), 4, NULL), TW_OK);
     await_value("online:workers", 4);
     for (int i = 0; i < 3 * LIFE_MS; i += LIFE_MS / 3) {
-        test_sleep_ms(LIFE_MS / 3);
+        test_sleep_ms(LIFE_MS / 3);       /* the gauge must not end in three lives */
         await_value("online:workers", 4); /* waits only on a busy machine */
     }
     assert_status(tw_close(engine, 5000), TW_OK);
@@ -298,7 +298,7 @@ static void many_gauges_are_sent_in_parts(void **state) {
         assert_status(tw_add(family, tw_str(key), i + 1, NULL), TW_OK);
     }
     assert_status(tw_flush(engine, 60000), TW_OK);
-    test_sleep_ms(MANY_LIFE_MS + MANY_LIFE_MS / 2);
+    test_sleep_ms(MANY_LIFE_MS + MANY_LIFE_MS / 2); /* gauges that are not renewed end in this time */
     for (int i = 0; i < KEYS; i += 97) {
         snprintf(key, sizeof key, "online:k%d", i);
         await_value(key, i + 1);

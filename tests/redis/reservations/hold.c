@@ -111,7 +111,7 @@ static void holds_of_a_killed_process_are_free_soon(void **state) {
         tw_engine *engine = quick_engine(server.url, NULL);
         tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
         if (tw_hold(jobs, tw_str("a"), 3, NULL) == TW_OK) atomic_fetch_add(ready, 1);
-        for (;;) test_sleep_ms(1000);
+        for (;;) test_sleep_ms(1000); /* until it is killed */
     }
     for (int i = 0; i < 5000 && atomic_load(ready) < 2; i++) test_sleep_ms(1);
     tw_engine *engine = quick_engine(server.url, NULL);
@@ -290,7 +290,7 @@ static void stopping_ends_a_release_that_waits(void **state) {
     redis_server_pause(&server);
     test_sleep_ms(LIFE_MS); /* the hold is in a statement that is under way */
     assert_int_equal(pthread_create(&thread, NULL, release, &releaser), 0);
-    test_sleep_ms(100);
+    test_sleep_ms(100); /* the releaser waits for Redis by now */
     int64_t stopped_ms = test_mono_ms();
     assert_status(tw_stop(engine), TW_OK);
     pthread_join(thread, NULL);

@@ -291,7 +291,7 @@ static void engines_that_left_take_no_part_of_a_share(void **state) {
     redis_server_ask(&server, "EVAL", fill, "1", "tw:lease:k0", NULL);
     comes(&engine, false);
     redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
-    test_sleep_ms(250);
+    test_sleep_ms(250); /* engines that left are late by now */
     comes(&engine, false);
     assert_string_equal(says(&engine, 0, 1000, 0, false), "500");
     for (int i = 0; i < 200 && figure("d") < INT64_C(20000) * 9; i++) {

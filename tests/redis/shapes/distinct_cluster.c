@@ -258,9 +258,9 @@ static void *add_elements(void *ctx) {
 static void run_load(const char *named, void (*what)(void)) {
     open_all(named);
     for (int i = 0; i < ENGINES; i++) assert_int_equal(pthread_create(&all[i].thread, NULL, add_elements, &all[i]), 0);
-    test_sleep_ms(300);
+    test_sleep_ms(300); /* engines add before it is done */
     what();
-    test_sleep_ms(300);
+    test_sleep_ms(300); /* engines add after it was done */
     atomic_store(&is_over, true);
     for (int i = 0; i < ENGINES; i++) {
         void *went_well = NULL;
@@ -309,7 +309,7 @@ static void kill_masters(void) {
     for (size_t i = 0; i < CLUSTER_MASTERS; i++) {
         struct pair pair = pair_at(i);
         kill_master(pair);
-        test_sleep_ms(500);
+        test_sleep_ms(500); /* engines meet a master that is gone */
         bring_back(pair);
     }
 }

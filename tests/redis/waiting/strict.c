@@ -298,27 +298,6 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     }
 }
 
-struct hammer {
-    tw_family *family;
-    uint64_t seed;
-    _Atomic int64_t *admitted;
-    int64_t calls;
-};
-
-static void *hammer_on(void *argument) {
-    struct hammer *hammer = argument;
-    struct test_prng prng;
-    test_prng_seed(&prng, hammer->seed);
-    for (int64_t call = 0; call < hammer->calls; call++) {
-        int64_t n = test_prng_between(&prng, 1, 5), taken = 0;
-        bool some = test_prng_chance(&prng, 1, 3);
-        tw_status status = some ? tw_acquire_some(hammer->family, tw_str("k"), n, 500, &taken, NULL)
-                                : tw_acquire(hammer->family, tw_str("k"), n, 500, NULL);
-        if (status == TW_OK) atomic_fetch_add(hammer->admitted, some ? taken : n);
-    }
-    return NULL;
-}
-
 static bool is_settled(void *ctx) {
     struct strict *strict = ctx;
     (void)tw_acquire(strict->family, tw_str("other"), 0, 1, NULL);
@@ -345,7 +324,8 @@ static void what_was_admitted_is_what_is_charged(void **state) {
             hammers[i] = (struct hammer){.family = strict.family,
                                          .seed = test_seed() ^ (uint64_t)(i + 10 * round),
                                          .admitted = &admitted,
-                                         .calls = (int64_t)test_scale(150)};
+                                         .calls = (int64_t)test_scale(150),
+                                         .limit = 500};
             assert_int_equal(pthread_create(&threads[i], NULL, hammer_on, &hammers[i]), 0);
         }
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);

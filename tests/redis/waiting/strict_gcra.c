@@ -348,27 +348,6 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     }
 }
 
-struct hammer {
-    tw_family *family;
-    uint64_t seed;
-    _Atomic int64_t *admitted;
-    int64_t calls;
-};
-
-static void *hammer_on(void *argument) {
-    struct hammer *hammer = argument;
-    struct test_prng prng;
-    test_prng_seed(&prng, hammer->seed);
-    for (int64_t call = 0; call < hammer->calls; call++) {
-        int64_t n = test_prng_between(&prng, 1, 5), taken = 0;
-        bool some = test_prng_chance(&prng, 1, 3);
-        tw_status status = some ? tw_acquire_some(hammer->family, tw_str("k"), n, 600, &taken, NULL)
-                                : tw_acquire(hammer->family, tw_str("k"), n, 600, NULL);
-        if (status == TW_OK) atomic_fetch_add(hammer->admitted, some ? taken : n);
-    }
-    return NULL;
-}
-
 /* Goal: whatever the network does to any number of calls, in the end the bucket has what was admitted, nothing twice.
  * Besides, it has at most the calls of unknown outcome, until time has drained them. */
 static void what_was_admitted_is_what_is_charged(void **state) {
@@ -387,7 +366,8 @@ static void what_was_admitted_is_what_is_charged(void **state) {
         hammers[i] = (struct hammer){.family = family,
                                      .seed = test_seed() ^ (uint64_t)i,
                                      .admitted = &admitted,
-                                     .calls = (int64_t)test_scale(150)};
+                                     .calls = (int64_t)test_scale(150),
+                                     .limit = 600};
         assert_int_equal(pthread_create(&threads[i], NULL, hammer_on, &hammers[i]), 0);
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);

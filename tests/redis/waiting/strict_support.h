@@ -129,4 +129,26 @@ static inline struct strict_call strict_last_call(struct strict *strict, const c
     return call;
 }
 
+/* A thread that takes 1 to 5 units at a time of the key k. */
+struct hammer {
+    tw_family *family;
+    uint64_t seed;
+    _Atomic int64_t *admitted;
+    int64_t calls, limit;
+};
+
+static inline void *hammer_on(void *argument) {
+    struct hammer *hammer = argument;
+    struct test_prng prng;
+    test_prng_seed(&prng, hammer->seed);
+    for (int64_t call = 0; call < hammer->calls; call++) {
+        int64_t n = test_prng_between(&prng, 1, 5), taken = 0;
+        bool some = test_prng_chance(&prng, 1, 3);
+        tw_status status = some ? tw_acquire_some(hammer->family, tw_str("k"), n, hammer->limit, &taken, NULL)
+                                : tw_acquire(hammer->family, tw_str("k"), n, hammer->limit, NULL);
+        if (status == TW_OK) atomic_fetch_add(hammer->admitted, some ? taken : n);
+    }
+    return NULL;
+}
+
 #endif

@@ -205,7 +205,7 @@ static void time_goes_on_while_a_lock_is_held(void **state) {
     assert_status(tw_add(hooked, tw_str("a"), 1, NULL), TW_OK);
     assert_true(test_wait(is_waited_for, engine, PATIENCE_MS));
     int64_t from_ms = wall_ms();
-    test_sleep_ms(100);
+    test_sleep_ms(100); /* the time that the stopped thread must not lose */
     tw_verdict verdict;
     assert_status(tw_acquire(limit, tw_str("user"), 1, LIMIT, &verdict), TW_OK);
     assert_true(verdict.window_start_ms + WINDOW_MS - verdict.reset_after_ms >= from_ms + 100 - LATE_MS_MAX);
@@ -292,7 +292,7 @@ static tw_family_options options_of(void *ctx, bool (*hook)(void *, tw_family *,
 
 static void *let_go_later(void *ctx) {
     _Atomic bool *was_let_go = ctx;
-    test_sleep_ms(100);
+    test_sleep_ms(100); /* the caller waits for the hook by now */
     atomic_store(was_let_go, true);
     atomic_store(&host.is_closed, false);
     return NULL;

@@ -91,7 +91,7 @@ static void nobody_is_denied_by_a_window_that_is_over(void **state) {
     for (int window = 0; window < 2; window++) {
         while (tw_acquire(family, tw_str("user"), 1, LIMIT, &verdict) == TW_OK) continue;
         int64_t start_ms = verdict.window_start_ms;
-        test_sleep_ms(WINDOW_MS + 20);
+        test_sleep_ms(WINDOW_MS + 20);                          /* the window ends */
         (void)twi_and_acqrel(&engine->clock.word, ~INT64_C(1)); /* callers rely on it again */
         int64_t from_ms = wall_ms();
         assert_status(tw_acquire(family, tw_str("user"), 1, LIMIT, &verdict), TW_OK);

@@ -566,22 +566,6 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
     hand_close(&rig);
 }
 
-/* What twi_dirty_mark() does after its DIRTY, when it wakes up. */
-static void list_late(tw_engine *engine, const struct twi_place *place) {
-    struct twi_generation *generation = place->generation;
-    struct twi_chunk *chunk = twi_cell_chunk(place->cell, place->meta);
-    uint32_t index = twi_cell_index(place->meta);
-    (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
-    if (twi_swap_acqrel(&chunk->listed, 1) == 0) {
-        chunk->next_marked = twi_load_relaxed(&generation->marks.chunks);
-        twi_store_release(&generation->marks.chunks, twi_arena_line(&engine->arena, chunk));
-    }
-    if (twi_swap_acqrel(&generation->marks.listed, 1) == 0) {
-        generation->marks.next = twi_load_relaxed(&engine->collector.marked);
-        twi_store_release(&engine->collector.marked, twi_arena_line(&engine->arena, generation));
-    }
-}
-
 /* Goal: an adder that has set DIRTY and slept, while its window was sealed, drained, told of and dropped, then lists a
  * window that waits to be reused: it is reused all the same, and never while it stands on a list.
  * Method: the adder's steps by hand, the turn beside it. */
@@ -610,7 +594,7 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
     for (int i = 0; i < 3; i++) rig_run_turn(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_true(rig.engine->unlinked.generations != 0);
-    list_late(rig.engine, &place);
+    hand_list_late(rig.engine, &place);
     twi_call_end(&call);
     for (int i = 0; i < 3; i++) rig_pass(&rig, 100);
     assert_i64_equal(rig.engine->unlinked.generations, 0);
