@@ -86,7 +86,7 @@ TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_g
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
     uint32_t bits, at;
-    uint64_t stop;
+    uint64_t stop = 0; /* set where nothing is found, which gcc does not see at -O1 */
     uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits);
     if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
     struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
