@@ -372,7 +372,7 @@ static void a_usual_call_runs_few_commands(void **state) {
     static const struct {
         struct asked kind;
         int64_t commands;
-    } rows[] = {
+    } each[] = {
         {{"a strict limit", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 0", "GET x"}, 5},
         {{"a strict limit, denied", twi_script_strict, "2 tw:calls:x x", "1 0 0 0 0", "GET x"}, 4},
         {{"a strict limit from the first on", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 60000", "GET x"}, 6},
@@ -380,20 +380,20 @@ static void a_usual_call_runs_few_commands(void **state) {
         {{"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"}, 5},
         {{"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"}, 6},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         prepare("");
-        say(&rows[i].kind, "me", 1, '1');
+        say(&each[i].kind, "me", 1, '1');
         redis_server_ask(&server, "CONFIG", "RESETSTAT", NULL);
-        say(&rows[i].kind, "me", 2, '1');
+        say(&each[i].kind, "me", 2, '1');
         int64_t run = commands_run();
-        if (run > rows[i].commands + 1) fail_msg("%s: %lld commands", rows[i].kind.what, (long long)run);
-        if (run > rows[i].commands) print_message("# %s: a minute began\n", rows[i].kind.what); /* one more a minute */
-        for (int more = 3; run > rows[i].commands && more < 6; more++) {
+        if (run > each[i].commands + 1) fail_msg("%s: %lld commands", each[i].kind.what, (long long)run);
+        if (run > each[i].commands) print_message("# %s: a minute began\n", each[i].kind.what); /* one more a minute */
+        for (int more = 3; run > each[i].commands && more < 6; more++) {
             redis_server_ask(&server, "CONFIG", "RESETSTAT", NULL);
-            say(&rows[i].kind, "me", more, '1');
+            say(&each[i].kind, "me", more, '1');
             run = commands_run();
         }
-        assert_i64_equal(run, rows[i].commands);
+        assert_i64_equal(run, each[i].commands);
     }
 }
 
