@@ -11,7 +11,7 @@
 //   engine/table/index.h:twi_leaf_find 8ef7703d0b38
 //   engine/table/index.h:twi_index_follow 6d21bc7628d2
 //   engine/table/index.h:twi_index_descend 7255704c0112
-//   engine/table/index.h:twi_index_find 4e666c5e118e
+//   engine/table/index.h:twi_index_find 93613ef01d71
 //   engine/table/table.h:twi_table_find c9192e273227
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 033bd58fb5c1
