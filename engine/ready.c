@@ -9,7 +9,7 @@
 #include "engine/core/waiters.h"
 #include "engine/core/peers.h"
 
-/* Returns what is missing; NULL: nothing. */
+/* Returns what is missing; NULL means nothing. */
 static const char *missing(tw_engine *engine) {
     if (!twi_load_relaxed(&engine->peers.is_connected)) return "timeout_ms: Redis does not reply yet";
     if (!twi_peers_are_known(engine)) return "timeout_ms: the number of live engines is not known yet";

@@ -10,7 +10,7 @@
 void twi_watcher_start(tw_engine *engine);
 void twi_watcher_stop(tw_engine *engine);
 /* In a forked child: what was the parent's is left alone. The child has a socket if its path is free (%p in it, or the
- * parent is gone); else it has none. */
+ * parent is gone); otherwise it has none. */
 void twi_watcher_renew(tw_engine *engine);
 
 #endif

@@ -170,7 +170,7 @@ static bool take(tw_audit_options *options, int option, const char *given) {
     }
 }
 
-/* Returns -1 to continue, else the exit status. */
+/* Returns -1 to continue, otherwise the exit status. */
 static int read_options(int argc, char **argv, tw_audit_options *options) {
     int option;
     struct redis_flags flags = {0};

@@ -110,7 +110,7 @@ static bool option_take(struct memory_ask *ask, int option, const char *given) {
     }
 }
 
-/* Returns -1 to continue, else the exit status. */
+/* Returns -1 to continue, otherwise the exit status. */
 static int read_options(int argc, char **argv, struct memory_ask *ask) {
     int option;
     opterr = 0;

@@ -39,7 +39,7 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
 
-/* Returns -1 to continue, else the exit status. */
+/* Returns -1 to continue, otherwise the exit status. */
 static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family, bool *force) {
     int option;
     struct redis_flags flags = {0};

@@ -1,6 +1,6 @@
 /* fetch_shapes.c -- tw_fetch_fields(), tw_fetch_top(), tw_fetch_rank(): what Redis holds of a hash or of a sorted set
  * (totals.lua). The fields of a hash are read by HSCAN, some hundred in one script: HGETALL of a large
- * hash would hold up everybody else at that Redis, and its reply has no bound. A ranking is one script, for only one
+ * hash would delay everybody else at that Redis, and its reply has no bound. A ranking is one script, for only one
  * moment has an order.
  * Pages are gathered by whoever drives the calls. They are put in order, and shown, by the thread that is answered.
  * Always true: the visitor is called when all is there, or not at all. Nothing is changed, so no call is numbered. */
@@ -87,7 +87,7 @@ static void copy_printable(const struct twi_script_value *value, char *text) {
     text[size] = '\0';
 }
 
-/* True: it was answered by so many values. */
+/* Returns true if it was answered by so many values. */
 static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, size_t values) {
     twi_check(values <= TWI_SCRIPT_VALUES_MAX && fetch->trouble == NO_TROUBLE);
     const struct twi_result *result = &fetch->operation.result;
@@ -119,7 +119,7 @@ static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t mos
 }
 
 /* A cursor belongs to the hash as one server has it: where another server replies (a failover, a slot that moved), the
- * fields are read from the beginning. True: there is another page. */
+ * fields are read from the beginning. Returns true if there is another page. */
 static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
     twi_check(fetch->wish.what == WHAT_FIELDS);
     if (!is_answered(fetch, answer, 4) || !add_page(fetch, answer, INT64_MAX)) return false;
@@ -135,7 +135,8 @@ static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
 }
 
 /* One reply has the whole ranking, unless names are long, or values of others are left out. Then those that are missing
- * are asked for, and a member that has moved meanwhile counts as it was last seen. True: there is another page. */
+ * are requested, and a member that has moved meanwhile counts as it was last seen. Returns true if there is another
+ * page. */
 static bool take_top(struct fetch *fetch, struct twi_answer *answer) {
     twi_check(fetch->wish.what == WHAT_TOP && fetch->totals.count < fetch->wish.n);
     size_t before = fetch->totals.count, missing = fetch->wish.n - before;
@@ -240,7 +241,7 @@ static const struct twi_operation_kind kind = {.send = ask, .reply = take_reply,
 
 /* ---- what may be asked ------------------------------------------------------------------------------------------- */
 
-/* The window of a moment. `unix_ms` may lie in any window: Redis knows more of them than this process. */
+/* The window of a moment. `unix_ms` may lie in any window. Redis knows more of them than this process. */
 static tw_status choose_window(struct wish *wish, int64_t unix_ms) {
     tw_family *family = wish->family;
     if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);

@@ -1,6 +1,6 @@
 /* lease_reclaim.c -- tw_lease_reclaim(): frees by hand what a dead engine was granted of hard limits. No clock may do
- * this: an engine that was only paused would spend the same units again (trap L3). Any unit that an engine had in hand
- * may have been sold in its last moments, so freeing one ends P4: the caller says that it wants that.
+ * this. An engine that was only paused would spend the same units again (trap L3). Any unit that an engine had in hand
+ * may have been sold in its last moments, so freeing one ends P4. The caller says that it wants that.
  * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
 #include "engine/ask/lease_reclaim_cluster.h"
 #include "engine/ask/redis_call.h"

@@ -5,7 +5,7 @@
  *   1. the epochs (tw:leases:{14}), one for each slot with leases, that know the engine: did any hear of it just now?
  *   2. the leases of the family from which the engine has units
  * The script looks at the epoch of its slot once more. So a lease that is met twice is freed once, and so is one whose
- * reply was lost: what was given back stays given back.
+ * reply was lost. What was given back stays given back.
  * Always true: an engine whose heartbeat reached any store that was seen, within the last seconds, is refused, and
  * nothing is freed; neither is it if a store that knows the engine cannot say when it heard of it. A slot that cannot
  * be looked at stops no other, nor does a lease that cannot be freed. The error says how much of both there is. */
@@ -50,7 +50,8 @@ static void note(struct reclaim *reclaim, tw_status status) {
     (void)snprintf(reclaim->why, sizeof reclaim->why, "%s", tw_error_text());
 }
 
-/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. False: Redis did not do it. */
+/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. Returns false if Redis did not do
+ * it. */
 static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     struct twi_redis_call call;
     twi_redis_call_begin(&call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);

@@ -1,7 +1,7 @@
-/* lock.c -- tw_lock(), tw_lock_extend(), tw_lock_release(): one holder at a time among all processes (lock.lua).
- * Always true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it
- * ends with its lease time. A fencing token is above each that this engine was given or told, and above Redis's clock
- * as this engine knows it, whichever server decides. A lock has no window: its name is the counter's name with a time
+/* lock.c -- tw_lock(), tw_lock_extend(), tw_lock_release(): one holder at a time among all processes (lock.lua). Always
+ * true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it ends
+ * with its lease time. A fencing token is above each that this engine was given or told, and above Redis's clock as
+ * this engine knows it, whichever server decides. A lock has no window. Its name is the counter's name with a time
  * stamp of 0. */
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
@@ -85,7 +85,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone: the lock is released. Where no reply came, the lane does that. */
+/* The caller has gone. The lock is released. Where no reply came, the lane does that. */
 static void undo_lock(struct twi_operation *operation) {
     const struct asking *asking = (const struct asking *)operation;
     tw_status status;

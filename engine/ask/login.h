@@ -6,7 +6,7 @@
 #include "engine/core/family.h"
 
 int64_t twi_login_mono_ms(void);           /* the system's clock */
-bool twi_login_goes_on(tw_engine *engine); /* false: the engine is being closed. NULL: there is none */
+bool twi_login_goes_on(tw_engine *engine); /* false means that the engine is being closed. NULL: there is none */
 /* Where Redis is, and how it is spoken to. */
 void twi_login_of_engine(tw_engine *engine, tw_audit_options *options, struct twi_audit *audit);
 

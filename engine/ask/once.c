@@ -169,7 +169,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone: if it was the first, the next one is. Of a request that is not answered the lane does that. */
+/* The caller has gone. If it was the first, the next one is. Of a request that is not answered the lane does that. */
 static void undo_once(struct twi_operation *operation) {
     const struct asking *asking = (const struct asking *)operation;
     tw_status status;

@@ -1,6 +1,6 @@
 /* redis_call.h -- a request to Redis for an operation, or for a thread that waits: the engine's part for strict limits,
  * once, locks and reservations.
- * Always true: who waits is in no section and in no hook, in an engine with a thread of its own. Every name in one
+ * Always true: who waits is in no section and in no hook, in an engine with a separate thread. Every name in one
  * request belongs to one counter, so in a cluster all of them lie in one key slot (core/key_template.h).
  * Elsewhere: connections, deadlines, repeats (sync/ask/). */
 #ifndef TWI_ASK_REDIS_CALL_H
@@ -31,31 +31,31 @@ int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms);
 /* `timeout_ms` 0: redis_timeout_ms. It counts for twi_redis_call_run() alone: an operation has its own deadline. */
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms);
-/* Appends the counter's name in Redis. With `what` it appends the name of a key beside it: prefix "tw:what:" rest. */
+/* Appends the counter's name in Redis. With `what` it appends the name of a key next to it: prefix "tw:what:" rest. */
 void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,
                         int64_t start_ms);
 void twi_redis_call_text(struct twi_redis_call *redis_call, const char *text);
 void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number);
-/* Sends the request of an operation. True: it is under way, and the operation may be gone. False: its result says why
- * not. */
+/* Sends the request of an operation. Returns true if it is under way, and the operation may be gone. Returns false if
+ * its result says why not. */
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation);
 /* Sends the request and waits for the reply. No lock is held, and no section is open. */
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine);
 /* Which policy decides in Redis's place: on_outage; but within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays).
  * `outcome`: how the request ended. DONE: there was a reply, but it decides nothing. */
 uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_outcome outcome);
-/* True: local knowledge may have to decide later, so it must be kept fresh while Redis replies. */
+/* True means local knowledge may have to decide later, so it must be kept fresh while Redis replies. */
 bool twi_redis_call_falls_back_here(tw_family *family);
 /* Redis replied to a request of that family. */
 void twi_redis_call_answered(tw_family *family);
 /* The error for a request that was not decided: TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps executed),
  * TW_ERR_REDIS. */
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);
-/* True: the first element of the reply is `word`. */
+/* Returns true if the first element of the reply is `word`. */
 bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word);
 /* The number at `index` of the reply; 0 if there is none. */
 int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index);
-/* Reads one text of a page ("size:text"...) and advances `*at`. False: the page is malformed. */
+/* Reads one text of a page ("size:text"...) and advances `*at`. Returns false if the page is malformed. */
 bool twi_redis_call_next_text(const char *page, size_t size, size_t *at, tw_key *text);
 
 #endif

@@ -10,7 +10,7 @@
  * admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window the engine
  * learns nothing from Redis: values that came from here would come back later each time, by the time they travel.
  * A request of unknown outcome is cancelled before its lane is used again (sync/ask/). Units that Redis gave to a
- * caller who has gone stay taken: a moment has no way back.
+ * caller who has gone stay taken. A moment has no way back.
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
  * verdict is filled, whatever the answer. */
 #include "engine/ask/strict_gcra.h"
@@ -108,7 +108,7 @@ static tw_status fall_back(const struct twi_strict_request *request, enum twi_re
     return status;
 }
 
-/* True: the local bucket may have to decide, or to be filled. */
+/* Returns true if the local bucket may have to decide, or to be filled. */
 static bool is_used_here(tw_family *family) {
     return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->policy.on_outage) == TW_OUTAGE_FAIL_OPEN;
 }

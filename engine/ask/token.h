@@ -27,7 +27,7 @@ struct twi_token {
 };
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]);
-/* False: it is no valid token. NULL is not valid either. */
+/* Returns false if it is no valid token. NULL is not valid either. */
 bool twi_token_read(const char *text, struct twi_token *token);
 /* Writes the digits of a random id. */
 void twi_token_id(const unsigned char random[16], char out[TWI_TOKEN_ID_DIGITS + 1]);

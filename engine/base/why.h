@@ -11,7 +11,7 @@
 #include "engine/base/check.h"
 #include "tallywheel.h"
 
-/* NULL: the text of tw_status_text(). */
+/* NULL means the text of tw_status_text(). */
 void twi_why_set(tw_status status, const char *constant_text);
 /* Both return `status`, so that the caller's code shows that it is not TW_OK. */
 TWI_INLINE tw_status twi_refuse(tw_status status, const char *constant_text) {

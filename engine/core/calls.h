@@ -7,11 +7,11 @@
 
 #include "engine/core/operation.h"
 
-/* TW_OK: this thread may start calls of this engine. TW_ERR_MEMORY, TW_ERR_FORKED, TW_ERR_CLOSED. */
+/* TW_OK means that this thread may start calls of this engine. TW_ERR_MEMORY, TW_ERR_FORKED, TW_ERR_CLOSED. */
 tw_status twi_calls_may_start(tw_engine *engine);
 
-/* Asks. TW_STARTED: the answer comes to the queue. Otherwise the answer, which `call` shows too. The operation is gone
- * either way. */
+/* Asks. TW_STARTED means that the answer comes to the queue. Otherwise the answer, which `call` shows too. The
+ * operation is gone either way. */
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call);
 /* Asks, and sleeps until it is over. The operation stays the caller's, who reads its result and gives it back. */
 void twi_call_run(struct twi_operation *operation);

@@ -18,15 +18,15 @@ struct twi_closing_keys {
     struct twi_closing_keys *next; /* on the family's list */
     struct tw_family *family;
     struct twi_generation *generation;
-    uint32_t *lines; /* lines of records, by hash; 0: free */
+    uint32_t *lines; /* lines of records, by hash; 0 means free */
     uint32_t count, room;
 };
 
 void twi_closing_keys_begin(struct twi_closing_keys *keys, struct twi_generation *generation);
 void twi_closing_keys_end(struct twi_closing_keys *keys);
-/* Adds the key, if it is new. False: no memory. */
+/* Adds the key, if it is new. Returns false if there is no memory. */
 bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_key key);
-/* The record of such a key of that window. Called in a hook, in the turn's thread. NULL: there is none. */
+/* The record of such a key of that window. Called in a hook, in the turn's thread. NULL means that there is none. */
 struct twi_cell *twi_closing_keys_find(struct twi_generation *generation, tw_key key);
 
 #endif

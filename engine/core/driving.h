@@ -10,6 +10,6 @@
 void twi_driving_step(tw_engine *engine);
 /* When it is to be called next, unless twi_driving_fd() is readable before; monotonic. */
 int64_t twi_driving_wake_ms(const tw_engine *engine);
-int twi_driving_fd(const tw_engine *engine); /* -1: none */
+int twi_driving_fd(const tw_engine *engine); /* -1 means none */
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Always true of a checked struct: its size is this library's, every field is in its range, and no field that has a
  * default is 0. A refusal changes nothing but error_text, which gets "<field>: what is wrong", terminated, never with a
- * password. On success error_text becomes empty. Strings are not copied: the checked struct points to the caller's. Any
+ * password. On success error_text becomes empty. Strings are not copied. The checked struct points to the caller's. Any
  * thread.
  * Elsewhere: the URL (sync/), the redis_key template (key_template.h), whether a name is taken (family_open.c). */
 #ifndef TWI_CORE_OPTIONS_H
@@ -35,7 +35,7 @@ struct twi_options_context {
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
                                    const struct twi_options_context *context);
 
-/* True: the engine can deal keys out to that many groups (0: the default). */
+/* Returns true if the engine can deal keys out to that many groups (0 means the default). */
 #define TWI_OPTIONS_TAGS_DEFAULT 128
 #define TWI_OPTIONS_SEPARATOR_DEFAULT '|' /* of TW_REDIS_HASH */
 #define TWI_OPTIONS_TAGS_REFUSED "redis_tags: not a power of two from 1 to 1024"

@@ -9,13 +9,13 @@
 
 /* It is over. Delivered to its queue; to the thread that waits; given up if its caller has gone. Any thread. */
 void twi_queue_push(struct twi_operation *operation);
-/* Delivers at most so many answers of calls that name no queue. True: there are more. By whoever drives. */
+/* Delivers at most so many answers of calls that name no queue. Returns true if there are more. By whoever drives. */
 bool twi_queue_run_own(tw_engine *engine, size_t most);
 /* Answers of such calls wait. Any thread. */
 bool twi_queue_has_own(tw_engine *engine);
 /* Some queue is open. */
 bool twi_queue_is_open(tw_engine *engine);
-/* In a forked child: nothing waits, and each open queue has a descriptor of its own. False: none could be had. */
+/* In a forked child: nothing waits, and each open queue has a separate descriptor. False means none could be had. */
 bool twi_queue_renew(tw_engine *engine);
 /* No `done` of the parent runs in the child. */
 void twi_queue_renew_running(void);

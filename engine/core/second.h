@@ -7,7 +7,7 @@
 
 #include "tallywheel.h"
 
-/* Starts it where there is none. TW_ERR_MEMORY: no thread, or no descriptor. Any thread. */
+/* Starts it where there is none. TW_ERR_MEMORY means no thread, or no descriptor. Any thread. */
 tw_status twi_second_start(tw_engine *engine);
 /* An answer is there for it. Any thread. */
 void twi_second_wake(tw_engine *engine);

@@ -7,7 +7,7 @@
 /* Passes a replaced map to the turn, which gives it back once nobody can see it. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
-/* The generation of a window. NULL: not held. Inside a section. */
+/* The generation of a window. NULL means not held. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
 /* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`. With the event times of
  * many threads, `current` would change all the time, and its line would move between processors. */
@@ -22,11 +22,12 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
     return generation;
 }
 
-/* As twi_window_find(), but makes the generation if it is not held. NULL: no memory. Lock-free. Inside a section. */
+/* As twi_window_find(), but makes the generation if it is not held. NULL means no memory. Lock-free. Inside a
+ * section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
-/* Publishes a prepared generation. False: another thread has opened the window. */
+/* Publishes a prepared generation. Returns false if another thread has opened the window. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It takes no memory: it gives memory
+/* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It takes no memory. It gives memory
  * back. */
 void twi_window_unlink_dropped(struct tw_family *family);
 /* Gives the map of a family back. The family holds no generation, and nobody can find it any more. */

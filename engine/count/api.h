@@ -12,13 +12,13 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view);
 
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /* For the fast path: counts the first delta of a key that was looked up in this window, in this section, and is not
- * there. The clock was read after the window was found, which held that moment. False: nothing was counted, and the
- * call begins again. */
+ * there. The clock was read after the window was found, which held that moment. Returns false if nothing was counted,
+ * and the call begins again. */
 bool twi_add_new(const struct twi_insert *insert, int64_t *view);
 /* twi_add_slow() of a key whose hash is known; hash 0: not known. */
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 
-/* TW_ERR_MODE: the family keeps no counts, and why. */
+/* TW_ERR_MODE means that the family keeps no counts, and why. */
 tw_status twi_count_refuse(const tw_family *family);
 
 #endif

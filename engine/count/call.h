@@ -1,4 +1,4 @@
-/* call.h -- the arguments of one call, and what is derived from them once: the key is checked and hashed, a section
+/* call.h -- the arguments of one call, and what is derived from them once. The key is checked and hashed, a section
  * entered, the clock read.
  * Always true: a section is open from a twi_call_begin() that returned TW_OK to twi_call_end(). */
 #ifndef TWI_COUNT_CALL_H
@@ -7,7 +7,7 @@
 #include "engine/core/family.h"
 
 /* An internal status, never returned to a caller: since this call looked for its counter, the window was sealed or the
- * clock has moved. The call decides again. TW_PENDING, in contrast, is a result: call again, units may yet come. */
+ * clock has moved. The call decides again. TW_PENDING, in contrast, is a result. Call again, units may yet come. */
 #define TWI_AGAIN ((tw_status)100)
 
 /* Where to count. */
@@ -15,7 +15,7 @@ struct twi_place {
     struct twi_generation *generation;
     struct twi_cell *cell;
     uint64_t meta;
-    /* idle eviction: the key's frozen cell, which only shows the count (idle_eviction.h); NULL: none */
+    /* idle eviction: the key's frozen cell, which only shows the count (idle_eviction.h); NULL means none */
     struct twi_cell *previous;
     struct twi_generation *previous_in;
 };
@@ -37,7 +37,7 @@ struct twi_call {
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
 /* Checks the key, registers the thread, enters a section, and hashes. Unless it returns TW_OK, no section is open. */
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
-/* The same with a known hash; 0: not known. */
+/* The same with a known hash; 0 means not known. */
 tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash);
 /* For a moment that the caller gives. Also refuses families without starts, and moments that no calendar holds. */
 tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_key key, int64_t unix_ms);
@@ -69,9 +69,9 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     return TW_OK;
 }
 
-/* After a denial whose cause is over in `in_ms`; -1: it is never over. True: by the exact clock it may be over already,
- * or nobody has kept the time that the call has read. Then twi_call_now() gives that time or a later one, and the call
- * decides again, as if it began now. */
+/* After a denial whose cause is over in `in_ms`; -1 means that it is never over. True means by the exact clock it may
+ * be over already, or nobody has kept the time that the call has read. Then twi_call_now() gives that time or a later
+ * one, and the call decides again, as if it began now. */
 TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
     struct twi_clock *clock = &call->engine->clock;
     if (in_ms < 0) return false;
@@ -82,8 +82,8 @@ TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
     return true;
 }
 
-/* Before a key's first units are taken. False: the clocks say that its window is over, and the call decides again. A
- * new key is rare enough to look at them. */
+/* Before a key's first units are taken. Returns false if the clocks say that its window is over, and the call decides
+ * again. A new key is rare enough to look at them. */
 TWI_INLINE bool twi_call_is_current(struct twi_call *call) {
     int64_t now_ms = twi_clock_read(&call->engine->clock);
     if (now_ms == call->now_ms || call->at || call->family->kind.evicts_idle) return true;

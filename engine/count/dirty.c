@@ -10,7 +10,7 @@
  * and its last mark, inside a section. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the
  * turn owes it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before
  * it (trap E10).
- * A member of a list has a `listed` word. The collector clears it before it reads the member's content: a later change
+ * A member of a list has a `listed` word. The collector clears it before it reads the member's content. A later change
  * of the content lists the member again.
  * The turn marks on its own lists (twi_dirty_owe). An adder that stalls between `listed` and its push would hide from
  * the turn what sealing has found to be owed, and the window would pass for drained (P2). */
@@ -127,7 +127,7 @@ static void sample_chunk(struct sample *sample, struct twi_chunk *chunk) {
     sample->looks--;
 }
 
-/* Samples a list of chunks that adders have marked: it grows only at its head. Chunks that the turn has marked as well
+/* Samples a list of chunks that adders have marked. It grows only at its head. Chunks that the turn has marked as well
  * were counted before. */
 static void sample_marked(struct sample *sample, uint32_t line) {
     while (line != 0 && sample->looks != 0) {

@@ -30,7 +30,7 @@ TWI_INLINE tw_status begin(struct twi_call *call, tw_family *family, tw_key key,
 /* The elements of one call, and what came of them. */
 struct adding {
     const tw_key *elements;
-    const int64_t *unix_ms; /* when; NULL: now */
+    const int64_t *unix_ms; /* when; NULL means now */
     size_t count, done;     /* the first `done` of them have been looked at */
     size_t changed;         /* of those, how many raised a register, */
     size_t refused;         /* and how many found no room */
@@ -51,7 +51,7 @@ TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch)
     return TW_OK;
 }
 
-/* Adds until all are done. TWI_AGAIN: the window was sealed meanwhile; the rest belongs to a later one. */
+/* Adds until all are done. TWI_AGAIN means that the window was sealed meanwhile; the rest belongs to a later one. */
 TWI_INLINE tw_status add_once(struct twi_call *call, struct adding *adding) {
     struct twi_sketch sketch;
     if (twi_unlikely(adding->count == 0)) return TW_OK; /* no element makes no key */
@@ -151,7 +151,7 @@ static int64_t estimate_of(const struct twi_call *call, struct twi_cell *cell, u
     return twi_view_of(cell, meta, twi_sketch_estimate(&call->engine->arena, cell, meta));
 }
 
-/* With Redis a key that is read is a key of this engine: a later collection asks for Redis's registers. */
+/* With Redis a key that is read is a key of this engine. A later collection requests Redis's registers. */
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     bool found = twi_place_find(call, place);
     if (!call->family->kind.synced) return found;

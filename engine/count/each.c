@@ -1,5 +1,5 @@
 /* each.c -- tw_each(): every counter of a window, shown to a visitor. See each.h.
- * Counts are copied into a buffer inside a section, and shown to the visitor outside of it. So a slow visitor holds up
+ * Counts are copied into a buffer inside a section, and shown to the visitor outside of it. So a slow visitor delays
  * nothing but the walked window (walk.h). */
 #include "engine/count/each.h"
 
@@ -10,7 +10,7 @@
 #define EACH_BYTES 8192
 
 struct each {
-    bool (*wants)(void *ctx, tw_key key); /* NULL: all */
+    bool (*wants)(void *ctx, tw_key key); /* NULL means all */
     bool (*visit)(void *ctx, const tw_count *count);
     void *ctx;
     struct twi_thread *self;
@@ -19,7 +19,7 @@ struct each {
 };
 static_assert(sizeof(tw_count) + TW_KEY_SIZE_MAX <= EACH_BYTES, "the longest key fits");
 
-/* False: the buffer is full. */
+/* Returns false if the buffer is full. */
 static bool copy(void *ctx, const tw_count *count) {
     struct each *each = ctx;
     if (each->wants != NULL && !each->wants(each->ctx, count->key)) return true;

@@ -1,8 +1,8 @@
 /* each_field.c -- tw_each_field(): what this process holds of one subject, field by field (redis_shape.h).
  * A family that declares its fields looks each of them up. Otherwise all counters of the window are looked at, as
  * tw_each() does: there is no index of subjects.
- * Always true: both ways show the same fields with the same views. A view of 0 is not shown: it may be a counter that
- * was only asked for, and a packed window has no such counter. */
+ * Always true: both ways show the same fields with the same views. A view of 0 is not shown. It may be a counter that
+ * was only requested, and a packed window has no such counter. */
 #include "engine/count/each_field.h"
 
 #include "engine/core/family.h"

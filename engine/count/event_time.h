@@ -4,11 +4,11 @@
 
 #include "engine/count/call.h"
 
-/* TW_OK: the window of call->unix_ms takes counts at call->now_ms. TW_ERR_LATE is counted in tw_stats. */
+/* TW_OK means that the window of call->unix_ms takes counts at call->now_ms. TW_ERR_LATE is counted in tw_stats. */
 tw_status twi_event_check(const struct twi_call *call);
 
-/* The window was sealed after twi_event_check() (TWI_AGAIN). TW_ERR_LATE: the call is late from now on, even if the
- * clock that it read is a little behind the turn's. TWI_AGAIN: the call decides again. */
+/* The window was sealed after twi_event_check() (TWI_AGAIN). TW_ERR_LATE means that the call is late from now on, even
+ * if the clock that it read is a little behind the turn's. TWI_AGAIN means that the call decides again. */
 tw_status twi_event_after_seal(const struct twi_call *call);
 
 #endif

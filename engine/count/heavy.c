@@ -89,7 +89,7 @@ static void read_sketch(struct reading *reading, size_t sketch) {
     }
 }
 
-/* By key, then by shard, the greater count first: a key that moved within its shard may have been read twice. */
+/* By key, then by shard, the greater count first. A key that moved within its shard may have been read twice. */
 static int compare_parts(const void *left, const void *right) {
     const struct part *a = left, *b = right;
     if (a->size != b->size) return a->size < b->size ? -1 : 1;
@@ -128,7 +128,7 @@ static size_t list_key(struct twi_heavy *heavy, const struct reading *reading, s
     return at;
 }
 
-/* The index is at most half full. False: no memory. */
+/* The index is at most half full. Returns false if there is no memory. */
 static bool make_index(struct twi_heavy *heavy) {
     for (heavy->places = 64; heavy->places < 2 * heavy->used; heavy->places *= 2) continue;
     heavy->index = calloc(heavy->places, sizeof *heavy->index);

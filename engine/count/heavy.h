@@ -2,7 +2,7 @@
  * with what the walk finds of the same keys in the tables added to them.
  * A key is listed if what it has surely had is at least an eighth of what a key without an entry can have had. So a key
  * of more than 1 % of what overflowed is listed; keys that only took over the count of other ones are not, which would
- * stand above exact ones. While no shard has given an entry up, all keys are listed, exactly. A key that got a counter
+ * be above exact ones. While no shard has given an entry up, all keys are listed, exactly. A key that got a counter
  * later, and is not listed, is shown as its counter says.
  * Always true: with adds that had returned before the reading began, a listed key's true count is at most `count.view`,
  * and at least that less `count.error`. One thread uses it. */
@@ -25,10 +25,10 @@ struct twi_heavy {
     void *bytes;     /* the keys */
 };
 
-/* Reads the sketches. False: no memory. twi_heavy_free() is called in any case. */
+/* Reads the sketches. Returns false if there is no memory. twi_heavy_free() is called in any case. */
 bool twi_heavy_read(struct twi_heavy *heavy, tw_engine *engine, struct twi_generation *const *generations,
                     size_t count);
-/* The walk shows a counter: if its key is listed, it is added there, and true is returned. */
+/* The walk shows a counter. If its key is listed, it is added there, and true is returned. */
 bool twi_heavy_absorb(struct twi_heavy *heavy, const tw_count *count);
 void twi_heavy_free(struct twi_heavy *heavy);
 

@@ -60,9 +60,9 @@ struct currency {
     bool at; /* the call has an event time */
 };
 
-/* Reads the clock again. True: this call may still count in this window. Called by an insert that met a closed slot,
- * and after a window was opened. Engine time never goes back, so a thread that sees the effects of a later moment also
- * reads that moment. */
+/* Reads the clock again. Returns true if this call may still count in this window. Called by an insert that met a
+ * closed slot, and after a window was opened. Engine time never goes back, so a thread that sees the effects of a later
+ * moment also reads that moment. */
 static bool still_current(void *ctx) {
     struct currency *currency = ctx;
     struct tw_family *family = currency->generation->family;
@@ -95,7 +95,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->kind.evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
-    /* A window that was found in this section: if it has been sealed or dropped since, its leaves are closed. But a
+    /* A window that was found in this section. If it has been sealed or dropped since, its leaves are closed. But a
      * late caller may have opened it again after the drop and left it empty (see below). So the clock is read once
      * more. */
     if (place->generation != NULL && !family->kind.from_first) {
@@ -108,7 +108,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    /* over for good, even if lateness has become longer */
+    /* over permanently, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;
     /* Since the clock was read, the window may have ended, been reported and been dropped. It must not come back to
      * life, not even if another late caller has just opened it again. Or a key may have begun its incarnation in the
@@ -121,7 +121,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
         return status;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
     status = insert(call, place, &next_key);
-    /* A third incarnation in one window happens only if Redis ends them sooner than their length: there is no room for
+    /* A third incarnation in one window happens only if Redis ends them sooner than their length. There is no room for
      * it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
@@ -129,7 +129,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
 
 enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell) {
     struct currency currency = {insert->generation, false};
-    /* a record that was made in this section goes back into its table, which stands as long as the section */
+    /* a record that was made in this section goes back into its table, which is as long as the section */
     if (insert->vacancy.made == NULL && twi_unlikely(twi_generation_is_packed(insert->generation)))
         return TWI_GONE_SEALED;
     return twi_table_insert(insert, still_current, &currency, cell);
@@ -186,7 +186,7 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
             twi_dirty_mark(call->engine, place->generation, cell, place->meta);
         }
     }
-    /* The cell may have become striped before it was marked: then the mark was left out (dirty.c). */
+    /* The cell may have become striped before it was marked. Then the mark was left out (dirty.c). */
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
     if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_requested(cell))
         twi_dirty_list(call->engine, place->generation, cell, meta);

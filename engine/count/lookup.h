@@ -8,7 +8,7 @@
 #include "engine/count/idle_lookup.h"
 #include "engine/core/window_map.h"
 
-/* The live cell of a key in TW_WINDOW_FROM_FIRST families: in this generation or the one before, or a second
+/* The live cell of a key in TW_WINDOW_FROM_FIRST families: in this generation or the previous one, or a second
  * incarnation (layout.h). */
 bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *place);
 
@@ -20,7 +20,7 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     if (twi_unlikely(family->kind.from_first)) return twi_place_find_incarnation(call, place);
     if (twi_unlikely(family->kind.evicts_idle)) return twi_idle_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
-    /* Event time only: by the clock, no call reaches a window that is over for good (docs/CONCURRENCY.md). */
+    /* Event time only: by the clock, no call reaches a window that is over permanently (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
     place->cell = twi_table_find(&call->engine->arena, place->generation, &call->lookup);
     if (twi_unlikely(place->cell == NULL)) return false;
@@ -28,21 +28,23 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     return true;
 }
 
-/* Makes the key's cell, or finds the one that another thread made. TW_ERR_FULL: place->generation may be set; then its
- * overflow counter can take the count. TWI_AGAIN: the clock has moved or the window was sealed, so decide again. */
+/* Makes the key's cell, or finds the one that another thread made. TW_ERR_FULL means place->generation may be set; then
+ * its overflow counter can take the count. TWI_AGAIN means that the clock has moved or the window was sealed, so decide
+ * again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
 /* The same for a call by the clock whose look-up did not find its key in a window. The caller has read the clock after
  * it had found the window, which held that moment. Not for TW_WINDOW_FROM_FIRST families and idle eviction. */
 enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell);
 
-/* True: enough memory and keys are left for reading an unknown key to make a counter (trap E41). */
+/* True means enough memory and keys are left for reading an unknown key to make a counter (trap E41). */
 bool twi_may_take_interest(const struct twi_call *call);
 
 /* The view of the call's key in a window that is held, from its table or its packed form. Inside a section. */
 int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation);
 
-/* The window at unix_ms is not held. TW_OK: it may be empty; TW_ERR_LATE: it is over for good. */
+/* The window at unix_ms is not held. TW_OK means that it may be empty; TW_ERR_LATE means that it is over
+ * permanently. */
 tw_status twi_absent_window_status(struct tw_family *family, int64_t unix_ms, int64_t now_ms);
 
 /* Marks the counter after an add that returned `before`. */

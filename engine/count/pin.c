@@ -17,7 +17,7 @@
 struct tw_pin {
     tw_family *family;
     struct twi_generation *generation;
-    struct twi_cell *cell; /* NULL: look it up */
+    struct twi_cell *cell; /* NULL means look it up */
     int64_t start_ms, end_ms;
     uint32_t process; /* the process that found the cell: after a fork it belongs to the parent */
     bool is_plain;    /* no Redis, and short sections are allowed */

@@ -1,7 +1,7 @@
 /* top.c -- tw_top(): the heaviest keys of a window, heaviest first, equal ones by key.
  * The walk (walk.h) offers every counter to a heap of the n heaviest so far, whose root is the lightest of them. Keys
  * are copied, since a cell may be given back between two pieces of the walk. The visitor is called when the walk is
- * over: it holds up nothing. The heavy keys among those that found no room (heavy.h) are read before the walk, and
+ * over: it delays nothing. The heavy keys among those that found no room (heavy.h) are read before the walk, and
  * offered after it, with the counters that some of them have got later.
  * Always true: the memory of a call depends on n and on the keys that it holds, not on the window. */
 #include "engine/count/heavy.h"
@@ -41,7 +41,7 @@ static int compare_keys(tw_key a, tw_key b) {
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* True: a is shown before b. */
+/* True means a is shown before b. */
 static bool is_before(const struct top_entry *a, const struct top_entry *b) {
     if (a->count.view != b->count.view) return a->count.view > b->count.view;
     if (a->prefix != b->prefix) return a->prefix < b->prefix;
@@ -59,7 +59,7 @@ static void sink(struct top_entry *entries, size_t used, size_t at) {
     entries[at] = moved;
 }
 
-/* Copies a count into an entry that has `room` bytes for its key, or none. False: no memory. */
+/* Copies a count into an entry that has `room` bytes for its key, or none. Returns false if there is no memory. */
 static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix) {
     unsigned char *bytes = (unsigned char *)(uintptr_t)entry->count.key.data;
     if (entry->room < count->key.size) {
@@ -77,7 +77,7 @@ static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix
     return true;
 }
 
-/* Room for one entry more. Windows of few keys need little, whatever n is. False: no memory. */
+/* Room for one entry more. Windows of few keys need little, whatever n is. Returns false if there is no memory. */
 static bool make_room(struct top *top) {
     if (top->used < top->room) return true;
     size_t room = top->room != 0 ? 2 * top->room : ROOM_MIN;

@@ -12,10 +12,10 @@ struct walk {
     struct twi_thread *self;
     tw_engine *engine;
     int64_t now_ms;
-    bool lives_only; /* TW_WINDOW_FROM_FIRST: counters whose life has ended are not shown */
+    bool lives_only; /* TW_WINDOW_FROM_FIRST means that counters whose life has ended are not shown */
     bool is_split;   /* idle eviction: a key may be in both generations */
     struct twi_generation *held[2];
-    uint32_t packed[2]; /* the packed form that is walked; 0: the table */
+    uint32_t packed[2]; /* the packed form that is walked; 0 means the table */
 };
 
 /* The walk through one generation. */
@@ -84,7 +84,8 @@ static bool take_final(void *ctx, tw_key key, struct twi_final final) {
     return true;
 }
 
-/* False: the walker wants no more; or it has forked, and this is the child, where the window does not exist. */
+/* Returns false if the walker wants no more; or it has forked, and this is the child, where the window does not
+ * exist. */
 static bool walk_part(struct walk_part *part, uint32_t packed) {
     const struct walk *walk = part->walk;
     const struct twi_walker *walker = walk->walker;
@@ -102,7 +103,7 @@ static bool walk_part(struct walk_part *part, uint32_t packed) {
     struct twi_cell *spill = &part->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     int64_t others = twi_load_relaxed(&part->generation->turn.wants_totals) ? twi_load_relaxed(&spill->base) : 0;
-    int64_t local = twi_cell_local(spill, meta); /* read once: adds go on meanwhile */
+    int64_t local = twi_cell_local(spill, meta); /* read once: adds continue meanwhile */
     tw_count count = count_in(part->generation, tw_bytes(NULL, 0), twi_saturated_sum(local, others), local);
     return walker->end == NULL || (walker->end(walker->ctx, &count) && twi_thread_self == walk->self);
 }

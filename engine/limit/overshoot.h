@@ -31,8 +31,8 @@ TWI_INLINE void twi_overshoot_check(struct tw_family *family, struct twi_generat
 
 /* ---- by the turn ---- */
 
-/* Measures a drained generation. `ends`: this is the last chance. True: it is finished, and no request for it is under
- * way. */
+/* Measures a drained generation. `ends`: this is the last chance. Returns true if it is finished, and no request for it
+ * is under way. */
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends);
 /* Fills `items` with at most `room` requests for Redis. */
 size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t room);

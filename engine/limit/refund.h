@@ -7,7 +7,8 @@
 struct twi_call;
 struct twi_place;
 
-/* Receives the units that a refund took off a count. False: no memory; the count is raised again. Inside a section. */
+/* Receives the units that a refund took off a count. Returns false if there is no memory; the count is raised again.
+ * Inside a section. */
 typedef bool twi_refund_keep(struct twi_call *call, const struct twi_place *place, int64_t n);
 /* Lowers the count of that window by n units and passes them to `keep`. keep == NULL: nobody gets them. */
 tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep);

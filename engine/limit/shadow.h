@@ -4,7 +4,7 @@
 
 #include "engine/limit/decision.h"
 
-/* True: the decision denied, or found no room, and shadow mode admits all the same. */
+/* True means the decision denied, or found no room, and shadow mode admits all the same. */
 bool twi_shadow_admits(const tw_family *family, tw_status status);
 /* Counts the statistics of a call of a limit that has decided, and applies shadow mode: what the caller is answered.
  * `before`: the last refusal before that call. */

@@ -11,7 +11,8 @@ struct twi_thread;
 
 tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
                           struct twi_taken *taken);
-/* Takes n units off the count, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TWI_AGAIN: sealed. */
+/* Takes n units off the count, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TWI_AGAIN means
+ * sealed. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
 
 #endif

@@ -42,7 +42,7 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
     /* Counts may reveal traffic, so they stay out of core files. Out of cache, every second miss is one of the page
-     * table, so ask for huge pages. On a kernel that does not know the advice nothing changes. */
+     * table, so request huge pages. On a kernel that does not know the advice nothing changes. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
@@ -107,7 +107,7 @@ bool twi_arena_reserve_is_half_free(const struct twi_arena *arena) {
     return free_segments != 0 && 2 * free_segments >= arena->segments_reserved;
 }
 
-/* True: the piece was of the reserve. It is zeroed. */
+/* Returns true if the piece was of the reserve. It is zeroed. */
 static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     uint32_t segment = line / TWI_SEGMENT_LINES;
     if (segment <= arena->segments_max) return false;
@@ -157,7 +157,7 @@ static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t
     return line;
 }
 
-/* Frees what sizes have not carved yet, runs of at most `most` lines. False: there was none. */
+/* Frees what sizes have not carved yet, runs of at most `most` lines. Returns false if there was none. */
 static bool gather(struct twi_arena *arena, uint32_t most) {
     bool any = false;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -234,8 +234,8 @@ static void wipe(unsigned char *piece, size_t bytes) {
     memset(piece, 0, bytes);
 }
 
-/* Tiny windows come and go: the next one finds the last one's pieces without a search. True: the piece starts or
- * continues the run of its size, as long as that run is short. */
+/* Tiny windows come and go. The next one finds the last one's pieces without a search. Returns true if the piece starts
+ * or continues the run of its size, as long as that run is short. */
 static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     if (lines > KEEP_LINES / 2) return false;
     _Atomic uint64_t *word = &arena->carves[twi_size_number(lines)].word;
@@ -274,8 +274,8 @@ void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments)
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
-        /* Stores 0 where a fresh page reads 0: the page becomes ours. On any other page, nothing changes. An atomic "or
-         * 0" would not do: a compiler may turn it into a load (clang does). That maps the page of zeroes, and the
+        /* Stores 0 where a fresh page reads 0. The page becomes ours. On any other page, nothing changes. An atomic "or
+         * 0" would not do. A compiler may turn it into a load (clang does). That maps the page of zeroes, and the
          * taker's write faults. */
         uint8_t untouched = 0;
         (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
@@ -407,8 +407,8 @@ static uint64_t lines_reserved(const struct twi_arena *arena) {
     return (uint64_t)__builtin_popcountll(twi_load_relaxed(&arena->reserve)) * TWI_SEGMENT_LINES;
 }
 
-/* Bytes of so many lines that can be used, with the reserve in proportion: at rest it is the bound, and nothing where
- * all but the reserve is used up. */
+/* Bytes of so many lines that can be used, with the reserve in proportion: idle it is the bound, and nothing where all
+ * but the reserve is used up. */
 static int64_t usable_bytes(const struct twi_arena *arena, uint64_t lines) {
     uint64_t all = (uint64_t)arena->segments_max * TWI_SEGMENT_LINES;
     return (int64_t)((lines + (all != 0 ? lines_reserved(arena) * lines / all : 0)) * TWI_LINE_BYTES);

@@ -6,17 +6,17 @@
  * The name of a piece is its LINE: its distance from the base in units of 64 bytes (32 bits: up to 256 GiB). The arena
  * stores lines, never addresses, so that the same range can later be a file or be shared.
  * Memory that is given back is free by lines, not by pieces. It serves pieces of any size, together with the free lines
- * beside it. A small piece comes from a hole first, the tightest that holds it. If there is no hole, its size takes a
+ * next to it. A small piece comes from a hole first, the tightest that holds it. If there is no hole, its size takes a
  * whole segment, a free one before an untouched one, and carves pieces from it, one after the other. A thread that
  * finds nothing at all frees what all sizes have not carved yet, and looks again.
- * The last segments are the reserve: they serve what counting needs when all else is used up (spill.h).
+ * The last segments are the reserve. They serve what counting needs when all else is used up (spill.h).
  * Segments may be detached as a part, which serves one family alone (part.h). A piece of a part is named by its line in
  * the whole, and given back to the whole, which finds the part.
  * Always true: a piece is zeroed when it is handed out. bytes_used never exceeds the bound. While a long enough run of
  * free lines exists, no request fails, except for what other threads hold in hand at that moment: a piece or a segment
  * each.
  * Threads: take and give from any thread, lock-free (labels A*). Taking makes no system call. It costs no page fault
- * either, while the turn's reserve lasts: the turn faults in memory ahead, as much as the recent rate of new segments
+ * either, while the turn's reserve lasts. The turn faults in memory ahead, as much as the recent rate of new segments
  * needs, and none if nobody takes any. A thread that outruns the reserve touches fresh pages itself. Elsewhere: when a
  * piece may be given back (epoch.h). */
 #ifndef TWI_MEMORY_ARENA_H
@@ -26,12 +26,12 @@
 
 /* The run of free lines from which pieces of one size are carved. */
 struct twi_arena_carve {
-    alignas(TWI_LINE_BYTES) _Atomic uint64_t word; /* first line << 32 | pieces left; 0: no run */
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t word; /* first line << 32 | pieces left; 0 means no run */
 };
 
 /* Of a whole: what is set aside (part.h). */
 struct twi_arena_parts {
-    _Atomic(struct twi_arena *) *owners; /* the part that each segment belongs to; NULL: none */
+    _Atomic(struct twi_arena *) *owners; /* the part that each segment belongs to; NULL means none */
     struct twi_part *first, *next;       /* all parts, and the one to look at next; under a lock of theirs */
     _Atomic int64_t bytes_aside;         /* of all parts, used or not */
     _Atomic int64_t bytes_used;          /* in pieces of parts that are handed out */
@@ -40,7 +40,7 @@ struct twi_arena_parts {
 struct twi_arena {
     unsigned char *base; /* these fields are set once, then read by all */
     uint64_t bytes_max;
-    struct twi_arena *whole; /* of a part (part.h); NULL: it is none */
+    struct twi_arena *whole; /* of a part (part.h); NULL means that it is none */
     uint32_t shift;          /* of a part: its line n is the whole's line n + shift */
     struct twi_arena_parts parts;
     void *map; /* the mapping; the base is its first huge page */
@@ -65,7 +65,7 @@ struct twi_arena {
     struct twi_free_map free_map;
 };
 
-/* Reserves the range. False: the system has no addresses left. */
+/* Reserves the range. Returns false if the system has no addresses left. */
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max);
 void twi_arena_unmake(struct twi_arena *arena);
 /* Sets segments aside for the reserve: the last ones, a 128th of all, 32 at most; none below 16 MiB. Right after
@@ -92,7 +92,7 @@ int64_t twi_arena_bytes_used(const struct twi_arena *arena);
 int64_t twi_arena_rest_used(const struct twi_arena *arena);
 int64_t twi_arena_rest_max(const struct twi_arena *arena);
 int64_t twi_arena_bytes_high(const struct twi_arena *arena);
-/* Bytes of all segments that were ever handed out: the process has committed at most that much. */
+/* Bytes of all segments that were ever handed out. The process has committed at most that much. */
 int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
 /* Memory that is free within the bound, and how much of it can be used at once. */
 struct twi_arena_usage {
@@ -108,7 +108,7 @@ int64_t twi_arena_usable(struct twi_arena *arena);
 uint64_t twi_arena_refused(const struct twi_arena *arena);
 
 /* Makes sure that there are whole free segments for `pieces` pieces of `lines` lines, faulted in, as far as memory and
- * *work (lines touched) allow. Any thread may take them. False: there is no such memory. Background. */
+ * *work (lines touched) allow. Any thread may take them. Returns false if there is no such memory. Background. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
 
 /* Measures how fast others take fresh segments. Once at the beginning of a turn, before the turn takes any for
@@ -121,7 +121,7 @@ void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
 /* Faults in a piece for later use, before another thread knows it. By the turn. */
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
 
-/* Pages outside of any arena that the kernel wipes in a forked child (for epoch.c). NULL: none available. */
+/* Pages outside of any arena that the kernel wipes in a forked child (for epoch.c). NULL means none available. */
 void *twi_arena_wiped_pages(size_t bytes);
 
 TWI_INLINE void *twi_arena_at(const struct twi_arena *arena, uint32_t line) {

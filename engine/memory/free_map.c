@@ -112,7 +112,8 @@ static void search_from(struct twi_free_map *map, uint8_t hint, uint32_t segment
     while (segment < from && !twi_cas_relaxed(&map->from[hint], &from, segment)) continue;
 }
 
-/* True: the hint was `was` and is now `now`. A count is raised before a hint shows it, and lowered afterwards. */
+/* Returns true if the hint was `was` and is now `now`. A count is raised before a hint shows it, and lowered
+ * afterwards. */
 static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was, uint8_t now) {
     (void)twi_add_relaxed(&map->with[now], 1);
     uint8_t found = *was;
@@ -144,7 +145,7 @@ static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     }
 }
 
-/* A segment with that hint, searched from the last one found. 0: none, or other threads were quicker. */
+/* A segment with that hint, searched from the last one found. 0 means none, or other threads were quicker. */
 static uint32_t find_hint(struct twi_free_map *map, uint8_t hint) {
     uint32_t end = twi_load_acquire(&map->end), from = twi_load_relaxed(&map->from[hint]), at = from;
     for (uint32_t left = end; left != 0; left--, at++) {
@@ -166,7 +167,7 @@ static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, ui
     }
 }
 
-/* False: some of the lines are no longer free, and nothing is taken. */
+/* Returns false if some of the lines are no longer free, and nothing is taken. */
 static bool clear_bits(struct twi_free_map *map, uint32_t segment, uint32_t first, uint32_t end) {
     for (uint32_t at = first; at < end; at = (at | 63) + 1) {
         _Atomic uint64_t *word = &map->bits[segment].words[at / 64];
@@ -198,7 +199,7 @@ uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number) {
     return 0;
 }
 
-/* The first of `count` segments that look wholly free. 0: none. */
+/* The first of `count` segments that look wholly free. 0 means none. */
 static uint32_t find_whole(struct twi_free_map *map, uint32_t count) {
     if (twi_load_relaxed(&map->with[TWI_FREE_MAP_WHOLE]) < (int32_t)count) return 0;
     if (count == 1) return find_hint(map, TWI_FREE_MAP_WHOLE);

@@ -5,7 +5,7 @@
  * Each line has one bit, whatever the size of its former piece. So free lines side by side are one run as soon as the
  * last of them is given back, and no step joins them. A thread claims a run by compare-and-swap of its words, from the
  * first to the last. If another thread has changed a word, it puts back what it has and looks again.
- * Each segment has a hint of one byte, which says where to look: no piece above the hint's size fits into the segment.
+ * Each segment has a hint of one byte, which says where to look. No piece above the hint's size fits into the segment.
  * Giving raises the hint, a search in vain lowers it. The map counts the segments of each hint, so that a search for a
  * size that is not there costs a few loads.
  * Always true: a line whose bit is set is zeroed and belongs to nobody. The thread that takes a line clears its bit. A

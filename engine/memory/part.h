@@ -2,7 +2,7 @@
  *
  *   arena | ... | part of one family: segments in a row | ... | part of another | ...
  *
- * A part is an arena of its own within the whole: it has its own runs to carve from and its own free lines. Nobody else
+ * A part is an arena of its own within the whole. It has its own runs to carve from and its own free lines. Nobody else
  * can take a line of it, so no flood and no crumbs of other families reach it. Its pieces are named by their lines in
  * the whole, and twi_arena_give() brings them back to it. A family has one part, or several: where a share grew, or
  * where no run of free segments was long enough.
@@ -25,19 +25,20 @@ struct twi_part {
 /* The parts of a family. */
 typedef _Atomic(struct twi_part *) twi_parts;
 
-/* Sets segments aside until the parts have `bytes`. False: so much is not free, or more than all parts may have
- * together, and nothing has changed. */
+/* Sets segments aside until the parts have `bytes`. Returns false if so much is not free, or more than all parts may
+ * have together, and nothing has changed. */
 bool twi_parts_extend(struct twi_arena *whole, twi_parts *parts, uint64_t bytes);
 /* How many bytes the parts have, and how many could still be set aside for all families by the rule above. */
 uint64_t twi_parts_bytes(twi_parts *parts);
 uint64_t twi_parts_bytes_left(const struct twi_arena *whole);
-/* A piece, as by twi_arena_take(); its line in the whole. 0: the parts have none, or there are no parts. */
+/* A piece, as by twi_arena_take(); its line in the whole. 0 means that the parts have none, or there are no parts. */
 uint32_t twi_parts_take(twi_parts *parts, uint32_t lines);
 /* No piece of them is handed out. For a family that takes no more. */
 bool twi_parts_are_empty(twi_parts *parts);
 /* Gives the segments of empty parts back. */
 void twi_parts_give(struct twi_arena *whole, twi_parts *parts);
-/* In a forked child, whose arena is new and empty: sets the same number of segments aside again. False: no memory. */
+/* In a forked child, whose arena is new and empty: sets the same number of segments aside again. Returns false if there
+ * is no memory. */
 bool twi_parts_renew(struct twi_arena *whole, twi_parts *parts);
 /* Frees what the parts have outside of the arena, which is gone, or goes with them. */
 void twi_parts_free(twi_parts *parts);

@@ -2,7 +2,7 @@
  *
  *   rejected ─▶ returned with a wait ─▶ the wait is over: to be sent again ─▶ acknowledged, or rejected again
  * Two users keep such a book, each for its question. The engine (collector.rejected): which counters wait, and until
- * when. Meanwhile the collector skips a counter and leaves its DIRTY set, so adders do not mark it again: a rejected
+ * when. Meanwhile the collector skips a counter and leaves its DIRTY set, so adders do not mark it again. A rejected
  * key costs one attempt per wait, however often it is counted on. Each store of sync/: which counters are rejected, and
  * how long each waits next. The wait doubles with each rejected try. What was under way when the key was rejected is no
  * new try.
@@ -31,7 +31,7 @@ struct twi_rejected_key {
 /* All zero: empty. */
 struct twi_rejected {
     struct twi_rejected_key *keys;
-    uint32_t *buckets;                  /* `bucket_count` of them: index + 1 of the first entry; 0: none */
+    uint32_t *buckets;                  /* `bucket_count` of them: index + 1 of the first entry; 0 means none */
     uint32_t count, room, bucket_count; /* bucket_count: a power of two; room, unless memory was short */
     int64_t due_ms;                     /* engine, if count != 0: no wait ends before this */
 };
@@ -51,7 +51,8 @@ enum twi_waiting_since {
 enum twi_waiting_since twi_rejected_wait(struct twi_rejected *rejected, const struct twi_item *item, int64_t due_ms);
 bool twi_rejected_waits(const struct twi_rejected *rejected, const struct twi_generation *generation,
                         const struct twi_cell *cell);
-/* Takes one entry whose wait is over; begin with *at = 0. False: there are no more; then due_ms is computed again. */
+/* Takes one entry whose wait is over; begin with *at = 0. Returns false if there are no more; then due_ms is computed
+ * again. */
 bool twi_rejected_take(struct twi_rejected *rejected, int64_t now_ms, uint32_t *at, struct twi_rejected_key *key);
 void twi_rejected_end_waits(struct twi_rejected *rejected, int64_t now_ms); /* every wait is over now */
 
@@ -65,7 +66,7 @@ uint32_t twi_rejected_again(struct twi_rejected *rejected, const struct twi_item
  * was frozen before its latest rejection. */
 bool twi_rejected_settled(struct twi_rejected *rejected, const struct twi_item *item, uint64_t number);
 void twi_rejected_renumber(struct twi_rejected *rejected, uint64_t last); /* batches were renumbered, up to `last` */
-/* How many counters are rejected now. Drops the entries that were not rejected again for three times their wait: their
+/* How many counters are rejected now. Drops the entries that were not rejected again for three times their wait. Their
  * windows were dropped, or their units were given up. */
 uint32_t twi_rejected_count(struct twi_rejected *rejected, int64_t now_ms);
 

@@ -4,9 +4,9 @@
  *   1 take memory for the copy (if there is none, the leaf stays as it is and takes further keys);
  *   2 close the leaf: every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
  *   3 copy its slots into one or two new leaves, which no other thread can see yet;
- *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back: all copies are alike.
+ *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back. All copies are alike.
  * A leaf that has not used up the bits of the node above splits under a small node of two entries. That node is
- * temporary: the entries above are repaired to name the new leaves directly. A leaf that has used up these bits splits
+ * temporary. The entries above are repaired to name the new leaves directly. A leaf that has used up these bits splits
  * under a new node of 256 entries. */
 #include "engine/table/index.h"
 
@@ -19,7 +19,7 @@ static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
 }
 
 /* Only the turn reads the list, after a grace period, and before that there are only pushes: no ABA. The link keeps
- * only the line. The piece itself says what kind it is, except for the newest: the head holds its whole entry. */
+ * only the line. The piece itself says what kind it is, except for the newest. The head holds its whole entry. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     uint64_t head = twi_load_relaxed(&generation->pieces);
     do {
@@ -163,7 +163,7 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
 }
 
 /* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf. The word then
- * names a leaf if its prefix decides between the two halves, else the node. */
+ * names a leaf if its prefix decides between the two halves, otherwise the node. */
 static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                           uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -178,8 +178,8 @@ static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint
     return better;
 }
 
-/* The thread that passes first also repairs the other entries of a node that name the same closed leaf. Else old keys,
- * which the closed leaf still finds, would keep two copies in the cache. */
+/* The thread that passes first also repairs the other entries of a node that name the same closed leaf. Otherwise old
+ * keys, which the closed leaf still finds, would keep two copies in the cache. */
 static void repair_neighbours(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                               uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));

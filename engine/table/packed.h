@@ -11,7 +11,7 @@
  * count of some thousands costs 35 bytes. Every piece is at most a segment, so memory comes and goes by segments.
  *
  * A packed form is built in steps, from a table that is sealed and owes nothing. Nothing in that table changes any
- * more. So the table is walked twice: the first walk counts the bytes of each bucket, the second fills them. No other
+ * more. So the table is walked twice. The first walk counts the bytes of each bucket, the second fills them. No other
  * thread sees the packed form meanwhile.
  * Always true: an entry lies within its page. A published packed form holds exactly the published records of its table.
  * Elsewhere: when a window is packed, and when its table is given back (history.c). */
@@ -78,8 +78,8 @@ struct twi_packer {
     int64_t keep; /* bytes of the family's share that it must leave to the open window; else 0 */
 };
 
-/* Starts to pack a table that is sealed and drained. Returns the line of the packed form, for the other calls; 0: no
- * memory. */
+/* Starts to pack a table that is sealed and drained. Returns the line of the packed form, for the other calls; 0 means
+ * no memory. */
 uint32_t twi_packed_begin(const struct twi_packer *packer);
 /* Continues for *work units. After any result but TWI_PACK_ON it must not be called again. */
 enum twi_packing twi_packed_build(const struct twi_packer *packer, uint32_t line, uint32_t *work);
@@ -87,7 +87,8 @@ enum twi_packing twi_packed_build(const struct twi_packer *packer, uint32_t line
  * 0. */
 bool twi_packed_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *line, uint32_t *work);
 
-/* The final values of `key`, whose hash is given. False: it was not counted in this window. Inside a section. */
+/* The final values of `key`, whose hash is given. Returns false if it was not counted in this window. Inside a
+ * section. */
 bool twi_packed_find(const struct twi_arena *arena, uint32_t line, uint64_t hash, tw_key key, struct twi_final *final);
 
 /* Shows every entry, from *cursor on, until `visit` returns false or all are shown (then *cursor.done). The next call

@@ -16,7 +16,7 @@ static int64_t without_sketches(int64_t share) {
     return share - (share / 8 < SKETCHES_MAX ? share / 8 : SKETCHES_MAX);
 }
 
-/* What a share has for all but sketches. 0: no bound. */
+/* What a share has for all but sketches. 0 means no bound. */
 static int64_t most_without_sketches(const struct twi_quota *quota) {
     return without_sketches(twi_load_relaxed(&quota->bytes_max));
 }
@@ -28,7 +28,7 @@ uint64_t twi_share_keys(uint64_t bytes, uint32_t windows, bool synced) {
     return (uint64_t)without_sketches((int64_t)bytes) / windows / (record + INDEX_OF_KEY);
 }
 
-/* False: the share has no room for it. `most` 0: no bound. */
+/* Returns false if the share has no room for it. `most` 0: no bound. */
 static bool charge(struct twi_generation *generation, int64_t bytes, int64_t most) {
     int64_t used = twi_add_relaxed(&generation->quota->bytes, bytes) + bytes;
     if (most != 0 && used > most) {
@@ -119,7 +119,7 @@ static uint32_t chunk_lines_max(const struct twi_generation *generation) {
     return share > SHARE_CHUNK_LINES ? (uint32_t)share : SHARE_CHUNK_LINES;
 }
 
-/* Chunks grow with the generation: a new chunk has about as many records as the generation has keys, at most a segment.
+/* Chunks grow with the generation. A new chunk has about as many records as the generation has keys, at most a segment.
  * If no run of free lines is that long, half as many records do, and half of that. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {

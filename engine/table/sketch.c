@@ -81,7 +81,8 @@ static void retire(const struct twi_sketch *sketch, struct sparse *old) {
     } while (!twi_cas_weak_acqrel(&sketch->retired->newest, &head, line)); /* U3, pairs with U4 */
 }
 
-/* Publishes the copy in place of what `local` names. False: another thread has published one, or the turn seals. */
+/* Publishes the copy in place of what `local` names. Returns false if another thread has published one, or the turn
+ * seals. */
 static bool publish(struct twi_cell *cell, uint64_t local, uint64_t copy) {
     TWI_RACE_POINT(sketch_copied_not_published);
     for (;;) {
@@ -93,8 +94,8 @@ static bool publish(struct twi_cell *cell, uint64_t local, uint64_t copy) {
     }
 }
 
-/* Makes the next larger piece, unless another thread is quicker. TWI_RAISE_NONE: there is another piece now.
- * TWI_RAISE_NO_ROOM: there is no memory, and nothing was closed. */
+/* Makes the next larger piece, unless another thread is quicker. TWI_RAISE_NONE means that there is another piece now.
+ * TWI_RAISE_NO_ROOM means that there is no memory, and nothing was closed. */
 static enum twi_raise grow(const struct twi_sketch *sketch, uint64_t local) {
     uint32_t form = twi_sketch_form(local) + 1, lines = twi_sketch_lines_of_form(form);
     uint32_t line = twi_piece_take(sketch->arena, sketch->generation, lines); /* before the first slot is closed: E15 */

@@ -14,7 +14,7 @@
  * CLOSED, which ends all changes. The copy is filled, and one compare-and-swap of `local` publishes it (U1). Any thread
  * can do all of it, so a thread that meets CLOSED makes the copy itself and waits for nobody. The thread whose copy was
  * published retires the old piece. Readers may still be in it, so the turn gives it back one grace period later
- * (twi_sketch_reclaim()). A thread whose copy was not published gives that copy back at once: nobody has seen it.
+ * (twi_sketch_reclaim()). A thread whose copy was not published gives that copy back at once. Nobody has seen it.
  *
  * The turn seals a sketch in three steps: SEALING, from which on no copy is published (U5); every slot or word CLOSED;
  * then `final` is the estimate, and FROZEN says so (C1). Without SEALING a thread that meets CLOSED would take it for
@@ -22,7 +22,7 @@
  *
  * Always true:
  *   Y1 a register is in at most one slot of a piece: all threads walk the same slots for it and take the first EMPTY.
- *   Y2 what is in a CLOSED piece is in its copy: the copy is made of closed slots, which never change.
+ *   Y2 what is in a CLOSED piece is in its copy. The copy is made of closed slots, which never change.
  *   Y3 a raise that was answered TWI_RAISED or TWI_RAISE_NONE is in `final`, and in each estimate that begins later.
  *   A piece is in exactly one place: in a cell, in the list of retired pieces, or in the hand of one thread.
  * Threads: all functions but those of the turn from any thread, lock-free, inside a section.
@@ -113,11 +113,11 @@ int64_t twi_sketch_sum(const struct twi_arena *arena, struct twi_cell *cell);
 int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, uint64_t meta, uint32_t *lines);
 
 /* For the turn, when no thread can reach the records of this chunk any more: gives their sketches back. False: *work is
- * used up; the next call goes on. */
+ * used up; the next call continues. */
 bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk,
                      uint32_t *work);
 
-/* For the turn: gives back the pieces that were retired a grace period ago. True: some still wait. */
+/* For the turn: gives back the pieces that were retired a grace period ago. Returns true if some still wait. */
 bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired);
 
 #endif

@@ -27,7 +27,7 @@ static uint32_t room_in(uint32_t lines, uint32_t kind) {
     return (uint32_t)((uint64_t)(lines - 1) * TWI_LINE_BYTES / (twi_kinds[kind].lines * TWI_LINE_BYTES + PER_ENTRY));
 }
 
-/* A shard behind the first `before` lines of a new piece; a smaller one where memory is short. NULL: no memory. */
+/* A shard behind the first `before` lines of a new piece; a smaller one where memory is short. NULL means no memory. */
 static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                           uint32_t before, uint32_t most) {
     uint32_t lines = before + shard_lines[kind] < most ? before + shard_lines[kind] : most;
@@ -41,7 +41,8 @@ static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_ge
     return shard;
 }
 
-/* The generation's sketch, with a shard of this kind if this thread makes it. NULL: refused; *is_refused: just now. */
+/* The generation's sketch, with a shard of this kind if this thread makes it. NULL means refused; *is_refused: just
+ * now. */
 static struct twi_spill *begin(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t most,
                                bool *is_refused) {
     struct twi_spill_shard *shard = make_shard(arena, generation, kind, SKETCH_LINES, most);
@@ -68,8 +69,8 @@ struct twi_spill_shard *twi_spill_shard_of(const struct twi_arena *arena, struct
     return line != 0 ? twi_arena_at(arena, line) : NULL;
 }
 
-/* False: others may need the memory more. The first shard of a kind is always tried; further ones leave half of what
- * the reserve and the share have for sketches, and a free arena an eighth. */
+/* Returns false if others may need the memory more. The first shard of a kind is always tried; further ones leave half
+ * of what the reserve and the share have for sketches, and a free arena an eighth. */
 static bool may_add(const struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t number) {
     struct twi_quota *quota = generation->quota;
     int64_t bytes = (int64_t)shard_lines[kind] * TWI_LINE_BYTES, most = twi_load_relaxed(&quota->bytes_max);
@@ -223,7 +224,7 @@ static bool in_range(int64_t count) {
     return count <= TW_COUNT_MAX && count >= -TW_COUNT_MAX;
 }
 
-/* A key without an entry gets one. False: it must be missed. */
+/* A key without an entry gets one. Returns false if it must be missed. */
 static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, int64_t delta, uint32_t at) {
     uint32_t number = twi_load_relaxed(&shard->used), place = number;
     int64_t floor = twi_load_relaxed(&shard->floor), below_zero = 0;
@@ -266,8 +267,8 @@ static bool count_in(struct twi_spill_shard *shard, const struct twi_lookup_key 
     return true;
 }
 
-/* The first shard of the kind whose lock is free, now held. NULL: all of them were held. *shards: how many there are.
- * Threads begin at different ones. */
+/* The first shard of the kind whose lock is free, now held. NULL means that all of them were held. *shards: how many
+ * there are. Threads begin at different ones. */
 static struct twi_spill_shard *lock_one(struct twi_arena *arena, struct twi_spill *sketch, uint32_t kind,
                                         uint32_t thread, uint32_t *shards) {
     *shards = 0;

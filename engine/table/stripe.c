@@ -67,7 +67,7 @@ bool twi_stripes_mark_requested(struct twi_cell *cell) {
 
 /* ---- adding ---- */
 
-/* False: the stripe is frozen, or the add would reach its edge. */
+/* Returns false if the stripe is frozen, or the add would reach its edge. */
 static bool add_to_stripe(struct twi_stripe *stripe, uint64_t dirty, int64_t delta, bool *unlisted) {
     uint64_t word = twi_load_relaxed(&stripe->word), after;
     do {

@@ -1,11 +1,11 @@
-/* stripe.h -- counters that threads contend for: each thread adds to a line of its own.
+/* stripe.h -- counters that threads contend for: each thread adds to a separate line.
  *
  *   cell: STRIPED, local FROZEN ─▶ | shared stripe, head | stripe 0 | stripe 1 | ... |   2^n stripes, a line each
  *
  *   count = final + shared stripe + stripes                        stripe word: count : 62 | DIRTY | FROZEN
  *
  * An add that wants no view goes to its thread's stripe. An add that wants the sum goes to the shared stripe and reads
- * all lines. If the key has a limit, stripes are SLICES of the units that were left: each stripe has a ceiling, and any
+ * all lines. If the key has a limit, stripes are SLICES of the units that were left. Each stripe has a ceiling, and any
  * thread may take units up to it (slice.c). Plain adds then go to the shared stripe.
  * Unlike a cell's word, the words here change only by compare-and-swap, so a frozen word never changes its count. Any
  * thread may freeze, and all threads read the same count (trap E1).
@@ -15,7 +15,7 @@
  * DIRTY works as in a cell (dirty.c), word by word. The add itself sets it.
  * The turn makes the stripes; it is also the one that seals. It first publishes the lines (S1), then freezes `local`.
  * Until then adds go to `local`. So everything in a stripe came after everything in `final`.
- * An adder asks for stripes if it finds, add after add, that others have added in between (contention.h). Callers call
+ * An adder requests stripes if it finds, add after add, that others have added in between (contention.h). Callers call
  * no allocator.
  * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once. Stripes live as long as their
  * generation. If the shared stripe is not above 0, then final + it + the ceilings of the slices stay within the limit
@@ -58,7 +58,7 @@ struct twi_stripes {
 };
 static_assert(sizeof(struct twi_stripes) == TWI_LINE_BYTES, "the stripes follow in the next lines");
 
-/* The stripes of a cell that is STRIPED in `meta`; NULL: none. acquire S2, pairs with S1: they are complete. */
+/* The stripes of a cell that is STRIPED in `meta`; NULL means none. acquire S2, pairs with S1: they are complete. */
 TWI_INLINE struct twi_stripes *twi_stripes_of(struct twi_cell *cell, uint64_t meta) {
     if (twi_likely((meta & TWI_META_STRIPED) == 0)) return NULL;
     int64_t lines = twi_load_acquire(&cell->stripes);

@@ -4,7 +4,7 @@
 
 struct tw_family;
 
-/* To be called when something of the family has changed: when it has its next message follows from that. */
+/* To be called when something of the family has changed. When it has its next message follows from that. */
 void twi_closing_appoint(struct tw_family *family);
 
 #endif

@@ -1,7 +1,7 @@
 /* closing_windows.h -- windows that outlive the engines which counted in them (TW_CLOSED_BY_ONE, closing.h).
  *
  * An engine may be killed as soon as Redis has its counts. So what the closer of a window needs is in Redis by then:
- *   - the names of the keys: the batch that brings a key's first counts of a window brings its name (batch.lua);
+ *   - the names of the keys. The batch that brings a key's first counts of a window brings its name (batch.lua);
  *   - the window itself, in the family's list of windows that have counts and are not closed. Where all keys lie in one
  *     store, the batch makes that entry. Where they lie in several stores (closing_tags.h), the list is in another one.
  *     Then the engine announces the window with its heartbeat, and collects counts of the window after the reply.
@@ -20,11 +20,11 @@ static inline bool twi_closing_is_ending(const struct tw_family *family) {
     return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
 }
 
-/* True: the hook of this family is set. Takes the lock of the roster. */
+/* Returns true if the hook of this family is set. Takes the lock of the roster. */
 bool twi_closing_has_hook(struct tw_family *family);
 
-/* False: the window is to be announced first, and a heartbeat that does so is due. After HOLD_MS of that it is true all
- * the same. */
+/* Returns false if the window is to be announced first, and a heartbeat that does so is due. After HOLD_MS of that it
+ * is true all the same. */
 bool twi_closing_may_collect(tw_engine *engine, struct twi_generation *generation);
 /* Puts windows that are to be announced into a heartbeat. */
 void twi_closing_announce(struct tw_family *family, struct twi_closing_message *message);
@@ -33,7 +33,7 @@ void twi_closing_announced(struct tw_family *family, const struct twi_closing_me
 
 /* When an engine that has counted nothing in the window may look after it, by this engine's clock. */
 int64_t twi_closing_due_ms(const struct twi_generation *generation);
-/* True: a heartbeat may still name this window, in which nothing was counted here. */
+/* Returns true if a heartbeat may still name this window, in which nothing was counted here. */
 bool twi_closing_awaits_word(const struct twi_generation *generation);
 
 #endif

@@ -10,7 +10,7 @@ struct tw_family;
 void twi_gauge_turn(tw_engine *engine);
 /* To be called when the family has its first window, or is closing. */
 void twi_gauge_appoint(struct tw_family *family);
-/* True if nothing is present here any more: the engine or the family is closing. */
+/* True if nothing is present here any more. The engine or the family is closing. */
 bool twi_gauge_leaves(const struct tw_family *family);
 
 #endif

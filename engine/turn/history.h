@@ -1,4 +1,4 @@
-/* history.h -- windows that are over and stay readable: they are packed, and their tables are given back. By the
+/* history.h -- windows that are over and stay readable. They are packed, and their tables are given back. By the
  * turn. */
 #ifndef TWI_TURN_HISTORY_H
 #define TWI_TURN_HISTORY_H

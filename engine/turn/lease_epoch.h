@@ -5,7 +5,7 @@
  *   known ─nothing held or requested for some seconds (several stores), or the engine is closed▶ leaving ─reply▶ left
  * Always true: only the turn uses this. At most one message is awaited on the store's present connection. While the
  * engine holds anything of a store that it would have to restate, it takes part in that store's epoch. A departure is
- * sent until it is acknowledged, and names the incarnation that ends: a late copy ends no later one (leases.lua). */
+ * sent until it is acknowledged, and names the incarnation that ends. A late copy ends no later one (leases.lua). */
 #ifndef TWI_TURN_LEASE_EPOCH_H
 #define TWI_TURN_LEASE_EPOCH_H
 
@@ -20,7 +20,7 @@ TWI_INLINE bool twi_lease_epoch_may_speak(const struct twi_lease_store *store) {
 /* True: *message is to be sent. `is_over`: the engine is being closed, and every unit was returned. */
 bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, uint64_t serial, bool is_over,
                              struct twi_lease_message *message);
-/* Applies the reply. Returns true if another epoch has begun: then all leases of this store are to be restated. */
+/* Applies the reply. Returns true if another epoch has begun. Then all leases of this store are to be restated. */
 bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                               const struct twi_lease_answer *answer);
 /* One lease less is to be restated. */

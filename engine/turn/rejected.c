@@ -66,7 +66,7 @@ static bool make_room(struct twi_rejected *rejected) {
     return true;
 }
 
-/* NULL: no room, or no memory. */
+/* NULL means no room, or no memory. */
 static struct twi_rejected_key *enter(struct twi_rejected *rejected, const struct twi_item *item) {
     if (!make_room(rejected)) return NULL;
     struct twi_rejected_key *key = &rejected->keys[rejected->count];

@@ -324,7 +324,7 @@ static char *next_arg(char **at, size_t *size) {
     return text;
 }
 
-/* The delta of that item in the encoded arguments. NULL if the item has none and only asks for the total. */
+/* The delta of that item in the encoded arguments. NULL if the item has none and only requests the total. */
 static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
     twi_check(index < batch->key_count);
     char *at = batch->args.data;

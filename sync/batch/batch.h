@@ -2,10 +2,10 @@
  * docs/ARCHITECTURE.md.
  *
  * Always true: the keys, deltas, expiries and nonce of a frozen batch do not change. A key that Redis refuses is not
- * removed: an old copy of the batch may still be under way on a dead connection. There is one exception: once a
- * refusal is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the
- * envelope (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only together
- * with the ledger, when no old copy can be applied any more. */
+ * removed. An old copy of the batch may still be under way on a dead connection. There is one exception: once a refusal
+ * is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the envelope
+ * (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only together with the
+ * ledger, when no old copy can be applied any more. */
 #ifndef TWI_SYNC_BATCH_BATCH_H
 #define TWI_SYNC_BATCH_BATCH_H
 
@@ -73,7 +73,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
 /* The same for a merge without a script. Such a batch is encoded only when it is sent. */
 struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
-/* A batch without items. It refreshes the ledger, asks for the state of the ledger, or steps over numbers that are
+/* A batch without items. It refreshes the ledger, requests the state of the ledger, or steps over numbers that are
  * lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);

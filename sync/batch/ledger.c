@@ -190,7 +190,7 @@ uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger) {
 
 /* ---- going back -------------------------------------------------------------------------------------------------- */
 
-/* Inserts `step` before `next` (NULL: at the end). It takes the number just before that of `next`, and follows on
+/* Inserts `step` before `next` (NULL means at the end). It takes the number just before that of `next`, and follows on
  * `from`. */
 static void ledger_step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
     twi_check(step->items == NULL && step->key_count == 0);

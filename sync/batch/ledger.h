@@ -16,7 +16,7 @@
 #include "sync/batch/batch.h"
 
 #define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h: an engine that is cut off for longer starts a new instance */
-/* Of an engine that has closed: a system tries for no longer to deliver what a connection that is gone had sent (Linux:
+/* Of an engine that has closed. A system tries for no longer to deliver what a connection that is gone had sent (Linux:
  * 15 minutes). */
 #define TWI_LEDGER_LEFT_MS INT64_C(1200000)
 /* 30 s: an engine with nothing to send writes the ledger this often, and so learns that Redis was wiped */
@@ -41,13 +41,13 @@ struct twi_ledger {
     char marker[40];  /* of the store, by its last reply; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
-    /* While Redis is asked once more about batches: Redis is known to hold them up to here. */
+    /* While Redis is asked once more about batches. Redis is known to hold them up to here. */
     uint64_t looked;
     /* Enough replicas have the batches up to here. Where replicas are not awaited, it follows `confirmed`. */
     uint64_t replicated;
     bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
-    /* Units that the sums at that number include and Redis lacks: they were refused, or lost before. A ring. */
+    /* Units that the sums at that number include and Redis lacks. They were refused, or lost before. A ring. */
     struct {
         uint64_t number, units;
     } missing[TWI_LEDGER_MISSING];
@@ -78,7 +78,7 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
-/* Appends an empty batch, which asks for the state of the ledger. False if there is no memory. */
+/* Appends an empty batch, which requests the state of the ledger. False if there is no memory. */
 bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL if it is not held */
 /* The first batch that Redis is not known to hold. */
@@ -87,8 +87,8 @@ bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis holds `batch`: `confirmed` moves there, and so does `acked`, unless this is a replay. */
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
 /* The store's ledger is at `last`, further than we knew, and keeps the last eight numbers. Moves `confirmed` to just
- * before these, so that they are sent again and the store answers for each. False, and nothing changes: no batch
- * would be skipped, or one that is not settled. */
+ * before these, so that they are sent again and the store answers for each. False, and nothing changes. No batch would
+ * be skipped, or one that is not settled. */
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
 /* Two stores may answer differently about a batch that strayed. If one of the last eight numbers did, `confirmed`
  * moves back before those of the eight that are held, so that the store is asked about them once more. */
@@ -105,7 +105,7 @@ uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
 bool twi_ledger_may_drop(const struct twi_ledger *ledger); /* the first batch: Redis and enough replicas have it */
 void twi_ledger_drop_first(struct twi_ledger *ledger);     /* only if it may be dropped */
-/* So many units of the sums at `number` are known not to be in Redis: they were refused there, or are lost already. */
+/* So many units of the sums at `number` are known not to be in Redis. They were refused there, or are lost already. */
 void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units);
 /* Units of this instance whose batches are no longer held, less those that are known to be missing. */
 uint64_t twi_ledger_beyond_replay(const struct twi_ledger *ledger);

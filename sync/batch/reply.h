@@ -19,7 +19,7 @@ enum twi_reply_kind {
     TWI_REPLY_REFUSED,     /* nothing was done; keep the batch, try later */
     TWI_REPLY_TURNED_AWAY, /* nothing was done, and it will not be on this connection: connect again later */
     /* To anything but a batch: a key of the request holds something else than its script expects. Done in part at most.
-     * Nothing is wrong with Redis or the connection: the request would get the same answer again. */
+     * Nothing is wrong with Redis or the connection. The request would get the same answer again. */
     TWI_REPLY_SPOILT,
     TWI_REPLY_UNKNOWN /* perhaps done: drop the connection, send the same again */
 };
@@ -46,7 +46,7 @@ struct twi_reply_head {
 bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head);
 /* The meaning of an error reply to any command. */
 enum twi_reply_kind twi_reply_error(const struct twi_node *error);
-/* Redis lacks the script, and nothing was done: the same command is to be sent again with EVAL. */
+/* Redis lacks the script, and nothing was done. The same command is to be sent again with EVAL. */
 bool twi_reply_needs_script(const struct twi_node *reply);
 /* An error that only a replica gives (TURNED_AWAY): the request must go to another server. */
 bool twi_reply_is_replicas(const struct twi_node *error);

@@ -1,4 +1,4 @@
-/* active.c -- see active.h. The idle stores have the order in which their ledgers were written: the first one is
+/* active.c -- see active.h. The idle stores have the order in which their ledgers were written. The first one is
  * due first. Most become idle in that order, so the place of one is searched from the end. */
 #include "sync/message/active.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-/* Puts the store behind `before`; NULL: at the head. */
+/* Puts the store behind `before`; NULL means at the head. */
 static void insert(struct twi_store_list *list, struct twi_store *store, struct twi_store *before) {
     twi_check(store != before && store->place.before == NULL && store->place.after == NULL);
     struct twi_store *after = before ? before->place.after : list->first;

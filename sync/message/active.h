@@ -4,16 +4,17 @@
  *   made ─▶ active ─nothing to do─▶ idle ─┬ a batch, a deferred counter, a redirect ─▶ active
  *                                        ├ its ledger is to be written (30 s) ──────▶ active
  *                                        └ its connection, or the map, changed ─────▶ active
- * Always true at the end of a turn: an idle store has nothing that a later turn would do by itself. It is open, and
+ * Always true at the end of a turn. An idle store has nothing that a later turn would do by itself. It is open, and
  * knows this engine. It has nothing under way, no unsettled batch, and no deferred or rejected counter. No redirect,
  * question or flush waits for it. Its connection takes requests. So whoever gives such a store something to do wakes
  * it. twi_active_is_sound() looks at every store; checks at level 3 call it in each turn.
  *
- * Users' own tags may make thousands of stores. Of these at most `places` (1,024) have something to send at a time. A
- * store that gets counts when no place is free waits: its counters are deferred. Adds still count there, and nothing is
- * lost. Otherwise it is like an idle store. The first that waits wakes when another store has sent what it had: in the
- * time of a few replies. A store that cannot send now, because its node is away or its slot moves, takes no place. The
- * stores of the default template's tags (redis_tags) need none. With one Redis its store is always active. */
+ * Users' own tags may make thousands of stores. Of these at most `places` (1,024) have something to send at a time.
+ * A store that gets counts when no place is free waits. Its counters are deferred. Adds still count there, and nothing
+ * is lost. Otherwise it is like an idle store. The first that waits wakes when another store has sent what
+ * it had: in the time of a few replies. A store that cannot send now, because its node is unreachable or its slot
+ * moves, takes no place. The stores of the default template's tags (redis_tags) need none. With one Redis its store
+ * is always active. */
 #ifndef TWI_SYNC_MESSAGE_ACTIVE_H
 #define TWI_SYNC_MESSAGE_ACTIVE_H
 

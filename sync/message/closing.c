@@ -61,7 +61,7 @@ static bool is_suspect_store(const struct twi_sync *sync, const struct twi_store
            !store->connection || !twi_connection_takes(store->connection);
 }
 
-/* Each store is looked at after a reconnect: its node may have lost writes. (The only store of one Redis is opened
+/* Each store is looked at after a reconnect. Its node may have lost writes. (The only store of one Redis is opened
  * again before any message goes there.) */
 static void count_suspects(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closing_sender *closing = &sync->senders.closing;
@@ -399,7 +399,7 @@ static struct twi_closing_sent *closing_free_slot(struct twi_closing_sender *clo
     return NULL;
 }
 
-/* Where there are several stores, a message shows which it goes to, and elections lie in a slot each: they go alone. */
+/* Where there are several stores, a message shows which it goes to, and elections lie in a slot each. They go alone. */
 static bool may_begin(const struct twi_sync *sync) {
     return sync->by_slot || twi_message_may_send(sync, NULL, TWI_SENDER_CLOSING);
 }

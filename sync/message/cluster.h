@@ -5,7 +5,7 @@
  *   TRYAGAIN   the store is held: one batch at a time asks again
  *   CLUSTERDOWN of the whole node is the connection's matter, as any refusal is: false is returned
  * A redirect says that nothing was done, so the same batch goes out again. A script that stopped in its middle at a key
- * that has moved leaves the outcome open: the same batch asks for it.
+ * that has moved leaves the outcome open. The same batch requests it.
  * Always true: two connections never lead to the same endpoint. A redirect never closes a connection. */
 #ifndef TWI_SYNC_MESSAGE_CLUSTER_H
 #define TWI_SYNC_MESSAGE_CLUSTER_H
@@ -33,11 +33,11 @@ struct twi_connection *twi_cluster_connection(struct twi_sync *sync, const struc
 struct twi_connection *twi_cluster_connection_of(struct twi_sync *sync, uint64_t node);
 /* Frees a connection that nobody uses and that is down. */
 void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i);
-/* True: `reply` is a redirect of that store, and was noted. The outcome of what was asked is "nothing was done", unless
- * a script stopped in its middle. False means that it is none, or there is one Redis. */
+/* True means `reply` is a redirect of that store, and was noted. The outcome of what was asked is "nothing was done",
+ * unless a script stopped in its middle. False means that it is none, or there is one Redis. */
 bool twi_cluster_redirects(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store,
                            const struct twi_node *reply, int64_t now_ms);
-/* A batch or an opening of the store was redirected. A move takes seconds. One that lasts was perhaps left: a master
+/* A batch or an opening of the store was redirected. A move takes seconds. One that lasts was perhaps left. A master
  * was killed in it, or whoever moved the slot. So after apart_ms (engine/port/services.h) without an answer the log
  * says so. */
 void twi_cluster_sent_away(struct twi_sync *sync, struct twi_store *store, const struct twi_node *reply,

@@ -97,7 +97,7 @@ static bool distinct_may_send(const struct twi_distinct_sender *sender) {
 }
 
 /* Where there are several stores, items whose store takes no messages now go back. What is unsent of them is deferred
- * with their store when it is collected, so that it holds up no other. */
+ * with their store when it is collected, so that it delays no other. */
 static void return_away(struct twi_sync *sync) {
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
     uint32_t end = waiting->end;
@@ -146,7 +146,7 @@ static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *i
 }
 
 /* The key is refused, or holds what cannot be read. It waits by itself, and one line names it. A key that a caller only
- * reads is not asked for by itself: its next reading is the next try. */
+ * reads is not requested by itself. Its next reading is the next try. */
 static void settle_refused(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                            const struct twi_node *error, int64_t now_ms) {
     twi_check(error->type == TWI_NODE_ERROR && (item->flags & TWI_ITEM_DISTINCT) != 0);
@@ -207,7 +207,7 @@ static void distinct_take_answer(struct twi_sync *sync, const struct twi_connect
     sync->senders.distinct.is_refusal_logged = false;
 }
 
-/* A replica that refuses is not where this engine wants to be: the connection ends. */
+/* A replica that refuses is not where this engine wants to be. The connection ends. */
 static void distinct_take_error(struct twi_sync *sync, struct twi_connection *connection,
                                 enum twi_message_outcome outcome, const struct twi_node *error) {
     twi_check(error->type == TWI_NODE_ERROR && outcome != TWI_MESSAGE_ANSWERED);

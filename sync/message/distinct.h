@@ -4,9 +4,9 @@
  *   collected ─▶ waiting ─▶ in a message under way ─▶ merged
  *                   └──────────────┴── back to their counters (waiting.h), and sent again
  * A merge takes the maximum of each register, so to send a message twice changes nothing. There is no ledger, and no
- * batch. A message has keys of one store, and goes to that. A redirect says that nothing was done: the keys go back,
+ * batch. A message has keys of one store, and goes to that. A redirect says that nothing was done. The keys go back,
  * and their counters are deferred until the store takes messages again (turn/collect.c).
- * If a store may have lost a merge that it answered, all its keys are sent again: when it is met at a server with
+ * If a store may have lost a merge that it answered, all its keys are sent again. When it is met at a server with
  * another history than the one that answered, and when batches find that it has forgotten something
  * (twi_port_forgotten()).
  * Always true: registers are read when a message is made. Each item is settled or returned, once. */
@@ -22,7 +22,7 @@ struct twi_sync;
 int64_t twi_distinct_due_ms(const struct twi_sync *sync, int64_t now_ms);
 /* The store was brought to a connection that is up. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);
-/* Before counters are collected: keys of stores that may have lost something are to be sent again. */
+/* Before counters are collected. Keys of stores that may have lost something are to be sent again. */
 void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_greeted(struct twi_sync *sync);

@@ -136,7 +136,7 @@ static bool read_lease(const struct twi_lease_message *message, const struct twi
         !twi_node_count(&nodes[7], &answer->risk) || !twi_node_count(&nodes[8], &open) ||
         !twi_node_pause(&nodes[9], &answer->wait_ms))
         return false;
-    /* The script grants no more than was asked for, and never takes a grant back. */
+    /* The script grants no more than was requested, and never takes a grant back. */
     int64_t most = message->target > message->granted ? message->target : message->granted;
     if (answer->granted > most) answer->granted = most;
     if (answer->risk < 0) answer->risk = 0;
@@ -304,7 +304,7 @@ static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
     return twi_port_lease_next_store(sync->engine, from);
 }
 
-/* Another store begins in each turn: one that has much to say does not keep the others of its connection waiting. */
+/* Another store begins in each turn. One that has much to say does not keep the others of its connection waiting. */
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->store_count != 0);
     uint32_t first = sync->senders.leases.turns++ % sync->store_count, at;

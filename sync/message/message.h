@@ -3,7 +3,7 @@
  *
  *   send ─▶ EVALSHA ─answered▶ done
  *              └─NOSCRIPT▶ EVAL ─answered▶ done          the connection is lost: done, UNKNOWN
- * A message may be lost. The queue does not send it again: its sender decides that.
+ * A message may be lost. The queue does not send it again. Its sender decides that.
  * Always true: each sender has at most its quota under way, so messages delay batches by no more than these. If
  * twi_message_send() returned true, `done` of the message is called exactly once. No message is sent while the breaker
  * is not closed, or while a rewind waits for all replies. Only the owner of the turn calls these functions. */
@@ -28,13 +28,13 @@ struct twi_message {
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
     size_t key_count, argument_count;             /* argument_count: keys included */
     twi_message_done *done;
-    /* With wait_replicas, after `done` was called with ANSWERED: the reply counts once the replicas have what the
+    /* With wait_replicas, after `done` was called with ANSWERED. The reply counts once the replicas have what the
      * script wrote. NULL if it counts at once. */
     twi_message_replicated *replicated;
     void *ctx;
 };
 
-/* False means that the store takes no message, whoever sends it: its server is unreachable, its slot moves, or it is
+/* False means that the store takes no message, whoever sends it. Its server is unreachable, its slot moves, or it is
  * not known whether it remembers us. */
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
 /* `store` NULL: the first one. */

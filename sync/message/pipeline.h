@@ -87,7 +87,7 @@ uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);
 /* Of one entry, all its commands. */
 uint64_t twi_pending_bytes(const struct twi_pending *pending);
 bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* all of `out` was sent */
-/* The connection has ended: nothing is awaited, and `out` is wiped (it may hold a password). */
+/* The connection has ended. Nothing is awaited, and `out` is wiped (it may hold a password). */
 void twi_pipeline_clear(struct twi_pipeline *pipeline);
 
 #endif

@@ -20,7 +20,7 @@ struct twi_sync;
 
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms);
 int64_t twi_registry_due_ms(const struct twi_sync *sync);
-/* There is a new connection: the next heartbeat is due at once, unless the last one was refused. */
+/* There is a new connection. The next heartbeat is due at once, unless the last one was refused. */
 void twi_registry_connected(struct twi_registry *registry, int64_t now_ms);
 
 #endif

@@ -105,7 +105,8 @@ struct twi_sync;
 
 /* How counts are merged, by tw_options.merge (turn/merge_plain.c). */
 struct twi_merge {
-    /* Redis keeps a ledger, and there are messages. False: one batch is under way at a time, and TIME is sent. */
+    /* Redis keeps a ledger, and there are messages. Returns false if one batch is under way at a time, and TIME is
+     * sent. */
     bool has_script;
     bool is_multi; /* without a script: a batch is a transaction */
     /* Makes a batch of the first items. NULL if there is no memory. */

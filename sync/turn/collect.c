@@ -80,7 +80,7 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
             twi_ledger_append(&store->ledger, batch, twi_sync_random(sync->engine));
             continue;
         }
-        /* The items go back without a delay: a collection that a flush begins again does not include delayed items.
+        /* The items go back without a delay. A collection that a flush begins again does not include delayed items.
          * Instead, the next collection waits. */
         for (; at < count; at++) twi_port_return(&items[at], 0);
         no_memory(sync, now_ms);
@@ -194,7 +194,7 @@ static void unpark(struct twi_sync *sync) {
     }
 }
 
-/* Whether to collect now: at once for a flush and for an engine that closes, else at the interval. */
+/* Whether to collect now: at once for a flush and for an engine that closes, otherwise at the interval. */
 static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
@@ -237,7 +237,7 @@ static void end_round(struct twi_sync *sync) {
             twi_ticket_await(&sync->active.stores[i]->flush, sync->active.stores[i]->ledger.last);
 }
 
-/* A flush may be done without another reply: there may have been nothing to send. */
+/* A flush may be done without another reply. There may have been nothing to send. */
 static void collect_look_at_flush(struct twi_sync *sync) {
     if (!sync->tickets.active) return;
     for (uint32_t i = 0; i < sync->active.count; i++) {

@@ -1,4 +1,4 @@
-/* instance.c -- decides which store this is, and whether we go on in it under our name: what follows from GONE and
+/* instance.c -- decides which store this is, and whether we continue in it under our name: what follows from GONE and
  * from the reply to an opening.
  *
  *   GONE ──▶ unknown: look again, for doubt_ms ──still there──▶ an opening of another instance
@@ -110,7 +110,7 @@ static void close_copies_in_flight(const struct twi_store *store) {
 }
 
 /* Gives up the unsettled batches with a copy of unknown outcome: the ledger that knew the outcome is gone. They need
- * not be the first ones: a batch may have been refused, and the reply to the next one lost. (The next one was not
+ * not be the first ones. A batch may have been refused, and the reply to the next one lost. (The next one was not
  * applied either, if the ledger was ours alone. Where two engines wrote it, the other engine's batch may have come
  * before ours. So it is given up.) */
 static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
@@ -124,7 +124,7 @@ static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
     }
 }
 
-/* Ends the instance. The batches of the replay buffer are in Redis, except those that were still to be replayed: these
+/* Ends the instance. The batches of the replay buffer are in Redis, except those that were still to be replayed. These
  * are uncertain. */
 static void leave_instance(struct twi_sync *sync, struct twi_store *store, const char *why) {
     twi_check(why != NULL && why[0] != '\0');
@@ -153,7 +153,7 @@ static void abandon(struct twi_store *store) {
     store->rewind = true;
 }
 
-/* The store begins again, after so long: with the connection if it is the only store; otherwise alone. 0 for the
+/* The store begins again, after so long. With the connection if it is the only store; otherwise alone. 0 for the
  * back-off decides, or at once. */
 static void restart(struct twi_sync *sync, struct twi_store *store, int64_t pause_ms, int64_t now_ms) {
     twi_check(store->connection != NULL && pause_ms >= 0);
@@ -204,7 +204,7 @@ static void send_all_again(struct twi_sync *sync, struct twi_store *store, const
                    "the latest batches are sent again");
 }
 
-/* Notes the unsettled deltas that the store which we leave may have applied: it may come back. */
+/* Notes the unsettled deltas that the store which we leave may have applied. It may come back. */
 static void note_adrift(struct twi_store *store) {
     for (struct twi_batch *batch = store->ledger.head; batch; batch = batch->next)
         for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
@@ -263,8 +263,8 @@ static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, cons
 }
 
 /* Whether the store that we know went back to before our ledger was made, because it does not know us. This follows
- * only if our entry must be there unless it was forgotten: it was made, or seen, since the marker was made, and not
- * so long ago, by either clock, that it might have been tidied away. */
+ * only if our entry must be there unless it was forgotten. It was made, or seen, since the marker was made, and not so
+ * long ago, by either clock, that it might have been tidied away. */
 static bool was_never_born(const struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
     return !head->registered && head->marker_made_ms <= store->assumed.entered_redis_ms &&
            now_ms - store->assumed.entered_ms < TWI_LEDGER_TTL_MS &&

@@ -8,11 +8,11 @@
  *                           without an end: it expired and INCRBY made it again, or it lost its end
  *   PEXPIRETIME key         from-first lives, Redis 7: the end that another engine may have set (before 7: PTTL)
  *
- * There is no ledger. So a batch whose reply was lost is sent again and may count twice: its units are `uncertain`.
- * What is known to be done is not sent again: an answered item is settled and leaves its batch, and a transaction
- * whose EXEC had not gone out applied nothing. Here Redis does not refuse a dead window. So an item whose key ends
- * within BEFORE_END_MS by Redis's clock is late and is not sent.
- * There are no tags without a script: all is in the engine's first store, and that is the only one.
+ * There is no ledger. So a batch whose reply was lost is sent again and may count twice. Its units are `uncertain`.
+ * What is known to be done is not sent again. An answered item is settled and leaves its batch, and a transaction whose
+ * EXEC had not gone out applied nothing. Here Redis does not refuse a dead window. So an item whose key ends within
+ * BEFORE_END_MS by Redis's clock is late and is not sent.
+ * There are no tags without a script. All is in the engine's first store, and that is the only one.
  * Always true: a batch's items are those that are not settled, except those before `item` while replies arrive. */
 #include "sync/turn/merge_plain.h"
 

@@ -1,9 +1,9 @@
 /* nodes.c -- see nodes.h.
  *
  *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
- * The map is refreshed over an open connection, if there is one to the node that is to be asked. A refresh that
- * cannot be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off takes
- * long to be missed: a connection may be made for ten times redis_timeout_ms. The map does not wait for that.
+ * The map is refreshed over an open connection, if there is one to the node that is to be asked. A refresh that cannot
+ * be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off takes long
+ * to be missed. A connection may be made for ten times redis_timeout_ms. The map does not wait for that.
  * Always true: a store leaves a connection only when nothing of it is under way there: no batch, no opening and no
  * message. While it leaves, nothing more is sent for it. A connection is dialled only while somebody has use for it. */
 #include "sync/turn/nodes.h"
@@ -221,7 +221,7 @@ static bool nodes_is_of(const struct twi_connection *connection, const struct tw
     return store->connection == connection || store->route.asking == connection || store->split.target == connection;
 }
 
-/* The first one stays: other connections are made like it. */
+/* The first one stays. Other connections are made like it. */
 void twi_nodes_sweep(struct twi_sync *sync) {
     for (uint32_t i = sync->connection_count; sync->cluster && i-- > 1;) {
         const struct twi_connection *connection = sync->connections[i];

@@ -1,4 +1,4 @@
-/* outages.h -- no outage is silent: what does not answer for five seconds has a log line and an error in tw_stats, and
+/* outages.h -- no outage is silent. What does not answer for five seconds has a log line and an error in tw_stats, and
  * its time counts as outage_ms, whatever the reason is.
  * A connection that ends says why (connect.c). This file logs what continues without an end: a name that is looked
  * up, an address that is dialled, a greeting without a reply, a slot that nobody is known to serve.

@@ -15,7 +15,7 @@
  *               or the connection was lost before one came    OK or DUP says what became of it
  * instance.c decides what becomes of the instance after GONE.
  * Always true: an item is settled only by the first reply that says its batch was applied, or when its batch is
- * given up. Replies about batches out of turn are ignored: these batches are sent again and answered DUP. */
+ * given up. Replies about batches out of turn are ignored. These batches are sent again and answered DUP. */
 #include "sync/turn/outcome.h"
 
 #include "engine/base/probe.h"
@@ -40,7 +40,7 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
     return at == count;
 }
 
-/* Settles an item that Redis refused. Its delta leaves the batch: a replay must not bring it to Redis, and a loss of
+/* Settles an item that Redis refused. Its delta leaves the batch. A replay must not bring it to Redis, and a loss of
  * the batch does not include it. */
 static void settle_refused_item(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch, uint32_t index,
                                 const struct twi_item_answer *result, int64_t now_ms) {
@@ -175,8 +175,8 @@ static void settle_gap(struct twi_sync *sync, const struct twi_connection *conne
     twi_instance_at(sync, store, head, now_ms);
 }
 
-/* The store went back, got batches again, and is now further than that, where it was before: another store was seen
- * in between. */
+/* The store went back, got batches again, and is now further than that, where it was before. Another store was seen in
+ * between. */
 static void settle_past(struct twi_sync *sync, struct twi_store *store, const struct twi_batch *batch,
                         const struct twi_reply_head *head) {
     twi_check(head->kind == TWI_REPLY_PAST);
@@ -186,7 +186,7 @@ static void settle_past(struct twi_sync *sync, struct twi_store *store, const st
     if (!twi_ledger_skip_to(&store->ledger, head->last)) twi_instance_lose(sync, store, clash);
 }
 
-/* A step over batches that could not be replayed meets a store that has their numbers after all: the step is
+/* A step over batches that could not be replayed meets a store that has their numbers after all. The step is
  * confirmed. */
 static void settle_clash(struct twi_sync *sync, struct twi_store *store, struct twi_batch *batch,
                          const struct twi_reply_head *head) {

@@ -34,7 +34,7 @@ static void acknowledge(struct twi_store *store, const struct twi_item *item, ui
 
 void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason) {
     if (item->delta == 0) {
-        twi_port_return(item, 0); /* it only asks for the total: nothing is lost with it */
+        twi_port_return(item, 0); /* it only requests the total: nothing is lost with it */
         return;
     }
     twi_ticket_refused(&sync->tickets);

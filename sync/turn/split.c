@@ -8,13 +8,14 @@
  *   GONE ─▶ ASKING one master after the other ─all say 0─▶ RULED OUT: it was wiped; an opening is sent
  *             └─one holds keys, or does not answer─▶ FOUND: the store is held; asked again, until all say 0 or the
  *                                                    ledger is back (redis-cli --cluster fix)
- * The opening may have to wait: the slot moves, its master is unreachable. Meanwhile keys may come to masters that had
- * none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT holds for
- * RULING_MS, and for one owner of the slot. After that the masters are asked again. CLUSTER SLOTS names no master
- * without slots; the first slot may be on its way to such a one. So the node that ASK has named is asked, too, until it
- * has not answered for a minute. What the store's own master holds says nothing here: its marker does (batch.lua, `k`).
- * A map that is behind may name a former master. That one follows another node by now, and rules nothing out: so each
- * is asked for its role as well. Always true: while a store is held, its counts wait in their counters. */
+ * The opening may have to wait while the slot moves or its master is unreachable. Meanwhile keys may come to masters
+ * that had none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT
+ * holds for RULING_MS, and for one owner of the slot. After that the masters are asked again. CLUSTER SLOTS names no
+ * master without slots; the first slot may be on its way to such a one. So the node that ASK has named is asked, too,
+ * until it has not answered for a minute. What the store's own master holds says nothing here. Its marker does
+ * (batch.lua, `k`). A map that is behind may name a former master. That one follows another node by now, and rules
+ * nothing out: so each is asked for its role as well. Always true: while a store is held, its counts wait in their
+ * counters. */
 #include "sync/turn/split.h"
 
 #include "engine/base/check.h"
@@ -83,7 +84,7 @@ static void split_put_question(struct twi_connection *connection, struct twi_sto
     store->split.asked = connection;
 }
 
-/* No map names it, and nobody has answered there for long: it has another address by now, or is no more. */
+/* No map names it, and nobody has answered there for long. It has another address by now, or is no more. */
 static bool is_target_lost(struct twi_split *split, int64_t now_ms) {
     twi_check(split->target != NULL);
     if (split->target_away_ms == 0) split->target_away_ms = now_ms ? now_ms : 1;

@@ -1,6 +1,6 @@
 /* stores.h -- several stores: makes the store of each key slot in use, and sorts collected items by store.
  *
- * The keys of one slot can be in one script, so a store has a ledger and a marker of its own in that slot:
+ * The keys of one slot can be in one script, so a store has a ledger and a separate marker in that slot:
  * tw:ledger:{14}:<32 digits>, tw:marker:{14}. The first store is that of the engine's own names (tw:live).
  * Always true: a store's index is the engine's (twi_port_store()). An item in a batch of a store has its index. */
 #ifndef TWI_SYNC_TURN_STORES_H
@@ -13,12 +13,12 @@
 struct twi_store;
 struct twi_sync;
 
-/* The most items of one collection. A collection is cut by store, so it is large: then batches are, too. */
+/* The most items of one collection. A collection is cut by store, so it is large. Then batches are, too. */
 #define TWI_STORES_ITEMS_MAX 16384u
 
 #define TWI_STORES_NAMES_MAX (1u << 20) /* bytes of their names that are kept; the others are rendered once more */
 
-/* Before the first store is named: this engine has a store for each slot. False if there is no memory. */
+/* Before the first store is named. This engine has a store for each slot. False if there is no memory. */
 bool twi_stores_begin(struct twi_sync *sync);
 /* Gives the store its slot, and its marker's name. */
 void twi_stores_name(const struct twi_sync *sync, struct twi_store *store, uint32_t slot);
@@ -29,7 +29,7 @@ bool twi_stores_name_first(struct twi_sync *sync, struct twi_store *store);
 size_t twi_stores_sort(struct twi_sync *sync, size_t count);
 /* Makes the stores that the engine has met for its leases. Without memory that is tried again in the next turn. */
 void twi_stores_make(struct twi_sync *sync);
-/* Whether the store takes batches now: it knows this engine, and its server answers. Otherwise items are deferred. */
+/* Whether the store takes batches now. It knows this engine, and its server answers. Otherwise items are deferred. */
 bool twi_stores_may_take(const struct twi_store *store);
 /* It has deferred items, and takes them. */
 bool twi_stores_are_due(const struct twi_store *store);

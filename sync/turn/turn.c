@@ -3,7 +3,7 @@
  * Bounds: one step of each connection, and for each what transfer.c reads at most; as many batches as may be under way.
  * Lateness: if a turn was due and did not come (a starved thread, a stopped process), that time is no evidence against
  * Redis. It is added to the deadline of a reply, up to nine times `timeout_ms`.
- * A step that finds a connection broken marks it, and is the last step with that connection: nothing more is read or
+ * A step that finds a connection broken marks it, and is the last step with that connection. Nothing more is read or
  * sent there. Only twi_sync_turn() ends connections.
  * Always true: at the end of a turn the engine's socket set and wake_ms say what to wait for. */
 #include "sync/turn/turn.h"
@@ -50,7 +50,7 @@ static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection
 }
 
 /* How much may be under way when a batch is sent. The replies to other commands are awaited besides those to batches.
- * Of several stores, batches are small: then their keys count, not their number. */
+ * Of several stores, batches are small. Then their keys count, not their number. */
 static void measure_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     twi_check(twi_connection_is_up(connection));
     uint32_t room = pipeline_room(sync, connection, now_ms);
@@ -141,7 +141,7 @@ static void turn_note_late(struct twi_connection *connection, int64_t late_ms) {
     }
 }
 
-/* Notes if this turn comes later than the turn before asked for. */
+/* Notes if this turn comes later than the turn before requested. */
 static void turn_note_lateness(struct twi_sync *sync, int64_t now_ms) {
     int64_t due_ms = twi_load_relaxed(&sync->published.wake_ms);
     if (sync->own_thread) due_ms = turn_earlier(due_ms, sync->turned_ms + TWI_TICK_MS);

@@ -1,6 +1,6 @@
 /* breaker.h -- when to try Redis again: exponential back-off with full jitter.
  *
- * How soon the breaker finds that Redis is back: after some failures in a row each wait is uniform between the
+ * How soon the breaker finds that Redis is back. After some failures in a row each wait is uniform between the
  * floor and C (retry_max_ms). Redis comes back at some moment within one of these waits. What is left of that wait is
  * C/3 in the mean, 0.29 C in the median and C at most. With the default C this is 0.3 s, and many engines come spread
  * over it.

@@ -2,7 +2,7 @@
  *
  *   the turn       publishes its map (cluster_map.h) after each change, and takes what callers have learnt
  *   any thread     finds the owner of a slot, notes a MOVED, and says that a refresh is wanted
- * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too: until it has taken it, no
+ * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too. Until it has taken it, no
  * older map that it publishes undoes it.
  * Always true: the mutex is held for some microseconds, never while anything is waited for. Memory is bounded: a table
  * of the slots, the endpoints of the map, and TWI_DIRECTORY_MOVED_MAX notes. If there are more notes, the turn learns

@@ -50,7 +50,7 @@ uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after)
 
 /* MOVED says that the slot is there. False if there is no memory; nothing was changed. */
 bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms);
-/* The reply to CLUSTER SLOTS, from `asked`. False means that it cannot be read, or names no master: nothing was
+/* The reply to CLUSTER SLOTS, from `asked`. False means that it cannot be read, or names no master. Nothing was
  * changed, and the refresh counts as failed. */
 bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoint *asked, const struct twi_node *nodes,
                            size_t count, int64_t now_ms, uint64_t random);
@@ -59,15 +59,15 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
 
 /* ---- refreshes --------------------------------------------------------------------------------------------------- */
 
-/* A refresh is wanted: a connection was lost or could not be made, MOVED did not say where, nobody serves a slot.
- * Without that the map is refreshed each minute: an engine that uses one master only would miss that all others were
- * replaced, and have nobody to ask when this one goes, too. */
+/* A refresh is wanted, since a connection was lost or could not be made, MOVED named an unknown node, or no node serves
+ * a slot. Without that the map is refreshed each minute. An engine that uses one master only would miss that all others
+ * were replaced, and have nobody to ask when this one goes, too. */
 void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
 /* When the next refresh is to begin. INT64_MAX if one is under way. */
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
 /* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
-/* Nobody answered with a map. `was_asked`: the command was sent; else no connection could be made. */
+/* Nobody answered with a map. `was_asked`: the command was sent; otherwise no connection could be made. */
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random);
 
 /* For tests and checks: whether all that is said above holds. */

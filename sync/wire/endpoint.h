@@ -25,7 +25,7 @@ enum twi_endpoint_found {
     TWI_ENDPOINT_BAD      /* no host name or address, or no port */
 };
 
-/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" stands
+/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" is
  * for one that is not known. TLS and the name to verify are those of `asked`. */
 enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
                                           struct twi_endpoint *endpoint);

@@ -10,11 +10,11 @@
  * The pace is what the link needs for a MiB, both directions together, without the round trip. It follows what is
  * measured within a few replies, for a link that others use as well changes quickly. The best pace of five to ten
  * seconds is kept besides it.
- * A deadline that passes is a measurement, too: so many bytes did not get through in that time. Then a reply may take
+ * A deadline that passes is a measurement, too. So many bytes did not get through in that time. Then a reply may take
  * twice as long as before, up to ten times, until one comes. What it says of the pace counts less with each heavy
- * reply, and not at all any more after some dozens. It is not dropped with the first one: that may have passed in the
+ * reply, and not at all any more after some dozens. It is not dropped with the first one. That may have passed in the
  * other direction.
- * Nothing here is a property of batches: calls that wait may measure their links by the same functions. The file is
+ * Nothing here is a property of batches. Calls that wait may measure their links by the same functions. The file is
  * pure: times come from the caller, who is one thread at a time.
  * Always true: twi_estimate_bytes() is at least TWI_ESTIMATE_BYTES_MIN. twi_estimate_wait_ms() is at least the
  * configured time. */

@@ -11,14 +11,14 @@
 /* The texts belong to somebody else. All zero: no login. */
 struct twi_login {
     const char *user;                                   /* NULL or "": the default user */
-    const char *password;                               /* NULL or "": none; unless it is asked for: */
+    const char *password;                               /* NULL or "": none; unless it is requested: */
     int (*ask)(void *ctx, char *password, size_t size); /* a C string; returns its length, or -1. NULL if not asked */
     void *ask_ctx;
 };
 
 enum twi_login_put { TWI_LOGIN_FAILED = -1, TWI_LOGIN_NONE = 0, TWI_LOGIN_PUT = 1 };
 
-/* FAILED: the callback failed, or gave what is too long. NONE: there is no password, so nothing was put. */
+/* FAILED: the callback failed, or gave what is too long. NONE means that there is no password, so nothing was put. */
 enum twi_login_put twi_login_put(const struct twi_login *login, struct twi_bytes *out);
 
 #endif

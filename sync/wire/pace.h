@@ -1,4 +1,4 @@
-/* pace.h -- how fast an engine sends what has piled up in an outage: other engines come back at the same time.
+/* pace.h -- how fast an engine sends what has piled up in an outage. Other engines come back at the same time.
  * Always true: while the engine catches up, it has sent at most one chunk more than `keys_per_s` allows since
  * twi_pace_begin(). The file is pure: time comes from the caller. */
 #ifndef TWI_SYNC_WIRE_PACE_H

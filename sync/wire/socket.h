@@ -28,7 +28,7 @@ struct twi_transport {
     /* The ctx of one more connection; NULL if there is no memory. `shared`: what all connections of this kind have in
      * common, a struct twi_tls for TLS (tls.h); NULL for sockets. `set`: the descriptor of a socket set
      * (base/socket_set.h), in which the connection enters whatever it waits for: the look-up of a name, then its
-     * socket, for writing, too, while it is dialled or full. So whoever waits for the set need not ask for fd(). -1 if
+     * socket, for writing, too, while it is dialled or full. So whoever waits for the set need not request fd(). -1 if
      * none. */
     void *(*create)(void *shared, int set);
     void (*destroy)(void *ctx); /* what create() made, connected or not; NULL is harmless */
@@ -36,7 +36,7 @@ struct twi_transport {
 };
 
 extern const struct twi_transport twi_socket_transport; /* sockets, TCP and unix */
-/* What is on top of such a socket (TLS) sends and receives by itself: it waits for writing now, or does not. */
+/* What is on top of such a socket (TLS) sends and receives by itself. It waits for writing now, or does not. */
 void twi_socket_wants_write(void *ctx, bool wants_write);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *   IDLE --> DIALLING --socket connected--> SHAKING --handshake done--> OPEN
  * OpenSSL reads and writes through a BIO of our own: no signal is raised when Redis has gone (MSG_NOSIGNAL). It may
- * have to write in order to read (an answer to a change of keys): then it waits for writing, too. It never reads in
+ * have to write in order to read (an answer to a change of keys). Then it waits for writing, too. It never reads in
  * order to write once the handshake is done, for renegotiation is off.
  * Always true: recv() is 0 only when nothing is left inside of OpenSSL, so whoever reads until 0 may sleep on the
  * descriptor. A connection is closed with a word of farewell if it was whole, and without one in a forked child. */
@@ -33,7 +33,7 @@ struct link {
     bool wants_write; /* OpenSSL has to write before it can continue */
     bool is_full;     /* what was sent last did not go out */
     bool has_heard;   /* Redis has said something: what comes later is no refusal of TLS */
-    bool is_broken;   /* OpenSSL may not be asked for a farewell */
+    bool is_broken;   /* OpenSSL may not send a farewell */
     bool is_refused;  /* the certificate of one side is what is wrong, or the version of TLS */
     struct twi_tls_peer peer;
     char why[TWI_TLS_REASON_MAX];

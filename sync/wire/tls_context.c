@@ -4,7 +4,7 @@
  * twi_tls_enter()/leave() only, so that it is free in a forked child. A context is never changed once it has been
  * handed out: files that were read again make another one, and sessions made with the previous one are dropped, for
  * they were accepted by other authorities. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we
- * are the first to use it in this process: it would take memory away from a thread that is still in it. */
+ * are the first to use it in this process. It would take memory away from a thread that is still in it. */
 #include "sync/wire/tls_context.h"
 
 #include <errno.h>
@@ -138,7 +138,7 @@ static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, 
     return context_refuse(error, size, fields[file], text);
 }
 
-/* A key that is encrypted: nobody is asked for its password, least of all a terminal. */
+/* A key that is encrypted: no password is requested, least of all from a terminal. */
 static int no_password(char *out, int room, int is_writing, void *asked) {
     (void)out, (void)room, (void)is_writing;
     *(bool *)asked = true;
@@ -179,7 +179,7 @@ static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *
 
 static int session_new(SSL *ssl, SSL_SESSION *granted);
 
-/* NULL: `error` says why. */
+/* NULL means `error` says why. */
 static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
     ERR_clear_error();
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -220,7 +220,7 @@ static struct session **session_find(struct twi_tls *tls, const char *key) {
     return at;
 }
 
-/* Redis grants a session: OpenSSL calls this while it reads. 1: the session is ours now. */
+/* Redis grants a session: OpenSSL calls this while it reads. 1 means that the session is ours now. */
 static int session_new(SSL *ssl, SSL_SESSION *granted) {
     SSL_CTX *context = SSL_get_SSL_CTX(ssl);
     struct twi_tls *tls = SSL_CTX_get_app_data(context);

@@ -29,7 +29,7 @@ struct twi_tls_counts {
 
 struct twi_tls; /* opaque */
 
-/* NULL: `error` says which option is wrong, and why. */
+/* NULL means `error` says which option is wrong, and why. */
 struct twi_tls *twi_tls_create(const struct twi_tls_options *options, char *error, size_t error_size);
 /* Every connection is gone. NULL is harmless. */
 void twi_tls_destroy(struct twi_tls *tls);

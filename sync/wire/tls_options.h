@@ -14,7 +14,7 @@ struct twi_tls_options {
     bool insecure;           /* certificates are not looked at */
 };
 
-/* For a connection without TLS. False means that an option is given all the same, and `error` names it: whoever gave it
+/* For a connection without TLS. False means that an option is given all the same, and `error` names it. Whoever gave it
  * assumes that TLS is used. */
 bool twi_tls_options_are_unset(const struct twi_tls_options *options, char *error, size_t error_size);
 

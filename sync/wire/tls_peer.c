@@ -10,7 +10,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-/* ---- the name that is asked for ---------------------------------------------------------------------------------- */
+/* ---- the name that is requested ---------------------------------------------------------------------------------- */
 
 static bool is_address(const char *name) {
     unsigned char bytes[16];

@@ -1,6 +1,6 @@
-/* tls_peer.h -- the other end of one TLS connection: the name that its certificate must have, and what was found to
- * be wrong with that certificate, in words.
- * Always true: a text names both names, the one that was asked for and those of the certificate; bytes of a certificate
+/* tls_peer.h -- the other end of one TLS connection. The name that its certificate must have, and what was found to be
+ * wrong with that certificate, in words.
+ * Always true: a text names both names, the one that was requested and those of the certificate; bytes of a certificate
  * that are not printable ASCII are question marks in it. */
 #ifndef TWI_SYNC_WIRE_TLS_PEER_H
 #define TWI_SYNC_WIRE_TLS_PEER_H
@@ -29,7 +29,7 @@ struct twi_tls_peer {
 
 /* `server_name`: where the endpoint names no other. */
 void twi_tls_peer_make(struct twi_tls_peer *peer, const struct twi_endpoint *endpoint, const char *server_name);
-/* Tells OpenSSL what to ask for. False if there is no memory. */
+/* Tells OpenSSL what to request. False if there is no memory. */
 bool twi_tls_peer_expect(struct twi_tls_peer *peer, struct ssl_st *ssl);
 /* The callback of the verification: notes what is wrong, changes nothing. */
 int twi_tls_peer_note(int is_good, struct x509_store_ctx_st *store);

@@ -43,7 +43,7 @@ struct twi_url {
     char master[256];                 /* of TWI_URL_SENTINEL: the name that the sentinels know it by */
 };
 
-/* False: `error` says why, and `url` is empty. */
+/* False means `error` says why, and `url` is empty. */
 bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t error_size);
 void twi_url_wipe(struct twi_url *url);
 /* The seed number `i`, below seed_count. */
