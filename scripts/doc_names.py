@@ -8,7 +8,8 @@ in backticks or not, and build/tests/FOLDER/NAME one that the meson.build there 
 named before it, and each label stands in one of the row's files.
 In FINDING.md each function stands right behind its file (`engine/count/api.c` `add_once()`, `twi_add_call()`): that very file defines
 it, be it C, Lua or Python. Only the calls of the public header may stand alone. Any other word behind a file stands in that file.
-Always true: each line of output is one name that leads nowhere; exit status 0 only if there is none."""
+In ARCHITECTURE.md the list of files is what the folders have, no more and no less (files.py).
+Always true: each line of output is one name that leads nowhere, or a file that is not listed; exit status 0 only if there is none."""
 import fnmatch
 import glob
 import os
@@ -17,6 +18,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import c_source
+import files
 
 ROOMS = ("engine", "sync", "extras", "include", "tools", "tests", "bench", "examples", "scripts")
 # What ./dev amalgamate writes: in no folder of the sources.
@@ -167,6 +169,7 @@ def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tree = Tree()
     wrong = [what for doc in sorted(sys.argv[1:] or glob.glob("docs/*.md")) for what in check(tree, doc)]
+    wrong += files.differences() if not sys.argv[1:] else []
     for line in wrong:
         print(line)
     return 1 if wrong else 0

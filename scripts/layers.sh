@@ -135,7 +135,10 @@ python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what
 python3 "$scripts"/mutants.py | must_be_empty "tests/sim/mutants/*.patch apply: mend the context, keep the mistake (./dev check mutants)"
 
 # ---- what is named exists
-python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists"
+python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists, and ARCHITECTURE.md lists every file"
+
+# ---- plain words
+python3 "$scripts"/words.py | must_be_empty "pages and comments use words that are read once (scripts/words.py --figures)"
 
 # ---- links, commands and figures of all pages
 python3 "$scripts"/page_check.py | must_be_empty "pages keep their word (scripts/page_check.py says what that is)"

@@ -30,7 +30,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..40
+echo 1..43
 
 # ---- models carry digests of what they copy
 
@@ -106,11 +106,28 @@ run 1 doc_names.py && says 'docs/A.md:2: no program build/tests/redis/wire' &&
     echo "executable('wire', 'wire.c')" >"$TW_ROOT/tests/redis/meson.build" && run 0 doc_names.py
 ok $? 'a program that is not built, also where it is to be copied from'
 
+printf '<!-- files: begin (scripts/files.py --renew) -->\n<!-- files: end -->\n' >"$TW_ROOT/docs/ARCHITECTURE.md"
+rm "$TW_ROOT/docs/A.md"
+run 1 doc_names.py && says 'missing (python3 scripts/files.py --renew): | `engine/` | `dirty.c`, `port.h` |' &&
+    run 0 files.py --renew && run 0 doc_names.py
+ok $? 'a file that ARCHITECTURE.md does not list'
+rm "$TW_ROOT/engine/port.h"
+run 1 files.py && says 'not in the folders' && run 0 files.py --renew && run 0 files.py && [ ! -s "$TW_ROOT/said" ]
+ok $? 'and one that it lists and is gone'
+printf '#define take(n) and(n) /* D2 */\n' >"$TW_ROOT/engine/port.h"
+rm "$TW_ROOT/docs/ARCHITECTURE.md"
+mkdir -p "$TW_ROOT/extras"
+printf 'Each counter has one window.\n' >"$TW_ROOT/README.md"
+run 0 words.py && printf '/* a.c -- counts that stand anew. */\n' >"$TW_ROOT/extras/a.c" && run 1 words.py &&
+    says 'extras: 1 times stand' && says 'extras: 1 times anew' && says 'extras: measure' &&
+    printf '/* a.c -- `stand` in code, and what it stands for. */\n' >"$TW_ROOT/extras/a.c" && run 1 words.py && ! says 'times stand'
+ok $? 'words that are read twice are counted, apart from those in code'
+rm -r "$TW_ROOT/extras" "$TW_ROOT/README.md"
+
 finding() { # TEXT
     printf '%s\n' "$1" >"$TW_ROOT/docs/FINDING.md"
 }
 
-rm "$TW_ROOT/docs/A.md"
 mkdir -p "$TW_ROOT/sync"
 printf '#define OWN(name) hot_##name\nstatic int OWN(walk)(int n) {\n    return n;\n}\n' >"$TW_ROOT/engine/fast.h"
 printf 'local function deny(status)\n  return status\nend\n' >"$TW_ROOT/sync/batch.lua"
