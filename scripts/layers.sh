@@ -108,7 +108,7 @@ grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.
     grep -vE '^\./(build[^/]*/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
 
 grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync extras tools examples tests docs include | grep -oE '[A-Za-z][0-9]+$' | tr '[:lower:]' '[:upper:]' | sort -u |
-    while read -r trap; do grep -q "^| trap $trap |" docs/CONCURRENCY.md || echo "$trap"; done |
+    while read -r trap; do grep -q "^- \*\*$trap\*\* " docs/CONCURRENCY.md || echo "$trap"; done |
     must_be_empty "traps that are cited are listed in docs/CONCURRENCY.md"
 
 find engine sync extras tools examples tests bench -name '*.c' | while read -r file; do
