@@ -49,12 +49,12 @@ CONSTRUCTIONS = {  # what it is, and its highest rate in four well-read C projec
     "take": (r"\b(?:takes?|took|taken)\b", 1.1),
 }
 # The measure of each group, and how often each word may still be there. A smaller number is an improvement: write it down.
-MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 24, "sync": 25, "tools": 19, "extras": 15}
+MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 21, "sync": 23, "tools": 19, "extras": 15}
 LEFT: dict[str, dict[str, int]] = {
     "pages": {"stand (exist, be stored)": 6, "of before (previous)": 3, "anew (again)": 4, "go by, go on (use, continue)": 8, "told, untold (reported, known)": 4, "believe (assume, trust)": 10, "rare words": 9, "families from first": 3},
     "header": {},
-    "engine": {"stand (exist, be stored)": 13, "of before (previous)": 5, "anew (again)": 7, "go by, go on (use, continue)": 27, "told, untold (reported, known)": 19, "believe (assume, trust)": 4, "owe (unsent)": 61, "at rest (idle)": 5, "away (unreachable)": 20, "parked (deferred)": 8, "stranded (orphaned)": 6, "rare words": 61},
-    "sync": {"stand (exist, be stored)": 3, "of before (previous)": 3, "anew (again)": 5, "go by, go on (use, continue)": 5, "told, untold (reported, known)": 5, "owe (unsent)": 4, "away (unreachable)": 3, "rare words": 3},
+    "engine": {"stand (exist, be stored)": 8, "anew (again)": 4, "go by, go on (use, continue)": 10, "told, untold (reported, known)": 7, "believe (assume, trust)": 3, "owe (unsent)": 15, "away (unreachable)": 9, "parked (deferred)": 7, "stranded (orphaned)": 3, "rare words": 28},
+    "sync": {"stand (exist, be stored)": 3, "of before (previous)": 3, "anew (again)": 3, "told, untold (reported, known)": 5, "owe (unsent)": 4, "away (unreachable)": 3, "rare words": 3},
     "tools": {"told, untold (reported, known)": 8, "away (unreachable)": 3, "rare words": 13},
     "extras": {},
 }

@@ -62,7 +62,7 @@ static void free_cluster(struct twi_cluster *cluster) {
 
 static void sync_free(struct twi_sync *sync) {
     twi_dispatcher_destroy(sync->dispatcher);
-    /* Messages that are under way name their stores: the connections go first. */
+    /* Messages that are under way name their stores. The connections go first. */
     for (uint32_t i = 0; i < sync->connection_count; i++) twi_connection_destroy(sync->connections[i]);
     free(sync->connections);
     for (uint32_t i = 0; i < sync->store_count; i++) free_store(sync->stores[i]);

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /* Makes room for `wanted` elements of `element_bytes`: at first for `first`, then twice as many until they suffice.
- * `array` is the address of the pointer, of whatever type; the elements may move. False: no memory. */
+ * `array` is the address of the pointer, of whatever type; the elements may move. Returns false if there is no
+ * memory. */
 bool twi_grow(void *array, size_t element_bytes, uint32_t *room, size_t wanted, uint32_t first);
 
 #endif

@@ -30,7 +30,7 @@ struct twi_shard {
 
 /* A counter that came near its limit (overshoot.h). */
 struct twi_note {
-    _Atomic uint64_t of; /* line of the generation << 32 | line of the cell; 0: none */
+    _Atomic uint64_t of; /* line of the generation << 32 | line of the cell; 0 means none */
     _Atomic int64_t limit;
     int64_t request_again_ms; /* monotonic; this field and the next are owned by the turn */
     bool requests;            /* its total must be requested from Redis */
@@ -58,7 +58,7 @@ struct twi_agenda {
     struct tw_family *always;
     struct tw_family *taken;    /* news that the turn has taken off the list; their flag says "news" until the round */
     struct tw_family *round;    /* what the turn still has to examine */
-    struct tw_family *searched; /* the search continues here; NULL: at the beginning */
+    struct tw_family *searched; /* the search continues here; NULL means at the beginning */
     int64_t searched_ms;        /* monotonic */
 };
 
@@ -95,7 +95,7 @@ struct twi_timeout_check {
 struct twi_peers {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t
         live_engines;                  /* as last reported, this one included; 0: unknown, or not known for long */
-    _Atomic uint32_t live_reported;    /* as last reported by Redis; 0: never, or it may not report */
+    _Atomic uint32_t live_reported;    /* as last reported by Redis; 0 means never, or it may not report */
     _Atomic int64_t away_since_ms;     /* monotonic: Redis, or some store, has not replied since; 0: all reply, or were
                                          never tried */
     _Atomic int64_t all_away_since_ms; /* the same, but 0 while any store replies */
@@ -107,8 +107,8 @@ struct twi_peers {
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
     _Atomic int64_t redis_ahead_ms; /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
                                        replies and by fencing tokens; 0: unknown */
-    _Atomic int64_t way_us;         /* the round trip to Redis; 0: not measured yet */
-    _Atomic uint32_t timeout_ms;    /* the redis_timeout_ms that follows from it; 0: not measured yet */
+    _Atomic int64_t way_us;         /* the round trip to Redis; 0 means not measured yet */
+    _Atomic uint32_t timeout_ms;    /* the redis_timeout_ms that follows from it; 0 means not measured yet */
     struct twi_timeout_check check; /* owned by the turn, as the next */
     int64_t live_rose_ms;           /* monotonic: when live_reported last rose */
     int64_t clock_offset_ms;        /* Redis's clock minus this engine's */
@@ -124,7 +124,7 @@ struct twi_hashing {
 /* The kind of engine, and whether it takes calls. The first two fields are set before sharing. */
 struct twi_life {
     bool host_driven, has_redis;
-    /* The next three are released by the thread that sets them, and acquired by calls: a call that sees one of them set
+    /* The next three are released by the thread that sets them, and acquired by calls. A call that sees one of them set
      * sees all that was done before. */
     _Atomic bool stopped; /* calls return TW_ERR_CLOSED */
     _Atomic bool gate;    /* stopped or broken: no call takes the hot path */
@@ -140,7 +140,7 @@ struct twi_collector {
     bool requested;       /* a full collection has begun and waits for its grace period */
     bool running;         /* its grace period is over; it is done when one collection has reached its end */
     bool hurried;         /* the next collection does not wait for the interval ... */
-    int64_t whole_at_ms;  /* ... but for a pause since this one, the last that took all; monotonic */
+    int64_t whole_at_ms;  /* ... except for a pause since this one, the last that took all; monotonic */
     _Atomic bool done;
     uint64_t stamp;
     int64_t items_out;                 /* collected counters with an unsettled delta */
@@ -164,14 +164,14 @@ struct twi_unlinked {
 /* The counter that gets stripes next (contention.h). */
 struct twi_stripe_request {
     uint32_t log2;       /* stripes per striped counter, by the number of processors */
-    _Atomic uint64_t of; /* line of a generation << 32 | line of its cell (contention.c); 0: none */
+    _Atomic uint64_t of; /* line of a generation << 32 | line of its cell (contention.c); 0 means none */
     _Atomic int64_t limit;
 };
 
 /* Counters that came near their limit and are sent early (share.h). Any thread. */
 struct twi_near_ring {
     _Atomic bool any;                           /* there are counters near their limit */
-    _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | line of its cell; 0: free */
+    _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | line of its cell; 0 means free */
 };
 
 /* The turn: its owner, its time, what it has logged. */
@@ -202,13 +202,13 @@ struct twi_remote {
     const struct twi_transport *transport; /* set by a simulator */
     void *transport_ctx;
     struct twi_tuning tuning; /* set before sharing */
-    const uint32_t *shorts;   /* of a cluster (port/driver.h). NULL: one Redis. Set before sharing */
+    const uint32_t *shorts;   /* of a cluster (port/driver.h). NULL means one Redis. Set before sharing */
     char id[33];              /* the engine's id in Redis (port/); a forked child gets another */
 };
 
 /* Where random bytes come from. */
 struct twi_random_source {
-    _Atomic uint64_t state; /* 0: random bytes of the system */
+    _Atomic uint64_t state; /* 0 means random bytes of the system */
     bool failed;            /* the system had no random bytes while the engine was made */
 };
 

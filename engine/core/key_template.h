@@ -36,9 +36,9 @@ struct twi_key_template {
     struct twi_redis_shape shape;
     bool guard_reserved;    /* some keys give a reserved name: check each by twi_key_template_key_is_reserved() */
     uint16_t tag_offset;    /* in the frame: the key's tag comes before this byte */
-    uint32_t tag_count;     /* a power of two; 0: names have no tag */
-    const uint16_t *tags;   /* by group; NULL: names have no tag */
-    const uint32_t *shorts; /* of a cluster: twi_key_slot_brace(). NULL: one Redis */
+    uint32_t tag_count;     /* a power of two; 0 means names have no tag */
+    const uint16_t *tags;   /* by group; NULL means names have no tag */
+    const uint32_t *shorts; /* of a cluster: twi_key_slot_brace(). NULL means one Redis */
     int64_t utc_offset_ms;
     struct twi_key_template_stamp {
         uint16_t offset; /* in the frame */
@@ -51,8 +51,8 @@ struct twi_key_template {
 
 /* `text` NULL: the default ("%n:%k", in a cluster "%n:{%t}:%k", with sorted sets "%n"; and ":" and a stamp as fine as
  * the window if windows have starts). `prefix` may be NULL. `tags`: into how many groups %t deals the keys. `shorts`:
- * of a cluster; NULL: there is one Redis. `shape` NULL: strings. Answers TW_OK; or TW_ERR_OPTIONS, with "redis_key:
- * what is wrong" in `error` (may be NULL), and *pattern is undefined. */
+ * of a cluster; NULL means that there is one Redis. `shape` NULL: strings. Answers TW_OK; or TW_ERR_OPTIONS, with
+ * "redis_key: what is wrong" in `error` (may be NULL), and *pattern is undefined. */
 tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *text, const char *family_name,
                                  const char *prefix, uint32_t tags, const uint32_t *shorts,
                                  const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
@@ -65,7 +65,7 @@ size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key ke
 
 /* The key's group, from 0 on: what {%t} stands for. Without a tag there is one group. */
 uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key key);
-/* The name that an empty key would have if it were of that group: it lies in the slot of the group's counters. */
+/* The name that an empty key would have if it were of that group. It lies in the slot of the group's counters. */
 size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
                                      char *out);
 
@@ -80,7 +80,7 @@ size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, c
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out);
 
 /* From a counter's name to the name of a key that belongs to it: inserts "tw:", `what` and ":" behind the prefix. In a
- * cluster both lie in one slot: a name without a tag gets the short of its slot, behind the second colon. `out` has
+ * cluster both lie in one slot. A name without a tag gets the short of its slot, behind the second colon. `out` has
  * room for 24 bytes more than the name. Returns the size. */
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
@@ -88,7 +88,7 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
 /* The counter that such a key belongs to: the inverse of twi_key_template_own(). `out` has room for the name. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out);
 
-/* True: this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */
+/* Returns true if this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key);
 
 /* Writes a pattern for the names that have `word` behind the prefix ("": counters), for the MATCH of SCAN; terminated.
@@ -97,8 +97,8 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
 #define TWI_KEY_TEMPLATE_GLOB_MAX (4 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48)
 void twi_key_template_glob(const struct twi_key_template *pattern, const char *word, char *out);
 
-/* True: some key in some window of one may have the same name as some key in some window of the other. Exact, except
- * that a stamp and a tag are taken as any digits. Both templates have the same prefix. */
+/* Returns true if some key in some window of one may have the same name as some key in some window of the other. Exact,
+ * except that a stamp and a tag are taken as any digits. Both templates have the same prefix. */
 bool twi_key_templates_collide(const struct twi_key_template *one, const struct twi_key_template *other);
 
 #endif

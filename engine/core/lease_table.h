@@ -1,8 +1,8 @@
 /* lease_table.h -- all leases of an engine: which leases are listed for the turn, and for each store the epoch in which
  * they are valid. limit/lease.h has a single lease.
  *
- * One Redis is one store. Where keys have hash tags, a store is what lies in one key slot (store_map.h), and it has an
- * epoch of its own: the script of a lease needs both in one slot.
+ * One Redis is one store. Where keys have hash tags, a store is what lies in one key slot (store_map.h), and it has a
+ * separate epoch. The script of a lease needs both in one slot.
  * Always true: any thread uses `requested` and the hints. Only the turn uses the rest. A lease belongs to one store for
  * its life, and is in at most one of the chains and once in the queue of that store. */
 #ifndef TWI_CORE_LEASE_TABLE_H
@@ -33,7 +33,7 @@ struct twi_lease_store {
     int64_t request_at_ms, walk_at_ms;
     int64_t unused_ms;          /* monotonic: since when nothing is held or requested here; 0: something is */
     int64_t requested_since_ms; /* by Redis's clock */
-    uint64_t incarnation;       /* differs for each incarnation that Redis reports; 0: none was reported */
+    uint64_t incarnation;       /* differs for each incarnation that Redis reports; 0 means none was reported */
     struct twi_lease_epoch epoch;
     char others[TWI_LEASE_OTHERS_MAX][34]; /* named in the reply that is being read: "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;

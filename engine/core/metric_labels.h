@@ -10,7 +10,7 @@
 
 #define TWI_LABELS_BYTES_MAX 512
 
-/* False: `why` says what is wrong, and at which byte. */
+/* False means `why` says what is wrong, and at which byte. */
 bool twi_labels_check(const char *labels, char *why, size_t why_size);
 
 #endif

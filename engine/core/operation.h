@@ -48,16 +48,16 @@ enum twi_look {
 };
 
 struct twi_operation_kind {
-    /* Writes the first request and sends it. True: it is under way, and the operation may be gone by now. False:
-     * result.outcome says why not. */
+    /* Writes the first request and sends it. Returns true if it is under way, and the operation may be gone by now.
+     * False means result.outcome says why not. */
     bool (*send)(struct twi_operation *operation);
-    /* A reply is there, by whoever drives. True: the operation asked again, or waits, and may be gone by now. False: it
-     * is over. NULL: its result is what the reply says. */
+    /* A reply is there, by whoever drives. True means the operation asked again, or waits, and may be gone by now.
+     * Returns false if it is over. NULL: its result is what the reply says. */
     bool (*reply)(struct twi_operation *operation, struct twi_answer *answer);
     /* It is over: fills what the call is to show, and answers. By whoever delivers; waits for nothing. */
     tw_status (*finish)(struct twi_operation *operation, tw_request *call);
     /* Its caller has gone: takes back what was done for it. result.outcome UNKNOWN: sync/ does that for numbered
-     * requests. NULL: there is nothing to take back. */
+     * requests. NULL means that there is nothing to take back. */
     void (*undo)(struct twi_operation *operation);
     /* Frees memory that it has allocated; or NULL. */
     void (*drop)(struct twi_operation *operation);
@@ -75,14 +75,14 @@ struct twi_wait {
 struct twi_operation {
     const struct twi_operation_kind *kind;
     tw_engine *engine;
-    tw_family *family;       /* is not freed before the operation; NULL: of none */
+    tw_family *family;       /* is not freed before the operation; NULL means of none */
     int64_t deadline_ms;     /* monotonic */
     _Atomic uint64_t number; /* of the request that was sent last (port/driver.h) */
 
     /* under the lock */
-    tw_request *call; /* whom to answer; NULL: nobody, or the thread that waits */
+    tw_request *call; /* whom to answer; NULL means nobody, or the thread that waits */
     tw_queue *queue;
-    struct twi_operations *list; /* NULL: it is in none */
+    struct twi_operations *list; /* NULL means that it is in none */
     struct twi_operation *next, *before;
     bool is_given_up;
     bool is_counted; /* among those under way: not the tries of an operation that is */
@@ -107,7 +107,7 @@ struct tw_queue {
     tw_engine *engine;
     struct twi_operations answered;
     uint32_t under_way; /* calls of it that were started, and neither delivered nor cancelled */
-    int fd;             /* an eventfd: readable while answers wait; -1: those who drive look by themselves */
+    int fd;             /* an eventfd: readable while answers wait; -1 means those who drive look by themselves */
     const struct twi_thread *runner; /* of the engine's own: the second thread, which need not be woken by itself */
     struct tw_queue *next;
 };
@@ -125,7 +125,7 @@ struct twi_calls {
     _Atomic int64_t look_ms;      /* monotonic: when the turn looks at waiters next; a hint */
     bool looks_each_turn;         /* by the owner of the turn, as the next */
     uint32_t given_back;          /* refunds that the turn has seen (engine->given_back) */
-    _Atomic int64_t slow_done_ms; /* the longest `done` that the log does not report yet; 0: none */
+    _Atomic int64_t slow_done_ms; /* the longest `done` that the log does not report yet; 0 means none */
 };
 
 void twi_calls_lock(void);
@@ -136,7 +136,7 @@ void twi_calls_unlock(void);
  * `call` NULL: for a thread that waits, or for nobody. */
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status);
-/* Keeps a copy of the key. False: no memory. */
+/* Keeps a copy of the key. Returns false if there is no memory. */
 bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kept);
 /* Takes the operation from its request; under the lock. */
 void twi_operation_part(struct twi_operation *operation);
@@ -145,7 +145,7 @@ void twi_operation_give(struct twi_operation *operation);
 /* Its caller has gone, and nobody else has it: undone and given back. */
 void twi_operation_give_up(struct twi_operation *operation);
 
-/* A request of the library's own, for tries of an operation that is counted: these are not. */
+/* A request of the library's own, for tries of an operation that is counted. These are not. */
 void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx);
 
 /* The operation that a request is under way with in this process, or NULL. Under the lock. */

@@ -22,7 +22,7 @@ struct twi_redis_shape {
 };
 
 /* Splits a key into what is in the name and the inner key. String: all is subject. Hash: see above. Sorted set: all is
- * inner. False: the key of a hash has no separator, or one of its parts is empty. Then all is subject. */
+ * inner. Returns false if the key of a hash has no separator, or one of its parts is empty. Then all is subject. */
 bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *subject, tw_key *inner);
 
 /* The fields that a family declares. They point into its text. */
@@ -30,7 +30,7 @@ struct twi_fields {
     uint32_t count;
     tw_key each[TWI_FIELDS_MAX];
 };
-/* Reads a comma-separated list. NULL: it is good. Else what is wrong with it, as half a sentence. */
+/* Reads a comma-separated list. NULL means that it is good. Otherwise what is wrong with it, as half a sentence. */
 const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields);
 bool twi_fields_have(const struct twi_fields *fields, tw_key field);
 

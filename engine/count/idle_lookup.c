@@ -9,8 +9,8 @@ struct twi_generation *twi_idle_before(struct tw_family *family, int64_t evictio
 
 /* ---- finding ---- */
 
-/* The key's cell is in the previous generation. Returns true if it takes adds. False: it is frozen and only shows the
- * count. */
+/* The key's cell is in the previous generation. Returns true if it takes adds. Returns false if it is frozen and only
+ * shows the count. */
 static bool use_before(struct twi_place *place, struct twi_generation *before, struct twi_cell *cell) {
     uint64_t meta = twi_cell_publish(cell);
     if (twi_cell_is_frozen(cell)) {

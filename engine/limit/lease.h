@@ -45,9 +45,9 @@ struct twi_lease_turn {
     int64_t looked_ms;          /* when Redis was last asked to look for units of dead engines */
     int64_t risk;               /* units granted beyond the limit, as Redis counts them */
     uint64_t raised;         /* an epoch stamp: sections that began before it may know a smaller `drawn`; 0: none do */
-    uint64_t name_hash;      /* of the name of the lease in Redis; 0: not computed yet */
+    uint64_t name_hash;      /* of the name of the lease in Redis; 0 means not computed yet */
     bool in_flight;          /* a message about the lease has no reply yet */
-    bool has_unacknowledged; /* the last message failed, or its reply asks for another one */
+    bool has_unacknowledged; /* the last message failed, or its reply requests another one */
     bool restate;            /* the whole lease must be sent again, because Redis may have forgotten it */
     bool wanted_by_others;   /* another engine waits for units of this limit */
 };
@@ -56,7 +56,7 @@ struct twi_lease {
     /* callers and the turn */
     alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units that callers may spend; never below 0 */
     _Atomic int64_t low_water;       /* if fewer units are left, the caller lists the lease, and the turn draws more */
-    _Atomic int64_t requested_units; /* the smallest n that a caller waits for; 0: no caller waits */
+    _Atomic int64_t requested_units; /* the smallest n that a caller waits for; 0 means that no caller waits */
     _Atomic int64_t limit;           /* the limit of the last call that named one */
     _Atomic int64_t drawn;           /* no unit in `left` was drawn under a greater limit than this (trap L9) */
     _Atomic int64_t reported_spent;  /* units spent by all engines together, as the last reply says */
@@ -94,8 +94,8 @@ TWI_INLINE int64_t twi_lease_busy_ms(const tw_engine *engine) {
 TWI_INLINE int64_t twi_lease_again_ms(const tw_engine *engine) {
     return twi_lease_busy_ms(engine) / 4 + 1;
 }
-/* Adds the lease to the list that the turn reads. Any thread may call it, inside a section. It makes no system call:
- * the turn runs every few milliseconds anyway. */
+/* Adds the lease to the list that the turn reads. Any thread may call it, inside a section. It makes no system call.
+ * The turn runs every few milliseconds anyway. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
 
 #endif

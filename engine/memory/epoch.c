@@ -102,7 +102,7 @@ static struct twi_thread *reuse_record(void) {
     return NULL;
 }
 
-/* A record that no thread has had: a walk of the list does not meet it before it is handed out. Under the lock. */
+/* A record that no thread has had. A walk of the list does not meet it before it is handed out. Under the lock. */
 static struct twi_thread *spare_record(void) {
     if (spares == NULL) {
         struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
@@ -128,7 +128,7 @@ static struct twi_thread *new_record(void) {
 }
 
 /* The first thread that comes begins the process. In a forked child the lock may be taken by a thread of the parent, so
- * this makes it anew. Other threads wait here. They have no record yet, so they are in no call that must not wait. */
+ * this makes it again. Other threads wait here. They have no record yet, so they are in no call that must not wait. */
 static bool has_begun(void) {
     struct process_mark *here = mark_page();
     uint32_t found = NOT_BEGUN;

@@ -27,7 +27,7 @@ struct twi_audit {
     const struct twi_audit_own *own; /* the ledgers of the engine's stores, as far as they are known */
     size_t own_count;
     int64_t (*mono_ms)(void);           /* the system's clock */
-    bool (*goes_on)(tw_engine *engine); /* false: the engine is being closed */
+    bool (*goes_on)(tw_engine *engine); /* false means that the engine is being closed */
     tw_engine *engine;                  /* for goes_on only; may be NULL */
     void (*found)(void *ctx, const tw_finding *finding);
     void *ctx;
@@ -39,7 +39,7 @@ struct twi_audit {
 struct twi_search {
     const char *pattern; /* for the MATCH of SCAN */
     const char *field;
-    /* A hash that matches, and its field; NULL: it has none. True: it is wanted. Waits for nothing */
+    /* A hash that matches, and its field; NULL means that it has none. True: it is wanted. Waits for nothing */
     bool (*is_wanted)(void *ctx, tw_key name, const char *value);
     bool (*found)(void *ctx, tw_key name); /* perhaps twice for a name; may wait. False: the search is over */
     void *ctx;
@@ -122,33 +122,33 @@ struct twi_driver {
     /* The monotonic time at which turn() wants to run next, unless the engine's socket set is readable before. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
     /* Of a Redis Cluster: for each key slot the number in the names of that slot (base/key_slot.h). It returns NULL
-     * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child: it outlives
+     * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child. It outlives
      * the driver's state. */
     const uint32_t *(*shorts)(const struct twi_sync *sync);
     uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
-    /* The engine closes, and nothing is unsent: its own keys in Redis get a short life. To be called again after
-     * turns until it is true, or until the time is over. May be NULL. By the owner of the turn. */
+    /* The engine closes, and nothing is unsent. Its own keys in Redis get a short life. To be called again after turns
+     * until it is true, or until the time is over. May be NULL. By the owner of the turn. */
     bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it holds with twi_port_give_up(TW_LOST_CLOSED), and frees. */
     void (*destroy)(struct twi_sync *sync);
     /* In a forked child: closes the inherited socket without sending anything, and frees without settling anything. */
     void (*abandon)(struct twi_sync *sync);
-    /* The caller frees *own. False: no memory. By the owner of the turn. */
+    /* The caller frees *own. Returns false if there is no memory. By the owner of the turn. */
     bool (*own)(const struct twi_sync *sync, struct twi_audit_own **own, size_t *count);
     tw_status (*audit)(const struct twi_audit *audit); /* without an engine; any thread; waits */
     /* One search after the other. Not TW_OK: not all was looked at, and tw_error_text() says what; the rest was.
      * Of `audit`: all up to the passwords, and mono_ms, goes_on, engine. Any thread; waits. */
     tw_status (*search)(const struct twi_audit *audit, const struct twi_search *searches, size_t count);
-    /* Begins a request. Everything that `request` points to is copied before the call returns, but for ctx. Any thread,
-     * also inside answered(). Returns the number of the request, which no other one ever has, and answered() follows
-     * once; it may be called in the driving thread before this call has returned. Returns 0 if nothing was begun: then
-     * answered() is not called, and *why is BUSY, or UNSENT (the breaker is open, stopped, no memory). */
+    /* Begins a request. Everything that `request` points to is copied before the call returns, except for ctx. Any
+     * thread, also inside answered(). Returns the number of the request, which no other one ever has, and answered()
+     * follows once; it may be called in the driving thread before this call has returned. Returns 0 if nothing was
+     * begun: then answered() is not called, and *why is BUSY, or UNSENT (the breaker is open, stopped, no memory). */
     uint64_t (*ask)(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why);
-    /* True: nobody is interested in the answer any more. answered() is not called, now or later, and ctx is not touched
-     * again; what the request has charged is taken back. False: answered() was called, is being called just now by the
-     * driving thread, or the number is none. Any thread, also inside answered(); never waits. */
+    /* Returns true if nobody is interested in the answer any more. answered() is not called, now or later, and ctx is
+     * not touched again; what the request has charged is taken back. False means answered() was called, is being called
+     * just now by the driving thread, or the number is none. Any thread, also inside answered(); never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
     /* One bounded round: take, receive, answer, expire, send cancellations and requests. Never waits. By whoever
      * drives. */
@@ -156,25 +156,25 @@ struct twi_driver {
     /* An epoll descriptor: readable when ask_step() has something to do. The same for the life of `sync`. Only reading
      * is waited for. In a host-driven engine fd() covers it, too. Any thread. */
     int (*ask_fd)(const struct twi_sync *sync);
-    /* The monotonic time at which ask_step() wants to run next, unless ask_fd() becomes ready before; INT64_MAX: never.
-     * In a host-driven engine wake_ms() covers it, too. Any thread. */
+    /* The monotonic time at which ask_step() wants to run next, unless ask_fd() becomes ready before; INT64_MAX means
+     * never. In a host-driven engine wake_ms() covers it, too. Any thread. */
     int64_t (*ask_wake_ms)(const struct twi_sync *sync);
     /* From now on ask() begins nothing. In the next ask_step() each request under way is answered: UNSENT, or UNKNOWN
      * if it was sent. Steps after that send the cancellations. Any thread; again and again is harmless. */
     void (*ask_stop)(struct twi_sync *sync);
-    /* How many requests have no answer, or a cancellation that is still to be sent; 0: closing need not wait. Any
+    /* How many requests have no answer, or a cancellation that is still to be sent; 0 means closing need not wait. Any
      * thread. */
     uint32_t (*ask_owed)(const struct twi_sync *sync);
 };
-/* NULL: built without Redis. */
+/* NULL means built without Redis. */
 const struct twi_driver *twi_driver_find(void);
 
 /* What simulators and tests put in place of the engine's own. */
 struct twi_replacements {
-    const struct twi_transport *transport; /* NULL: sockets */
+    const struct twi_transport *transport; /* NULL means sockets */
     void *transport_ctx;
-    uint64_t random_seed;            /* for twi_port_random(); 0: the system's random bytes */
-    const struct twi_tuning *tuning; /* NULL: TWI_TUNING; copied */
+    uint64_t random_seed;            /* for twi_port_random(); 0 means the system's random bytes */
+    const struct twi_tuning *tuning; /* NULL means TWI_TUNING; copied */
 };
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out);
 

@@ -14,7 +14,7 @@ struct twi_generation;
 struct twi_cell;
 
 enum {
-    /* Redis has not yet acknowledged anything of this counter to this engine: the item must set the key's expiry. */
+    /* Redis has not yet acknowledged anything of this counter to this engine. The item must set the key's expiry. */
     TWI_ITEM_FIRST = 1,
     /* the key's life: expiry_ms is its end as this engine assumes it; the engine adopts the end in the reply */
     TWI_ITEM_FROM_FIRST = 2,
@@ -35,11 +35,11 @@ struct twi_item {
     tw_family *family;
     struct twi_generation *generation;
     struct twi_cell *cell;
-    int64_t delta;     /* 0: only the total is requested */
-    int64_t expiry_ms; /* when the key expires: absolute Unix ms by Redis's clock; 0: never */
+    int64_t delta;     /* 0 means that only the total is requested */
+    int64_t expiry_ms; /* when the key expires: absolute Unix ms by Redis's clock; 0 means never */
     uint16_t flags;    /* TWI_ITEM_* */
-    uint16_t named;    /* for whoever freezes it: where its rendered name is kept; 0: it is rendered */
-    uint32_t store;    /* where its key lies (twi_port_assign()); 0: in the first store, or the only one */
+    uint16_t named;    /* for whoever freezes it: where its rendered name is kept; 0 means that it is rendered */
+    uint32_t store;    /* where its key lies (twi_port_assign()); 0 means in the first store, or the only one */
     /* With TWI_ITEM_GAUGE: all that this engine counts. Otherwise: the part of `delta` that an earlier store has and
      * this one lacks (restore_notes.h). */
     int64_t units;
@@ -55,7 +55,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
 /* Collects counters near their limit, which should not wait for the interval (share.h): at most TWI_NEAR_LIMIT_MAX. */
 #define TWI_NEAR_LIMIT_MAX 64u
 size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items);
-bool twi_port_is_near_limit(tw_engine *engine); /* true: there may be such counters */
+bool twi_port_is_near_limit(tw_engine *engine); /* true means that there may be such counters */
 /* The ticket of tw_flush: begins a full collection of every delta whose add returned before this call. An adder may be
  * between its add and its mark, so a grace period has to pass first (trap E10). The caller continues to collect, turn
  * by turn, until twi_port_collect_is_done() returns true. Then twi_port_collect() has returned all these deltas in
@@ -64,8 +64,8 @@ void twi_port_collect_begin(tw_engine *engine);
 bool twi_port_collect_is_done(tw_engine *engine);
 /* True if a counter has been marked since the last full collection. Cheap; may be true without a reason. */
 bool twi_port_is_dirty(tw_engine *engine);
-/* True: unsent counts are collected now, not at the interval. The engine closes, or some of it would come too late: of
- * a sealed window, or of gauges. */
+/* True means unsent counts are collected now, not at the interval. The engine closes, or some of it would come too
+ * late: of a sealed window, or of gauges. */
 bool twi_port_cannot_wait(tw_engine *engine);
 /* Renders the Redis key of an item (prefix and template), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
 size_t twi_port_render(const struct twi_item *item, char *out);
@@ -97,13 +97,13 @@ int64_t twi_port_start_ms(const struct twi_item *item);
 /* The reply of Redis for one item. */
 struct twi_reply {
     int64_t total;  /* the key's value after the batch was applied */
-    bool has_total; /* false: the reply has no total, or it must not be used (during a replay) */
-    int64_t end_ms; /* from-first: when the key expires, by this engine's clock; 0: not in the reply */
+    bool has_total; /* false means that the reply has no total, or it must not be used (during a replay) */
+    int64_t end_ms; /* from-first: when the key expires, by this engine's clock; 0 means not in the reply */
 };
 /* Redis has applied the item's delta: acked += delta, base = total - acked. */
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *answer);
-/* Redis has certainly not applied it: the delta returns to its counter (handed -= delta). It is collected again, after
- * at least `after_ms` (0: at the next collection). */
+/* Redis has certainly not applied it. The delta returns to its counter (handed -= delta). It is collected again, after
+ * at least `after_ms` (0 means at the next collection). */
 void twi_port_return(const struct twi_item *item, uint32_t after_ms);
 /* Items whose store cannot take them for now. The caller keeps the list; zeroed: an empty one. */
 struct twi_parked {
@@ -115,9 +115,9 @@ struct twi_parking {
     uint32_t count, room;
 };
 /* The item's delta returns to its counter, which is not collected again before it is unparked. For items that were just
- * collected; not for gauges. False: no memory, and the item is as it was. */
+ * collected; not for gauges. Returns false if there is no memory, and the item is as it was. */
 bool twi_port_park(struct twi_parking *parking, const struct twi_item *item);
-/* The store can take them: up to `count_max` counters are to be sent again. True: some are still deferred. */
+/* The store can take them: up to `count_max` counters are to be sent again. Returns true if some are still deferred. */
 bool twi_port_unpark(tw_engine *engine, struct twi_parking *parking, uint32_t count_max);
 void twi_port_parking_free(struct twi_parking *parking); /* at the end of the engine */
 /* It will not be sent again: settled, counted, and reported to on_lost with TW_LOST_*. Its window is not reported as
@@ -130,29 +130,30 @@ void twi_port_give_up(const struct twi_item *item, int reason);
  * Returns the size. */
 #define TWI_DISTINCT_BYTES_MAX 12304u
 size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes);
-/* Redis's registers of that key, or its estimate; both 0: none was asked for, or there is none. */
+/* Redis's registers of that key, or its estimate; both 0: none was requested, or there is none. */
 struct twi_merged {
     const void *bytes;
     size_t size;
     int64_t estimate;
-    bool is_missing; /* one was asked for, and Redis cannot say it: a closed window is not reported as complete */
+    bool is_missing; /* one was requested, and Redis cannot say it: a closed window is not reported as complete */
 };
-/* Redis has the item's registers. False: `bytes` are no registers, and the item is not settled. */
+/* Redis has the item's registers. False means `bytes` are no registers, and the item is not settled. */
 bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged);
-/* That store may lack registers that it had: all its keys of distinct counts are sent again, after the walk that
+/* That store may lack registers that it had. All its keys of distinct counts are sent again, after the walk that
  * twi_port_restore_some() makes. Merging twice does no harm. */
 void twi_port_distinct_again(tw_engine *engine, uint32_t store);
 
 /* ---- several stores: where names have hash tags, a store is what lies in one key slot ---- */
 
 /* The index of the store that is that slot. Slots get their indexes in the order in which they are met, from 0 on; an
- * engine whose sync never asks has one store, which is everything. UINT32_MAX: no memory. */
+ * engine whose sync never asks has one store, which is everything. UINT32_MAX means no memory. */
 uint32_t twi_port_store(tw_engine *engine, uint32_t slot);
 /* How many stores were met, and the slot of each. The engine itself meets those of its leases. */
 uint32_t twi_port_stores(const tw_engine *engine);
 uint32_t twi_port_store_slot(const tw_engine *engine, uint32_t store);
-/* Sets item->store, before the item is put into a batch. It renders the key for that, as twi_port_render() does. False:
- * no memory. To be called once twi_port_store() was called, and before that item can be acknowledged. */
+/* Sets item->store, before the item is put into a batch. It renders the key for that, as twi_port_render() does.
+ * Returns false if there is no memory. To be called once twi_port_store() was called, and before that item can be
+ * acknowledged. */
 bool twi_port_assign(struct twi_item *item, char *name, size_t *size);
 
 /* ---- a store that forgets, or comes back ---- */
@@ -173,7 +174,7 @@ void twi_port_adrift(const struct twi_item *item);
  * remainder is settled by itself. Returns true if anything was given up. */
 bool twi_port_end_item(struct twi_item *item);
 /* A store that was left is back. It has what was still to be re-sent because of its loss, so that is not re-sent.
- * Everything in flight is settled before: an item of unknown outcome loses the part that the earlier store has
+ * Everything in flight is settled before. An item of unknown outcome loses the part that the earlier store has
  * (twi_port_keep_item), and the item is given up. twi_port_keep() returns true if a restoration has begun since that
  * store was left. *uncertain becomes what the store may lack: what was newly acknowledged since. */
 void twi_port_keep_item(struct twi_item *item);

@@ -15,7 +15,7 @@
 /* Gauges and the holds of tw_hold(): everything has to be re-sent now (a connection was lost, Redis may have
  * forgotten). */
 void twi_port_presence_resend(tw_engine *engine);
-/* Returns one hold of tw_hold() that has to be re-sent. False: there is none. Any thread. */
+/* Returns one hold of tw_hold() that has to be re-sent. Returns false if there is none. Any thread. */
 struct twi_hold_member {
     char name[TWI_OWN_NAME_MAX]; /* of the set in Redis */
     size_t name_size;
@@ -27,7 +27,7 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part);
 void twi_port_holds_sent(tw_engine *engine);
 void twi_port_holds_answered(tw_engine *engine);
 /* Returns a key with a reservation that has expired (reserve.lua, sweep). For each one, twi_port_sweep_answered()
- * reports in how many ms the next reservation expires; -1: there is none. Any thread. */
+ * reports in how many ms the next reservation expires; -1 means that there is none. Any thread. */
 struct twi_sweep {
     uint64_t serial;
     size_t sizes[3];
@@ -49,14 +49,14 @@ struct twi_lease_epoch {
     char incarnation[33];                  /* this engine's incarnation, as Redis names it; "": unknown */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, as far as known */
     uint32_t other_count;
-    int64_t changes;  /* changes of the members are known up to this number; -1: none are */
+    int64_t changes;  /* changes of the members are known up to this number; -1 means none are */
     int64_t every_ms; /* how often this engine is to send its heartbeat */
 };
 
 struct twi_lease;
 /* One message. Its numbers are absolute: sending it again is harmless. */
 struct twi_lease_message {
-    struct twi_lease *lease; /* NULL: a message about the epoch (leases.lua) */
+    struct twi_lease *lease; /* NULL means a message about the epoch (leases.lua) */
     uint32_t store;          /* its index: the message goes to that store, with the names of that store's epoch */
     uint64_t serial;         /* epoch: of the connection that it was made for */
     struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
@@ -93,9 +93,9 @@ struct twi_lease_answer {
 /* Returns up to `count_max` messages to the store with that index, to send on its connection, which has this serial
  * number (it rises with each connection of the store). Each gets exactly one twi_port_lease_answered(), at the latest
  * when that connection is lost. Until then its window stays. With several stores the engine takes part in the epoch of
- * a store only while it holds or wants a lease there: the first request meets the store (twi_port_stores()). */
-/* The first store from that index on that is to be asked for messages about leases, and when they are due; UINT32_MAX:
- * there is none. It may be one that sync does not have yet. */
+ * a store only while it holds or wants a lease there. The first request meets the store (twi_port_stores()). */
+/* The first store from that index on that is to be asked for messages about leases, and when they are due; UINT32_MAX
+ * means that there is none. It may be one that sync does not have yet. */
 uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from);
 size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struct twi_lease_message *messages,
                        size_t count_max);
@@ -103,14 +103,14 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
                              const struct twi_lease_answer *answer);
 /* Called before the answer about the epoch of that store: another engine that takes part ('+'), or no longer does. */
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part);
-/* Called before that answer: other engines want units of the lease with this name in Redis. */
+/* Called before that answer. Other engines want units of the lease with this name in Redis. */
 void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size);
 /* This process lives twice, and the other life uses the same names in Redis: from now on the engine has another id
  * (twin.c). By the owner of the turn. */
 void twi_port_twin(tw_engine *engine);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store);
-/* The monotonic time at which there will be a message about leases to that store; INT64_MAX: none is expected. To be
- * asked of stores that can be sent to. */
+/* The monotonic time at which there will be a message about leases to that store; INT64_MAX means none is expected. To
+ * be asked of stores that can be sent to. */
 int64_t twi_port_lease_due(tw_engine *engine, uint32_t index);
 
 /* ---- windows that one engine closes for all: the messages (engine/turn/closing.h, sync/message/closing.c) ---- */
@@ -147,7 +147,7 @@ struct twi_closing_message {
     tw_family *family;
     struct twi_close_election *election;   /* whose window it is; NULL: none, or a window that is no longer held */
     int64_t start_ms, end_ms, expiry_ms;   /* of the window */
-    int64_t floor_ms;                      /* the engine holds up all windows that end later than this ... */
+    int64_t floor_ms;                      /* the engine delays all windows that end later than this ... */
     int64_t ends_ms[TWI_CLOSING_ENDS_MAX]; /* ... and those that end at these times */
     uint32_t end_count;
     bool known;    /* Redis knew this engine before */
@@ -155,7 +155,7 @@ struct twi_closing_message {
     bool through;  /* LIST, CLAIM: an earlier message said that the engine does not hold the window up */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
-    int64_t word_ms;       /* HEARTBEAT: the engine's time, as the message says what it holds up */
+    int64_t word_ms;       /* HEARTBEAT: the engine's time, as the message says what it delays */
     bool by_tag;           /* names lie by tag (engine/turn/closing_tags.h): LIST and READ are about the index */
     uint32_t group, round; /* ADD, FETCH, DROP: of the set */
     bool recorded;         /* LIST, ADD: this engine has recorded names of the window (twi_port_window_names()) */
@@ -186,14 +186,14 @@ struct twi_closing_answer {
     bool reads_all;   /* by tag; YOU: an engine has died, and may have recorded names in groups that the index lacks */
     bool lacks_names; /* by tag; YOU: counts were announced after it was closed; nobody can know all of their keys */
     uint32_t round;   /* by tag; LIST, CLAIM, LAST, DONE: of the sets to which names are added now */
-    int64_t every_ms; /* the interval of the heartbeat; 0: not in the reply */
+    int64_t every_ms; /* the interval of the heartbeat; 0 means not in the reply */
 };
-/* Returns the next message. False: there is none. Each gets exactly one answer, at the latest when the connection is
- * lost. */
+/* Returns the next message. Returns false if there is none. Each gets exactly one answer, at the latest when the
+ * connection is lost. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message);
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer);
-/* Called before the answer to a HEARTBEAT: a window that has counts and is not closed, by its start. */
+/* Called before the answer to a HEARTBEAT. A window that has counts and is not closed, by its start. */
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
 /* Called before the answer to a READ or a FETCH: one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
@@ -205,21 +205,21 @@ size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*k
 /* By tag: a store that this engine met was empty a while ago. Other engines may have counts to send again that it had,
  * and may not know that yet. No window is closed before this time (monotonic). */
 void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
-/* The monotonic time at which there will be a message; INT64_MAX: none is expected. */
+/* The monotonic time at which there will be a message; INT64_MAX means none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
 /* ---- what is known of Redis and of other engines (engine/core/peers.h). By the owner of the turn ---- */
 
 /* Redis answers, or does so no more. With several stores: some do. tw_stats.redis_connected is 1 only if, besides, no
- * store is away. */
+ * store is unreachable. */
 void twi_port_connected(tw_engine *engine, bool is_connected);
-/* Since when that store has failed to answer (monotonic ms); 0: it answers, or was never tried. To be called in each
- * turn for each store; it costs a load where nothing has changed. A store that was not met (twi_port_store()) is away
- * only while all others are. */
+/* Since when that store has failed to answer (monotonic ms); 0 means that it answers, or was never tried. To be called
+ * in each turn for each store; it costs a load where nothing has changed. A store that was not met (twi_port_store())
+ * is away only while all others are. */
 void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms);
 /* Redis's clock minus engine time, in ms. */
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);
-/* The number of live engines, with this one, from the last reply. 0: unknown (decisions treat it as 1). */
+/* The number of live engines, with this one, from the last reply. 0 means unknown (decisions treat it as 1). */
 void twi_port_live_engines(tw_engine *engine, uint32_t count);
 
 #endif

@@ -66,8 +66,8 @@ void twi_port_wake(tw_engine *engine);
 
 /* What was measured of the way to Redis: the round trip, and the redis_timeout_ms that follows from it. By the turn. */
 void twi_port_measured(tw_engine *engine, int64_t way_us, uint32_t timeout_ms);
-/* redis_timeout_ms, as it is now: what was set; else what follows from the round trip; before the first connection to
- * Redis is up, ten times the least. A call has so long, and a link may be silent for so long. Any thread. */
+/* redis_timeout_ms, as it is now: what was set; otherwise what follows from the round trip; before the first connection
+ * to Redis is up, ten times the least. A call has so long, and a link may be silent for so long. Any thread. */
 uint32_t twi_port_timeout_ms(const tw_engine *engine);
 
 /* ---- clocks, randomness ---- */

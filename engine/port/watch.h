@@ -1,8 +1,8 @@
 /* watch.h -- the contract between the engine and what answers on its watch socket (tw_options.watch_path,
  * extras/watch.c).
  *
- * Always true: who watches reads and changes nothing. It runs on a thread of its own: no caller, no turn waits for it.
- * A lock is held only while some families are copied. */
+ * Always true: who watches reads and changes nothing. It runs on a separate thread. No caller, no turn waits for it. A
+ * lock is held only while some families are copied. */
 #ifndef TWI_PORT_WATCH_H
 #define TWI_PORT_WATCH_H
 
@@ -32,23 +32,23 @@ const struct twi_watch_server *twi_watch_find(void);
 struct twi_watch_family {
     char name[65];
     uint32_t kind, window, limit_mode, redis_shape; /* as in tw_family_options */
-    int64_t window_ms;                              /* 0: endless and calendar windows */
+    int64_t window_ms;                              /* 0 means endless and calendar windows */
     int64_t start_ms, end_ms;                       /* of the window of now; 0 and TW_UNBOUNDED: no common one */
     int64_t windows, keys;                          /* held */
     int64_t admitted, denied, near, shadow_denied;  /* calls of its limits */
 };
 
-/* The open families, sorted by name. The caller frees the list. False: no memory, and *list is NULL. A family that is
- * held is let go. */
+/* The open families, sorted by name. The caller frees the list. Returns false if there is no memory, and *list is NULL.
+ * A family that is held is let go. */
 bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_t *count);
-/* The family of that name, which is not freed before twi_watch_let_go(): its user may close it meanwhile. NULL: there
- * is none. One family at a time. */
+/* The family of that name, which is not freed before twi_watch_let_go(): its user may close it meanwhile. NULL means
+ * that there is none. One family at a time. */
 tw_family *twi_watch_hold(tw_engine *engine, const char *name);
 void twi_watch_let_go(tw_engine *engine);
 uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
 int64_t twi_watch_mono_ms(void);                  /* the system's clock, for deadlines */
 int64_t twi_watch_now_ms(tw_engine *engine);
-/* How long ago tw_stats.last_error was noted; -1: there is none. */
+/* How long ago tw_stats.last_error was noted; -1 means that there is none. */
 int64_t twi_watch_last_error_age_ms(tw_engine *engine);
 
 #endif

@@ -5,9 +5,9 @@
  *     └──cancel, or its time is over──▶ returned: its units go back, its buyer may come again
  *
  * The units themselves are in the family's counters; tw_acquire() takes them there. The store says which of them are
- * only held. It has a lock of its own. Calls that count never take this lock, and continue meanwhile. With Redis all of
+ * only held. It has a separate lock. Calls that count never take this lock, and continue meanwhile. With Redis all of
  * this is in reserve.lua.
- * No call holds the lock for long: what many entries need is done by the turn in pieces.
+ * No call holds the lock for long. What many entries need is done by the turn in pieces.
  * Always true: under the lock, a held reservation has its units taken, in the window it names. One comparison with the
  * monotonic clock decides between confirm and the end of the lease time (trap L12). Entries take at most half of the
  * arena, so memory stays bounded (P6) and counters have the other half. A forked child has an empty arena and begins
@@ -28,9 +28,9 @@ void twi_reserve_local_renew(tw_engine *engine);
 void twi_reserve_local_unmake(tw_engine *engine);
 /* Called by the turn: takes back some of the expired reservations. */
 void twi_reserve_local_turn(tw_engine *engine);
-/* The family is being closed: its reservations are void from now on. The turn forgets them. */
+/* The family is being closed. Its reservations are void from now on. The turn forgets them. */
 void twi_reserve_local_close(tw_family *family);
-/* True: none of them is left, and the family may be freed. */
+/* True means none of them is left, and the family may be freed. */
 bool twi_reserve_local_is_gone(tw_family *family);
 
 /* The arguments of tw_reserve(), checked. */

@@ -1,4 +1,4 @@
-/* closing.h -- the close coordinator: one engine closes a window for all (TW_CLOSED_BY_ONE). This is the part of one
+/* closing.h -- the close coordinator. One engine closes a window for all (TW_CLOSED_BY_ONE). This is the part of one
  * engine.
  *
  *   drained ─▶ CLAIM ◀─wait─▶ Redis
@@ -11,9 +11,9 @@
  *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
  * The script is sync/script/close_election.lua. Where keys lie in several stores, their names do, too: closing_tags.h.
  *
- * Every second, and with every message about a window, an engine sends the list of windows that it holds up. These are
+ * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
- * acknowledged the counts or does not have the key names. An engine may claim a window that no engine holds up. A claim
+ * acknowledged the counts or does not have the key names. An engine may claim a window that no engine delays. A claim
  * expires by itself and is renewed as long as the hook is to be called. If the engine dies, another one claims the
  * window.
  * Always true: the hook is called only under a claim that is valid for at least half of its lifetime from then on, and
@@ -38,13 +38,13 @@ enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *gene
 bool twi_closing_is_repeat(const struct twi_generation *generation);
 /* The hook has returned; `reported` is what it returned. */
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported);
-/* The hook returned false until its family had to close: another engine's hook may have the window. */
+/* The hook returned false until its family had to close. Another engine's hook may have the window. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 /* Counts and logs that no hook was called for this window, or not with all of it. */
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
 /* True if a window that is sealed and still has unsent counts has held the others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
-/* Redis has lost its data, or one of its stores has, with counts of the window: nothing that was sent about the window
+/* Redis has lost its data, or one of its stores has, with counts of the window. Nothing that was sent about the window
  * counts any more. */
 void twi_closing_restart(struct twi_generation *generation);
 

@@ -32,7 +32,7 @@ struct twi_close_election {
     int64_t start_ms;
     enum twi_close_election_state state;
     bool in_flight;
-    /* this engine gives the window up while others may still count in it: they continue with it, if there are any */
+    /* this engine gives the window up while others may still count in it. They continue with it, if there are any */
     bool partial;
     bool lists_only;     /* this engine has no hook: it only lists its key names */
     bool listed;         /* Redis has the names of this engine's keys */
@@ -42,7 +42,7 @@ struct twi_close_election {
     bool is_noted;       /* the note that no hook will report late counts was written */
     bool has_names;      /* Redis had names of keys */
     bool is_short;       /* the hook will not get everything: no memory for others' keys, missing names or totals */
-    int64_t failing_ms;  /* since when the set of names has refused messages; 0: it has not */
+    int64_t failing_ms;  /* since when the set of names has refused messages; 0 means that it has not */
     struct twi_cursor cursor, page;  /* the current walk; where the page in flight began */
     char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
     int64_t at_ms;                   /* when to send next; monotonic, as all times here */
@@ -50,10 +50,10 @@ struct twi_close_election {
     int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
     uint64_t acked_units;            /* UNSENT: what Redis had acknowledged when the window was closed */
     struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
-    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL: in one set */
+    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL means in one set */
 };
 
-/* The election of this window. NULL: it has not begun, or it has ended. */
+/* The election of this window. NULL means that it has not begun, or it has ended. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
 
 struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation);
@@ -64,7 +64,7 @@ void twi_close_election_end_closed(struct twi_close_election *election);
 void twi_close_election_end_by_others(struct twi_close_election *election);
 void twi_close_election_end_list(struct twi_close_election *election);
 void twi_close_election_free(struct twi_close_election *election);
-/* Redis may forget that this window is closed: this engine says it again then. */
+/* Redis may forget that this window is closed. This engine says it again then. */
 void twi_close_election_keep(struct tw_family *family, int64_t start_ms);
 void twi_close_election_lack(struct twi_close_election *election, const char *why);
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation);

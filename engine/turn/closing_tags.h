@@ -9,7 +9,7 @@
  *
  * The sets have a ROUND in their names: how often the window was closed and not opened again. An engine that adds names
  * after that adds them to the sets of the next round. So the engine that drops the sets drops none of these names. The
- * reply to a confirmation has the round, too: if it has changed, the engine drops what it added, and begins again.
+ * reply to a confirmation has the round, too. If it has changed, the engine drops what it added, and begins again.
  * Always true: an engine holds the window up from its announcement until its confirmation. So whoever may claim the
  * window finds all names. The turn only. */
 #ifndef TWI_TURN_CLOSING_TAGS_H
@@ -36,25 +36,25 @@ struct twi_closing_tags {
     int64_t failing_ms;              /* since when that group's messages have failed; 0: they have not */
     int64_t renew_ms;                /* when the claim must be renewed while names are read */
     bool renews;                     /* the message under way renews it */
-    int64_t pause_ms;                /* PASS: a store was empty a while ago; 0: the hook returned false */
+    int64_t pause_ms;                /* PASS: a store was empty a while ago; 0 means the hook returned false */
     bool reads_all; /* an engine has died, and may have recorded names in groups that the index lacks */
     bool relists;   /* DROP: what it added lies in the sets of a round that is over */
-    /* The pages, while names are added: for each group the lines of the records that are not sent yet. */
+    /* The pages, while names are added. For each group the lines of the records that are not sent yet. */
     uint16_t *counts;
     uint32_t *lines;
     char texts[TWI_CLOSING_NAMES_MAX][TWI_KEY_SLOT_TAG_DIGITS]; /* the numbers of groups, as members of the index */
 };
 
-/* True: the names of the family's keys lie by tag. */
+/* Returns true if the names of the family's keys lie by tag. */
 bool twi_closing_tags_are_used(const struct tw_family *family);
-/* NULL: no memory. */
+/* NULL means no memory. */
 struct twi_closing_tags *twi_closing_tags_create(void);
 void twi_closing_tags_free(struct twi_closing_tags *tags);
 
 /* Forgets what was added, and the pages. */
 void twi_closing_tags_reset(struct twi_closing_tags *tags);
-/* Puts names of one group into the message. Walks the window's keys from the cursor on, as far as it takes. False:
- * there is no message now. Then either cursor->done is true and all names are sent, or more work or memory is
+/* Puts names of one group into the message. Walks the window's keys from the cursor on, as far as it takes. Returns
+ * false if there is no message now. Then either cursor->done is true and all names are sent, or more work or memory is
  * needed. */
 bool twi_closing_tags_fill(struct twi_closing_tags *tags, struct twi_generation *generation, struct twi_cursor *cursor,
                            struct twi_closing_message *message);
@@ -64,7 +64,7 @@ void twi_closing_tags_skip(struct twi_closing_tags *tags);
 
 /* The groups that were added to are to be confirmed. */
 void twi_closing_tags_confirm(struct twi_closing_tags *tags);
-/* Puts numbers of groups into the message: the next members of the index. False: none is left. */
+/* Puts numbers of groups into the message: the next members of the index. False means none is left. */
 bool twi_closing_tags_fill_index(struct twi_closing_tags *tags, struct twi_closing_message *message);
 void twi_closing_tags_confirmed(struct twi_closing_tags *tags);
 
@@ -75,7 +75,7 @@ void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_fa
 /* The group under way has names. */
 void twi_closing_tags_found(struct twi_closing_tags *tags);
 void twi_closing_tags_do_own(struct twi_closing_tags *tags);
-/* The next group to do becomes tags->group. False: none is left. */
+/* The next group to do becomes tags->group. False means none is left. */
 bool twi_closing_tags_next(struct twi_closing_tags *tags);
 /* tags->group is done. */
 void twi_closing_tags_done(struct twi_closing_tags *tags);

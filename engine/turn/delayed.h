@@ -19,7 +19,7 @@ struct twi_delayed_item {
 
 struct twi_delayed {
     struct twi_delayed_item *items;
-    uint32_t *buckets;    /* `room` of them: index + 1 of the first entry; 0: none */
+    uint32_t *buckets;    /* `room` of them: index + 1 of the first entry; 0 means none */
     uint32_t count, room; /* room: a power of two */
     int64_t due_ms;       /* if count != 0: nothing is due before this */
 };

@@ -13,10 +13,10 @@ TWI_INLINE uint64_t twi_idle_eviction_share(uint64_t keys_max) {
 
 /* True if the previous generation, which is complete and still counts, is to be sealed now. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation);
-/* A cell of the previous generation was frozen: if it was used, its key gets a successor in the current generation. */
+/* A cell of the previous generation was frozen. If it was used, its key gets a successor in the current generation. */
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                               uint32_t *work);
-/* The generation is dropped: nothing of it is unsent. Counts the evicted keys. */
+/* The generation is dropped. Nothing of it is unsent. Counts the evicted keys. */
 void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *generation);
 /* Begins the next epoch, when it is time and only the current generation is left. Returns in how many ms to check
  * again. */

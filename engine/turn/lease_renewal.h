@@ -10,7 +10,7 @@ struct twi_leases;
 /* Begins as a fresh instance; also in a forked child. */
 void twi_leases_begin(struct twi_leases *leases);
 void twi_leases_free(struct twi_leases *leases);
-/* No thread can reach this generation any more: its leases leave all lists. By the turn. */
+/* No thread can reach this generation any more. Its leases leave all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
 /* While closing: true if every unit of a lease was returned, and every store knows that this engine takes no part in
  * leases any more, or if it never did. */
@@ -19,7 +19,7 @@ bool twi_leases_are_over(tw_engine *engine);
  * nothing about its leases is in flight; then it is dropped. Looks at `*work` leases at most, and continues from there.
  * Windows are looked at one after the other: false for another one that was not begun. By the turn. */
 bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
-/* The window has ended: its units of dead engines are free. By the turn. */
+/* The window has ended. Its units of dead engines are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 
 #endif

@@ -45,9 +45,9 @@ struct twi_notes {
 
 /* What Redis acknowledged of a window that this engine no longer holds. */
 struct twi_dropped_window {
-    int64_t expiry_ms; /* by Redis's clock; INT64_MAX: never */
+    int64_t expiry_ms; /* by Redis's clock; INT64_MAX means never */
     uint64_t units;
-    uint32_t row; /* the same by store (restore_stores.h); 0: there is one store */
+    uint32_t row; /* the same by store (restore_stores.h); 0 means that there is one store */
 };
 
 struct twi_restore {
@@ -79,17 +79,17 @@ void twi_restore_free(struct twi_restore *restore);
 
 /* Redis's time in this turn. */
 int64_t twi_restore_redis_now_ms(tw_engine *engine);
-/* False: there is no room or no memory for it. */
+/* Returns false if there is no room or no memory for it. */
 bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
 /* One entry for each counter, in order of their addresses. */
 void twi_notes_sort(struct twi_notes *notes);
-/* The entry of a counter; NULL: none. */
+/* The entry of a counter; NULL means none. */
 struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell *cell);
-/* Notes that `delta` of a counter is given up: it is never restored. */
+/* Notes that `delta` of a counter is given up. It is never restored. */
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
 /* How much of a counter was given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
-/* Fewer units are to be re-sent: they were sent, or are over, or count as something else from here on. */
+/* Fewer units are to be re-sent. They were sent, or are over, or count as something else from here on. */
 void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
 /* Returns the units of that store in windows that are no longer held and still live in Redis, and forgets them. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);

@@ -33,13 +33,13 @@ struct twi_restore_store {
 };
 
 struct twi_restore_row {
-    uint64_t *units;    /* by store; NULL: the row is free */
+    uint64_t *units;    /* by store; NULL means that the row is free */
     uint32_t room;      /* stores */
     uint32_t next_free; /* of the free rows: index + 1 */
 };
 
 struct twi_restore_stores {
-    struct twi_store_map *map;               /* which slot is which store. NULL: there is one store */
+    struct twi_store_map *map;               /* which slot is which store. NULL means that there is one store */
     struct twi_restore_store only, *more;    /* the first; and those from index 1 on */
     uint32_t room;                           /* of `more` */
     struct twi_restore_row *rows;            /* a window refers to a row by index + 1 */
@@ -53,7 +53,7 @@ TWI_INLINE struct twi_restore_store *twi_restore_store_at(struct twi_restore_sto
 TWI_INLINE uint32_t twi_restore_store_count(const struct twi_restore_stores *stores) {
     return stores->map == NULL || stores->map->count == 0 ? 1 : stores->map->count;
 }
-/* The store of a counter. TWI_STORE_NONE: its slot was not met, so no store has anything of it. */
+/* The store of a counter. TWI_STORE_NONE means that its slot was not met, so no store has anything of it. */
 uint32_t twi_restore_store_of(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell);
 /* The same of a counter that has no record any more. */
 uint32_t twi_restore_store_of_key(tw_engine *engine, const struct twi_generation *generation, tw_key key);
@@ -74,7 +74,7 @@ void twi_restore_acked_less(struct twi_restore_stores *stores, struct twi_genera
 
 /* For windows that are dropped: `row` is generation->turn.restore.row, or 0. */
 uint64_t twi_restore_row_take(struct twi_restore_stores *stores, uint32_t row, uint32_t store); /* and sets it to 0 */
-/* Adds `from` to `into`, and frees `from`. Returns the row of both; 0: neither had one. */
+/* Adds `from` to `into`, and frees `from`. Returns the row of both; 0 means that neither had one. */
 uint32_t twi_restore_rows_merge(struct twi_restore_stores *stores, uint32_t into, uint32_t from);
 void twi_restore_row_free(struct twi_restore_stores *stores, uint32_t row);
 

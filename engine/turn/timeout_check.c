@@ -1,5 +1,5 @@
 /* timeout_check.c -- see timeout_check.h.
- * A call that has no answer in time is decided by on_outage, or fails, though Redis is well: without a line in the log
+ * A call that has no answer in time is decided by on_outage, or fails, though Redis is well. Without a line in the log
  * nobody would look for the reason there.
  * Always true: at most one line in ten seconds, and none while Redis does not reply. */
 #include "engine/turn/timeout_check.h"

@@ -2,8 +2,8 @@
  *
  * A request is one run of a script (engine/port/driver.h, struct twi_request). It has a lane (lanes.h) and goes over a
  * link (link.h), pipelined with all others. It has one deadline, the caller's, from start to answer. What has gone
- * wrong by then is said: nothing was sent, or perhaps it was executed. In the second case the lane goes on without its
- * caller: whatever Redis has charged for the call is taken back, however long that takes.
+ * wrong by then is said: nothing was sent, or perhaps it was executed. In the second case the lane continues without
+ * its caller: whatever Redis has charged for the call is taken back, however long that takes.
  * If a link ends, its calls go out again over the next one, in their order, under the same names and numbers.
  * In a cluster a directory says who has the slot of a request's keys (sync/wire/cluster_directory.h). MOVED and ASK are
  * followed at once. While the slot cannot be served (TRYAGAIN, CLUSTERDOWN, nobody known) the call tries again until
@@ -20,16 +20,16 @@ struct twi_directory;
 struct twi_dispatcher;
 struct twi_where;
 
-/* What create() needs. All of it outlives the dispatcher, but for the options. */
+/* What create() needs. All of it outlives the dispatcher, except for the options. */
 struct twi_dispatcher_rules {
     tw_engine *engine;
     const struct twi_where *where;
     const tw_options *options;
-    struct twi_directory *directory; /* Redis is a cluster: who has which slot; NULL: one Redis */
+    struct twi_directory *directory; /* Redis is a cluster: who has which slot; NULL means one Redis */
     bool host_drives;                /* what is waited for is in the engine's socket set, not in one of its own */
 };
 
-/* NULL: no memory, or no descriptor. Opens no connection. */
+/* NULL means no memory, or no descriptor. Opens no connection. */
 struct twi_dispatcher *twi_dispatcher_create(const struct twi_dispatcher_rules *rules);
 /* No call is begun any more, and nobody drives. NULL is harmless. */
 void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher);
@@ -46,7 +46,7 @@ int64_t twi_dispatcher_wake_ms(const struct twi_dispatcher *dispatcher);
 void twi_dispatcher_stop(struct twi_dispatcher *dispatcher);
 uint32_t twi_dispatcher_owed(const struct twi_dispatcher *dispatcher);
 
-/* Redis is elsewhere by now: the link is made anew. Any thread. */
+/* Redis is elsewhere by now. The link is made again. Any thread. */
 void twi_dispatcher_leave(struct twi_dispatcher *dispatcher);
 /* Logs what replies said. By the owner of the turn. */
 void twi_dispatcher_log(struct twi_dispatcher *dispatcher);

@@ -1,15 +1,15 @@
-/* link.h -- one connection for calls that wait, pipelined: it is dialled, greets, sends and hears, and never waits.
+/* link.h -- one connection for calls that wait, pipelined. It is dialled, greets, sends and hears, and never waits.
  *
  *   DOWN --wanted--> LOCATING --> DIALLING --> GREETING (AUTH, SELECT, INFO, ROLE) --> UP --any error--> DOWN
  * There is one link for each master in use. It is not the connection that carries batches: WAIT blocks that one on the
  * server, and a large batch fills it for milliseconds. Its breaker says when calls leave the server alone:
- *   - a link that is cut, or cannot be made, is made anew after a pause; only when that has gone on for
+ *   - a link that is cut, or cannot be made, is made again after a pause; only when that has gone on for
  *     redis_timeout_ms the breaker opens
  *   - the breaker opens at once if a link was silent for redis_timeout_ms while a reply was due; and, for longer, if
  *     the login was refused
  *   - the first reply to a call closes it
  * Dialling and greeting have ten times redis_timeout_ms each. No time of a caller ends a link.
- * Nothing is requested of a replica: its data may be old, and if it takes writes they are lost. The greeting drops a
+ * Nothing is requested of a replica. Its data may be old, and if it takes writes they are lost. The greeting drops a
  * connection to a replica. A server that becomes a replica later replies READONLY (the scripts do that). In a cluster a
  * replica is not dropped: it replies MOVED, and so says who the master is.
  * Always true: `sent` holds the calls whose replies are due, in the order of the bytes; at most TWI_LINK_OUT_MAX bytes
@@ -30,9 +30,9 @@
 struct twi_link_rules {
     tw_engine *engine;
     const struct twi_where *where;
-    int set;               /* the socket set; -1: none */
+    int set;               /* the socket set; -1 means none */
     uint32_t retry_max_ms; /* of each breaker */
-    bool is_cluster;       /* endpoints are given; no resolver asks for them */
+    bool is_cluster;       /* endpoints are given; no resolver requests them */
 };
 
 enum twi_link_phase { TWI_LINK_DOWN, TWI_LINK_LOCATING, TWI_LINK_DIALLING, TWI_LINK_GREETING, TWI_LINK_UP };
@@ -57,8 +57,8 @@ struct twi_link {
     struct twi_endpoint endpoint;
     enum twi_link_phase phase;
     enum twi_link_end ended;       /* the link has ended, and its calls wait for what comes of it */
-    struct twi_resolver *resolver; /* NULL: none yet; in a cluster never */
-    void *transport;               /* the transport's; NULL: none yet */
+    struct twi_resolver *resolver; /* NULL means none yet; in a cluster never */
+    void *transport;               /* the transport's; NULL means none yet */
     struct twi_reader *reader;
     struct twi_bytes out;
     size_t out_at;                  /* in `out`: what is sent next */
@@ -67,7 +67,7 @@ struct twi_link {
     int64_t deadline_ms; /* of dialling or greeting */
     int64_t heard_ms;    /* the last byte, or since when a reply is due */
     struct twi_breaker breaker;
-    int64_t failing_since_ms; /* 0: it is not */
+    int64_t failing_since_ms; /* 0 means that it is not */
     int64_t pause_ms, again_ms;
     struct twi_lane_list waiting, sent;
     bool loading[TWI_SCRIPTS]; /* the script's text is on its way */
@@ -81,9 +81,9 @@ void twi_link_unmake(struct twi_link *link);
 /* In a forked child. `is_used`: a thread that the child does not have may have been changing it. */
 void twi_link_abandon(struct twi_link *link, bool is_used);
 
-/* Begins to connect if there is a reason to and it is time, or goes on. */
+/* Begins to connect if there is a reason to and it is time, or continues. */
 void twi_link_connect(struct twi_link *link, int64_t now_ms);
-/* The next reply to a call. False: none now, or the link has ended. `*room`: how many bytes may be received. */
+/* The next reply to a call. False means none now, or the link has ended. `*room`: how many bytes may be received. */
 bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **nodes, size_t *count, int64_t now_ms);
 /* Ends a link that is silent, or takes too long to be made. */
 void twi_link_look(struct twi_link *link, int64_t now_ms);
@@ -94,9 +94,10 @@ void twi_link_send(struct twi_link *link, int64_t now_ms);
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why);
 void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is over */
 void twi_link_answered(struct twi_link *link);               /* a call */
-/* Until when no new call may go there; 0: they may. While the breaker is not closed one call at a time tries. */
+/* Until when no new call may go there; 0 means that they may. While the breaker is not closed one call at a time
+ * tries. */
 int64_t twi_link_closed_until_ms(const struct twi_link *link);
-/* The link wants a step then; INT64_MAX: no need. */
+/* The link wants a step then; INT64_MAX means no need. */
 int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms);
 /* When the driver was late: as if so much less time had passed. */
 void twi_link_excuse(struct twi_link *link, int64_t late_ms);

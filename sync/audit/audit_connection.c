@@ -60,7 +60,7 @@ void twi_audit_send(struct twi_audit_connection *connection) {
     twi_bytes_wipe(&connection->out); /* it may hold a password */
 }
 
-/* Waits for the next reply. NULL: none came, or it was an error and `may_refuse` is false; `status` says which. */
+/* Waits for the next reply. NULL means none came, or it was an error and `may_refuse` is false; `status` says which. */
 const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count) {
     const struct twi_node *nodes = NULL;
     char chunk[16384];
@@ -112,7 +112,7 @@ static void choose_database(struct twi_audit_connection *connection) {
     (void)twi_audit_hear(connection, false, &count);
 }
 
-/* If the user may not call ROLE, INFO says it. False: what was named is no master. */
+/* If the user may not call ROLE, INFO says it. Returns false if what was named is no master. */
 static bool is_master(struct twi_audit_connection *connection) {
     enum twi_role role = TWI_ROLE_UNKNOWN;
     size_t count;
@@ -144,7 +144,7 @@ static void locate(struct twi_audit_connection *connection, int64_t deadline_ms)
     }
 }
 
-/* False: what was named cannot be reached. */
+/* Returns false if what was named cannot be reached. */
 static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     twi_check(connection->where != NULL);
     int64_t left_ms;
@@ -152,7 +152,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
         int64_t now_ms = connection->audit->mono_ms();
         int done = connection->where->transport->connect(connection->link, &connection->endpoint, now_ms, deadline_ms);
         if (done != 0) return done > 0;
-        /* The transport is asked once more when the time is over: it may know why. */
+        /* The transport is asked once more when the time is over. It may know why. */
         int64_t last_ms = now_ms < deadline_ms ? deadline_ms + STOP_MS : deadline_ms;
         if (time_is_up(connection, last_ms, &left_ms)) break;
         await(connection, false, left_ms < deadline_ms - now_ms + 1 ? left_ms : deadline_ms - now_ms + 1);
@@ -160,7 +160,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     return true;
 }
 
-/* False: what was named is not it. */
+/* Returns false if what was named is not it. */
 static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadline_ms) {
     twi_check(connection->reader == NULL);
     connection->reader = twi_reader_create(&limits);

@@ -10,7 +10,7 @@
 struct twi_audit_connection {
     const struct twi_audit *audit;
     const struct twi_where *where;
-    struct twi_resolver *resolver; /* NULL: the endpoint is given */
+    struct twi_resolver *resolver; /* NULL means that the endpoint is given */
     struct twi_endpoint endpoint;
     void *link;
     struct twi_reader *reader;
@@ -32,7 +32,7 @@ void twi_audit_close(struct twi_audit_connection *connection); /* also one that 
 /* Puts a command into `out`. */
 void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words);
 void twi_audit_send(struct twi_audit_connection *connection); /* sends `out`, and empties it */
-/* The next reply. NULL: none came (`status` says why), or it was an error and may_refuse is false. */
+/* The next reply. NULL means none came (`status` says why), or it was an error and may_refuse is false. */
 const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count);
 
 #endif

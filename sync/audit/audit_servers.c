@@ -44,7 +44,7 @@ void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_
 
 /* ---- who there is ------------------------------------------------------------------------------------------------ */
 
-/* `endpoint` NULL: the one Redis. NULL: no memory. */
+/* `endpoint` NULL: the one Redis. NULL means no memory. */
 static struct twi_audit_server *add(struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
     bool has_room = twi_grow(&servers->all, sizeof(struct twi_audit_server *), &servers->room, servers->count + 1u, 4);
     struct twi_audit_server *server = has_room ? calloc(1, sizeof *server) : NULL;
@@ -61,14 +61,14 @@ static struct twi_audit_server *add(struct twi_audit_servers *servers, const str
     return server;
 }
 
-/* The server at this endpoint, plus 1; 0: there is none. */
+/* The server at this endpoint, plus 1; 0 means that there is none. */
 static uint16_t find(const struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
     for (uint16_t i = 0; i < servers->count; i++)
         if (twi_endpoint_equals(&servers->all[i]->connection.endpoint, endpoint)) return (uint16_t)(i + 1);
     return 0;
 }
 
-/* Asks one node for the map. False: `error` says why not. */
+/* Asks one node for the map. False means `error` says why not. */
 static bool ask_for_map(struct twi_audit_servers *servers, const struct twi_endpoint *whom, struct twi_cluster_map *map,
                         char *error, size_t size) {
     struct twi_audit_connection connection = {.audit = servers->audit, .where = &servers->where, .endpoint = *whom};
@@ -112,7 +112,7 @@ static void add_targets(struct twi_audit_servers *servers, const struct twi_endp
         if (!find(servers, &target) && servers->count < SERVERS_MAX) (void)add(servers, &target);
 }
 
-/* False: the connection has failed. */
+/* Returns false if the connection has failed. */
 static bool ask_for_own(struct twi_audit_servers *servers, struct twi_audit_connection *connection,
                         struct twi_own_slots *own, bool is_first) {
     size_t count;
@@ -192,7 +192,7 @@ static uint32_t count_unseen(const struct twi_audit_servers *servers) {
     return count;
 }
 
-/* A slot that moves when the audit begins is looked at with care. One that begins to move later is not: its keys may
+/* A slot that moves when the audit begins is looked at with care. One that begins to move later is not. Its keys may
  * have gone to where a SCAN has been already. */
 static uint32_t count_begun(struct twi_audit_servers *servers) {
     struct twi_audit_slots *now = calloc(1, sizeof *now);

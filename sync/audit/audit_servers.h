@@ -1,9 +1,9 @@
 /* audit_servers.h -- whom an audit asks: the one Redis, or each master of a cluster.
  *
  * In a cluster CLUSTER SLOTS names the masters, and each master says itself which slots it serves and which are on
- * their way (cluster_nodes.h). Whoever asks about a name asks the server of its slot, and follows MOVED and ASK.
- * Always true: a server that fails is not asked again, and the others are. The audit then ends with an error, and so it
- * does if slots have no master, or begin to move while it looks: an audit that ends with TW_OK has seen all. */
+ * their way (cluster_nodes.h). Whoever asks about a name asks the server of its slot, and follows MOVED and ASK. Always
+ * true: a server that fails is not asked again, and the others are. The audit then ends with an error, and so it does
+ * if slots have no master, or begin to move while it looks. An audit that ends with TW_OK has seen all. */
 #ifndef TWI_SYNC_AUDIT_SERVERS_H
 #define TWI_SYNC_AUDIT_SERVERS_H
 
@@ -19,7 +19,7 @@ struct twi_audit_server {
 
 /* Who has which slot, by what the servers say of themselves. */
 struct twi_audit_slots {
-    uint16_t owner[TWI_KEY_SLOTS]; /* a server, plus 1; 0: nobody, or one that fails */
+    uint16_t owner[TWI_KEY_SLOTS]; /* a server, plus 1; 0 means nobody, or one that fails */
     struct twi_slot_set moves;
 };
 
@@ -38,7 +38,7 @@ struct twi_audit_servers {
     char error[400];
 };
 
-/* False: `why` names the option that is refused. `audit` is set, all else is zero. */
+/* False means `why` names the option that is refused. `audit` is set, all else is zero. */
 bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size);
 void twi_audit_servers_open(struct twi_audit_servers *servers);
 /* Looks once more who has which slot, and says how the audit ends; `error` then says why. */
@@ -50,9 +50,9 @@ tw_status twi_audit_servers_run(const struct twi_audit *audit,
 
 /* The first failure stays. */
 void twi_audit_servers_fail(struct twi_audit_servers *servers, tw_status status, const char *what, const char *detail);
-/* False: the server, or the audit as a whole, has failed. */
+/* False means the server, or the audit as a whole, has failed. */
 bool twi_audit_servers_goes_on(const struct twi_audit_servers *servers, uint16_t server);
-bool twi_audit_servers_any(const struct twi_audit_servers *servers); /* any server goes on */
+bool twi_audit_servers_any(const struct twi_audit_servers *servers); /* any server continues */
 
 /* A difference. */
 void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_t expected, int64_t found,
@@ -74,7 +74,7 @@ enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, 
 /* One command about each name of a page. */
 struct twi_audit_question {
     void (*put)(void *ctx, size_t i, struct twi_bytes *out, tw_key name);
-    bool may_refuse; /* false: an error reply ends the asking of that server */
+    bool may_refuse; /* false means that an error reply ends the asking of that server */
     void (*take)(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count);
     void *ctx;
 };

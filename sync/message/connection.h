@@ -26,7 +26,7 @@
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
 
-/* Who is to be reached, and how. Set before sharing, but for the endpoint. */
+/* Who is to be reached, and how. Set before sharing, except for the endpoint. */
 struct twi_target {
     const struct twi_where *where; /* that of the engine's sync */
     void *transport_ctx;

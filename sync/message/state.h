@@ -37,7 +37,7 @@ struct twi_collecting {
 struct twi_by_slot {
     /* Returns the store of that slot, and makes it if it is missing (turn/stores.h). NULL if there is no memory. */
     struct twi_store *(*store_of)(struct twi_sync *sync, uint32_t slot);
-    struct twi_item *sorted;        /* TWI_STORES_ITEMS_MAX: collected items, by store */
+    struct twi_item *sorted;        /* TWI_STORES_ITEMS_MAX means collected items, by store */
     struct twi_batch_names names;   /* theirs, as far as there is room */
     uint32_t room;                  /* of sync->stores */
     uint32_t version;               /* of the map, when stores were looked at last */
@@ -64,7 +64,7 @@ struct twi_active {
 struct twi_published {
     _Atomic int64_t wake_ms;
     _Atomic uint32_t breaker_state;  /* at the end of the last turn */
-    _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0: Redis replies */
+    _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0 means Redis replies */
     _Atomic uint32_t nodes, stores, stores_away, stores_split, stores_waiting; /* for tw_stats */
     _Atomic int64_t acked_ms; /* monotonic: the last acknowledgement; 0 if none yet */
 };

@@ -2,7 +2,7 @@
  *
  * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, TIME (without a script), ROLE (where Redis may
  * move), INFO. A new instance then sends number 0, the opening, which makes its ledger, unless the ledger of the
- * instance before is there. An opening whose outcome is unknown is not sent again: the next opening has another
+ * instance before is there. An opening whose outcome is unknown is not sent again. The next opening has another
  * identity. So no ledger is made twice, and no batch meets a ledger that was made without our knowing. The instance
  * before ends only when an opening was answered (instance.c).
  * Always true: a password is wiped from every buffer as soon as it went out. Of the reply to AUTH, only the first
@@ -33,7 +33,7 @@
 #include "sync/wire/cluster_slots.h"
 #include "sync/wire/tls.h"
 
-/* Between two tries to find the master, where what was named is none: a failover is under way. */
+/* Between two tries to find the master, where what was named is none. A failover is under way. */
 #define OTHER_MASTER_MS 100
 #define OTHER_MASTER_SPREAD_MS 900
 
@@ -159,7 +159,7 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
     if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
 }
 
-/* Whether another database of that server holds keys: it may have changed places with ours (SWAPDB). */
+/* Whether another database of that server holds keys. It may have changed places with ours (SWAPDB). */
 static bool has_other_keys(const struct twi_connection *connection, const struct twi_node *info) {
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char *end;
@@ -169,7 +169,7 @@ static bool has_other_keys(const struct twi_connection *connection, const struct
     return false;
 }
 
-/* Whether Redis may have evicted ledger and marker. The policy of this moment does not say it alone: it may have been
+/* Whether Redis may have evicted ledger and marker. The policy of this moment does not say it alone. It may have been
  * allkeys-* for a while. With noeviction no key goes, so keys that went since this server was first met went under
  * another policy. (With volatile-* keys go all the time; the marker has no end, so it stays.) */
 static bool may_restore(struct twi_server *server, const char *policy, const struct twi_node *info) {
@@ -200,7 +200,7 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
     if (twi_reply_info_role(info) == TWI_ROLE_REPLICA) connection->server.history[0] = '\0';
     info_value(info, "aof_enabled", value, sizeof value);
     connection->server.has_aof = strcmp(value, "1") == 0;
-    /* CONFIG is sent once, and only where it matters: many users may not send it. */
+    /* CONFIG is sent once, and only where it matters. Many users may not send it. */
     if (news && connection->server.has_aof) {
         twi_wire_begin(&connection->pipeline.out, 3);
         twi_wire_put_text(&connection->pipeline.out, "CONFIG");
@@ -280,7 +280,7 @@ static void arrived(struct twi_sync *sync, struct twi_target *target, int64_t no
     if (has_moved && sync->dispatcher) twi_dispatcher_leave(sync->dispatcher);
 }
 
-/* Rises, and is the time where it can: two lives of one process (engine/turn/twin.c) do not have the same. */
+/* Rises, and is the time where it can. Two lives of one process (engine/turn/twin.c) do not have the same. */
 static uint64_t next_serial(struct twi_sync *sync) {
     uint64_t now_ms = (uint64_t)twi_port_wall_ms(sync->engine), of_time = now_ms * 1000;
     of_time += (uint64_t)twi_port_mono_us(sync->engine) % 1000;
@@ -401,7 +401,7 @@ static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *s
     return NULL;
 }
 
-/* The store was found to be wiped, and the opening could not be sent in time: what other masters hold may have changed.
+/* The store was found to be wiped, and the opening could not be sent in time. What other masters hold may have changed.
  * So the store is asked once more whether it knows the instance before. */
 static void reopen(struct twi_store *store) {
     twi_batch_free(store->opening);
@@ -416,7 +416,7 @@ void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t no
         reopen(store);
         return;
     }
-    /* If there is one, the reply was "nothing was done": the same identity may be sent again. */
+    /* If there is one, the reply was "nothing was done". The same identity may be sent again. */
     if (!store->opening) store->opening = make_opening(sync, store, now_ms);
     if (store->opening)
         twi_send_batch(sync, store, store->opening, TWI_OPEN, now_ms);

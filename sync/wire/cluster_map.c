@@ -49,7 +49,7 @@ struct twi_cluster_map {
     int64_t stale_ms;     /* and no later, also if nobody wants it */
     uint32_t unchanged;   /* refreshes in a row that changed nothing */
     uint32_t failures;    /* in a row */
-    uint32_t asked_place; /* of the node that was asked last; TWI_MAP_NODES_MAX: none was */
+    uint32_t asked_place; /* of the node that was asked last; TWI_MAP_NODES_MAX means none was */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ static bool is_same(const struct twi_slot_range *a, const struct twi_slot_range 
     return strcmp(a->id, b->id) == 0 && (has_same_endpoint(a, b) || (!a->has_endpoint && !b->has_endpoint));
 }
 
-/* The master of a range among those of the reply; NULL if it is new. False means the reply contradicts itself: two
+/* The master of a range among those of the reply; NULL if it is new. False means the reply contradicts itself. Two
  * masters have one id, or one address. */
 static bool find_named(struct refresh *refresh, const struct twi_slot_range *range, struct named **found) {
     *found = NULL;
@@ -304,7 +304,7 @@ static bool place_masters(struct refresh *refresh) {
     return true;
 }
 
-/* Whether the reply may change a slot that MOVED has changed: a second master says the same. */
+/* Whether the reply may change a slot that MOVED has changed. A second master says the same. */
 static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *named) {
     twi_check(patch->slot != NO_SLOT);
     uint64_t claimed = named ? named->number : 0;

@@ -1,4 +1,4 @@
-/* cluster_slots.c -- see cluster_slots.h. The nodes of a reply are a flat list: an element ends where the next node of
+/* cluster_slots.c -- see cluster_slots.h. The nodes of a reply are a flat list. An element ends where the next node of
  * its depth, or of a smaller one, comes. So elements that a later Redis adds to a range or to a node are skipped. */
 #include "sync/wire/cluster_slots.h"
 
@@ -53,7 +53,7 @@ static const struct twi_node *host_of(const struct twi_node *master) {
     return host;
 }
 
-/* Host, port and id come first, and none of them is an array: they lie side by side. */
+/* Host, port and id come first, and none of them is an array. They lie side by side. */
 static bool read_master(const struct twi_node *master, const struct twi_endpoint *asked, struct twi_slot_range *range) {
     if (!is_array(master, MASTER_PARTS)) return false;
     const struct twi_node *host = host_of(master), *port = master + 2;

@@ -7,7 +7,7 @@
 
 struct twi_resolver {
     struct twi_endpoint one;
-    struct twi_sentinels *sentinels; /* NULL: `one` is it */
+    struct twi_sentinels *sentinels; /* NULL means `one` is it */
 };
 
 struct twi_resolver *twi_resolver_create(const struct twi_resolver_rules *rules) {

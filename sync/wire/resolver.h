@@ -33,7 +33,8 @@ void twi_resolver_distrust(struct twi_resolver *resolver);
 /* Nobody will ask or look for a while: whoever is being asked is asked no longer, and waits in no socket set. */
 void twi_resolver_rest(struct twi_resolver *resolver);
 
-/* For a connection that was made: to a master, now; and in each turn from then on. True: Redis is elsewhere by now. */
+/* For a connection that was made: to a master, now; and in each turn from then on. Returns true if Redis is elsewhere
+ * by now. */
 void twi_resolver_found(struct twi_resolver *resolver, int64_t now_ms);
 bool twi_resolver_look(struct twi_resolver *resolver, int64_t now_ms, const struct twi_endpoint *here);
 int64_t twi_resolver_look_due_ms(const struct twi_resolver *resolver, int64_t now_ms); /* INT64_MAX if never */

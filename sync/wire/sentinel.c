@@ -2,8 +2,8 @@
  *
  *   round: seat --answer--> next seat --...--> all were asked, or (for a connection) one has named the master
  *   seat:  REST --> DIALLING --connected--> TALKING --answered, failed, or its time is up--> REST
- * Of what is left of the round's time each seat that is still to be asked may use its share: one that is silent leaves
- * time for the others. Time in which nobody looked though a look was due is no sentinel's fault: it is added, up to
+ * Of what is left of the round's time each seat that is still to be asked may use its share. One that is silent leaves
+ * time for the others. Time in which nobody looked though a look was due is no sentinel's fault. It is added, up to
  * nine times timeout_ms a round. Always true: only the seat `sentinel_at()` has an open connection, and only outside
  * REST; a login is wiped from `out` as soon as it went out, and nothing of an error but its first word is kept. */
 #include "sync/wire/sentinel.h"
@@ -252,8 +252,8 @@ static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_
     sentinels->seat_deadline_ms += late_ms;
 }
 
-/* The next answer of the round. UNKNOWN: all were asked. Else the seat sentinel_at() is the one that is being asked, or
- * was. */
+/* The next answer of the round. UNKNOWN: all were asked. Otherwise the seat sentinel_at() is the one that is being
+ * asked, or was. */
 static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     while (sentinels->asked < sentinels->count) {
         if (sentinels->step == REST) {

@@ -1,8 +1,8 @@
 /* sentinel.h -- which Redis is the master now? Asked of sentinels: one question to one of them at a time.
  *
- * Before a connection is made they are asked in turn, from the one that answered last on, until one names the master:
- * that answer is used until the server itself says otherwise (its ROLE). While a connection is open all are asked
- * every ten seconds, for a master that was cut off from the sentinels looks alive to clients on its side: if
+ * Before a connection is made they are asked in turn, from the one that answered last on, until one names the master.
+ * That answer is used until the server itself says otherwise (its ROLE). While a connection is open all are asked every
+ * ten seconds, for a master that was cut off from the sentinels looks alive to clients on its side: if
  * more than half of the URL's sentinels name another one, that one is it. No message of theirs is waited for: a
  * sentinel that dies with its master takes the only one along.
  * Always true: no call waits; a question to all of them ends within three times `timeout_ms`; each connection to a
@@ -50,7 +50,7 @@ void twi_sentinels_abandon(struct twi_sentinels *sentinels); /* in a forked chil
 /* For a connection that is to be made: begins to ask, or continues. */
 enum twi_resolved twi_sentinels_ask(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint,
                                     int64_t *again_ms);
-/* What was named last could not be reached, or was no master: another sentinel is asked first next time. */
+/* What was named last could not be reached, or was no master. Another sentinel is asked first next time. */
 void twi_sentinels_distrust(struct twi_sentinels *sentinels);
 /* Nobody will ask or look for a while: the round under way ends. */
 void twi_sentinels_rest(struct twi_sentinels *sentinels);

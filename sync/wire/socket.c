@@ -109,12 +109,13 @@ static int socket_take(struct link *link, struct addrinfo *found) {
     return 1;
 }
 
-/* No address was found: the old ones serve again, if there are any. */
+/* No address was found. The old ones serve again, if there are any. */
 static int take_old(struct link *link, const char *why) {
     return link->addresses ? 1 : socket_fail(link, "name", why);
 }
 
-/* Begins to look the name up. 1: it was written in digits, or no thread could be made and the old addresses serve. */
+/* Begins to look the name up. 1 means that it was written in digits, or no thread could be made and the old addresses
+ * serve. */
 static int lookup_begin(struct link *link, const struct twi_endpoint *endpoint, int64_t now_ms) {
     twi_check(link->lookup == NULL);
     struct addrinfo *found = twi_resolve_digits(endpoint->host, endpoint->port);

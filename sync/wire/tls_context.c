@@ -138,7 +138,7 @@ static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, 
     return context_refuse(error, size, fields[file], text);
 }
 
-/* A key that is encrypted: no password is requested, least of all from a terminal. */
+/* A key that is encrypted. No password is requested, least of all from a terminal. */
 static int no_password(char *out, int room, int is_writing, void *asked) {
     (void)out, (void)room, (void)is_writing;
     *(bool *)asked = true;

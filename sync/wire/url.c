@@ -1,4 +1,4 @@
-/* url.c -- reads a Redis URL. The parser is strict: it refuses whatever it does not understand, and names it. So a
+/* url.c -- reads a Redis URL. The parser is strict. It refuses whatever it does not understand, and names it. So a
  * typing error never becomes a connection to another server.
  * Always true: nothing of the user name or the password reaches the error text. */
 #include "sync/wire/url.h"
@@ -133,7 +133,7 @@ static size_t hosts_end(const struct twi_url *url) {
     return last + strlen(url->hosts + last) + 1;
 }
 
-/* Decoded, a text is never longer than it was in the URL, and a comma leaves the room for a NUL: so all fit. */
+/* Decoded, a text is never longer than it was in the URL, and a comma leaves the room for a NUL. So all fit. */
 static const char *add_seed(struct twi_url *url, struct span host, uint16_t port, size_t size_max) {
     twi_check(url->seed_count < TWI_URL_SEEDS_MAX);
     size_t at = hosts_end(url), room = sizeof url->hosts - at;

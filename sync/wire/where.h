@@ -1,6 +1,6 @@
-/* where.h -- how a server is reached: what the options say of it, read once for all who connect.
+/* where.h -- how a server is reached. What the options say of it, read once for all who connect.
  * Always true: after twi_where_read() nothing in it changes, so any thread may read it. It outlives whatever was made
- * of it, and does not move: the logins point to the texts of the URL. */
+ * of it, and does not move. The logins point to the texts of the URL. */
 #ifndef TWI_SYNC_WIRE_WHERE_H
 #define TWI_SYNC_WIRE_WHERE_H
 
@@ -19,8 +19,9 @@ struct twi_where {
     struct twi_login login, sentinel_login;
 };
 
-/* Reads redis_url, redis_tls_*, redis_password, sentinel_user and sentinel_password. The callbacks and the texts of the
- * sentinels' login outlive `where`. False: `error` names the refused option. The caller frees `where` in any case. */
+/* Reads redis_url, redis_tls_*, redis_password, sentinel_user and sentinel_password. The callbacks and the texts of
+ * the sentinels' login outlive `where`. False means `error` names the refused option. The caller frees `where` in
+ * any case. */
 bool twi_where_read(struct twi_where *where, const tw_options *options, char *error, size_t error_size);
 /* Also one that is all zero. Every connection is gone. */
 void twi_where_free(struct twi_where *where);

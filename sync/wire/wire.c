@@ -145,7 +145,7 @@ static enum twi_node_type text_type(int type) {
     return type == REDIS_REPLY_STATUS ? TWI_NODE_STATUS : TWI_NODE_STRING;
 }
 
-/* hiredis needs any pointer but NULL for an element: each of these functions returns the reader. */
+/* hiredis needs any pointer but NULL for an element. Each of these functions returns the reader. */
 static void *on_string(const redisReadTask *task, char *data, size_t size) {
     struct twi_reader *reader = task->privdata;
     if (task->type != REDIS_REPLY_STRING && task->type != REDIS_REPLY_STATUS && task->type != REDIS_REPLY_ERROR)
@@ -251,7 +251,7 @@ bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
 }
 
 /* The line that is being received has no end so far, and is longer than any of the protocol's. hiredis looks for its
- * end from its beginning, again with each piece: without this bound an endless line costs the square of its length. */
+ * end from its beginning, again with each piece. Without this bound an endless line costs the square of its length. */
 static bool is_endless_line(const struct twi_reader *reader) {
     const char *line = reader->parser->buf + reader->parser->pos;
     size_t size = reader->parser->len - reader->parser->pos;
