@@ -285,7 +285,7 @@ enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node *
 }
 
 bool twi_node_is(const struct twi_node *node, const char *word) {
-    twi_check(word[0] != '\0');
+    twi_check(node != NULL && word != NULL); /* an empty word is one: a marker that is gone */
     size_t size = strlen(word);
     if (node->type != TWI_NODE_STRING && node->type != TWI_NODE_STATUS && node->type != TWI_NODE_ERROR) return false;
     return node->size >= size && memcmp(node->text, word, size) == 0 && (node->size == size || node->text[size] == ' ');
