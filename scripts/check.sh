@@ -113,12 +113,12 @@ step_gcc() {
         ninja_tests gcc model unit user && run_tests gcc --suite model --suite user # those of unit/ run under valgrind
 }
 
-# All is compiled, for clang's warnings; what is not run here is not linked. Nobody runs the benchmarks (C++): they are not
+# All is compiled, for clang's warnings; what is not run here is not linked, but for the benchmarks. Nobody runs the benchmarks (C++): they are not
 # optimised.
 step_clang() {
     CC=clang configure clang -Doptimization=1 -Dcpp_args=-O0 -Ddebug=false --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
         ninja_tests clang unit model user &&
-        ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | xargs ninja -C "$out/clang" &&
+        ninja -C "$out/clang" -t targets all | sed -n 's/^\(.*\.o\): .*_COMPILER.*/\1/p' | xargs ninja -C "$out/clang" bench/tallywheel-bench &&
         run_tests clang --suite unit --suite model --suite user --no-suite calculating
 }
 
