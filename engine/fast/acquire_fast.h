@@ -325,7 +325,7 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_long_by_tags)(struct twi_t
 /* For keys that only the index has. Inside the caller's short section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread *self,
                                                                struct twi_generation *generation, tw_key key,
-                                                               const TWI_HOT_SHORT_KEY *short_key, int64_t n,
+                                                               TWI_HOT_SHORT_KEY const *short_key, int64_t n,
                                                                int64_t limit, int64_t now_ms, tw_verdict *verdict,
                                                                uint64_t hash) {
     const struct twi_arena *arena = &generation->family->engine->arena;

@@ -442,7 +442,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
 /* Adds to the cell that the first line of the key's walk shows. Inside the caller's section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, struct twi_thread *self,
                                                            enum hot_section section, struct twi_generation *generation,
-                                                           tw_key key, const TWI_HOT_SHORT_KEY *short_key,
+                                                           tw_key key, TWI_HOT_SHORT_KEY const *short_key,
                                                            int64_t delta, int64_t *view, uint64_t hash) {
     uint64_t slot = hot_line_first(hot_line_of(&engine->arena, generation, hash), hash);
     struct twi_cell *cell = hot_cell_at(&engine->arena, slot, short_key == NULL);
