@@ -144,7 +144,7 @@ struct twi_short_key {
     lane first, last; /* up to 16 bytes: one block, and 0 */
 };
 TWI_AES_CODE static inline struct twi_short_key twi_short_key(const unsigned char *bytes, size_t size) {
-    if (twi_likely(size > 16)) return (struct twi_short_key){lane_load(bytes), lane_load(bytes + size - 16)};
+    if (twi_likely(size > 16)) return (struct twi_short_key){lane_load(bytes), lane_load(bytes - 16 + size)};
     return (struct twi_short_key){twi_block_small(bytes, size), lane_of(0, 0)};
 }
 /* The hash of such a key: that of twi_hash_aes_inline(). */
@@ -157,7 +157,7 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_short(const struct twi_hash_sec
 TWI_AES_CODE static inline bool twi_short_key_is(struct twi_short_key key, const unsigned char *bytes, size_t size) {
     lane differ;
     if (twi_likely(size > 16))
-        differ = lane_or(lane_xor(key.first, lane_load(bytes)), lane_xor(key.last, lane_load(bytes + size - 16)));
+        differ = lane_or(lane_xor(key.first, lane_load(bytes)), lane_xor(key.last, lane_load(bytes - 16 + size)));
     else
         differ = lane_xor(key.first, twi_block_small(bytes, size));
     return lane_is_zero(differ);

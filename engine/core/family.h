@@ -151,7 +151,7 @@ struct twi_family_prepared {
     struct twi_generation *generation; /* the next window, being built; not yet reachable */
     uint64_t root;
     uint32_t leaves;
-    struct twi_tag_groups_plan groups;
+    struct twi_area_plan area;
     int64_t start_ms; /* the last window that was prepared */
 };
 

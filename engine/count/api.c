@@ -113,7 +113,6 @@ tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *
 }
 
 tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
-    twi_check(family != NULL);
     return family->kind.hot_add(family, key, delta, view);
 }
 

@@ -24,31 +24,26 @@
 #ifndef TWI_HOT_ACQUIRE_ONCE
 #define TWI_HOT_ACQUIRE_ONCE
 
-/* Finds a cell that the first look at its primary group has not found. */
+/* Finds a cell that the first look at its line has not found. */
 __attribute__((noinline)) static struct twi_cell *
-hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, bool synced, tw_key key) {
-    struct twi_cell *cell = NULL;
-    struct twi_tag_group group;
-    if (hot_has_group(generation, hash, key, synced, &group))
-        cell = hot_find_adjacent(group, (uint32_t)(hash >> 32), synced, key);
-    return cell != NULL ? cell : hot_find_anywhere(engine, generation, hash, key);
+hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, tw_key key) {
+    struct hot_end end;
+    return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
-/* The cell of the key, plain or striped; or NULL. */
+/* The cell of the key, plain or striped; or NULL. Its cold part lies in the line before it or behind it. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_likely(twi_tag_groups_are_short(chunks)) && twi_likely(hot_key_is_short(key))) {
-        struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
-        uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
-        if (twi_likely(match != 0)) {
-            size_t index = group.first + (size_t)__builtin_ctz(match);
-            struct twi_cell *cell = twi_tag_group_cell(&group, index, synced);
-            if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
-            if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
-        }
+    bool is_long = key.size > TWI_KEY_INLINE;
+    twi_area_ask(generation, hash, is_long, synced);
+    struct hot_line line = hot_line_of(&engine->arena, generation, hash);
+    struct twi_cell *cell = hot_cell_at(&engine->arena, hot_line_first(line, hash), is_long);
+    if (synced && !is_long) {
+        __builtin_prefetch((char *)cell - TWI_LINE_BYTES);
+        __builtin_prefetch((char *)cell + TWI_LINE_BYTES);
     }
-    return hot_find_slow(engine, generation, hash, synced, key);
+    if (twi_likely(hot_is_it(cell, key, false, HOT_MAYBE_STRIPED))) return cell;
+    return hot_find_slow(engine, generation, hash, key);
 }
 
 /* Takes from the stripes of a cell whose local was seen frozen. TWI_AGAIN: it has no stripes, so its window was
@@ -275,59 +270,11 @@ not_plain:
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* For short keys in windows with tag groups. Inside the caller's short section, which it leaves. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_tags)(struct twi_thread *self,
-                                                               struct twi_generation *generation, uint32_t chunks,
-                                                               tw_key key, TWI_HOT_SHORT_KEY short_key, int64_t n,
-                                                               int64_t limit, int64_t now_ms, tw_verdict *verdict,
-                                                               uint64_t hash, bool is_far) {
-    struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
-    if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, false), 1);
-    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
-    if (twi_likely(match != 0)) {
-        struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), false);
-        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
-            return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
-    }
-    self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
-}
-
-/* In a window that lies in no cache (add_far() in add_fast.h). */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_far)(struct twi_generation *generation,
-                                                                                 tw_key key, int64_t n, int64_t limit,
-                                                                                 int64_t now_ms, tw_verdict *verdict,
-                                                                                 uint64_t hash) {
-    return TWI_HOT_OWN(acquire_by_tags)(twi_thread_self, generation, twi_tag_groups_chunks(generation), key,
-                                        TWI_HOT_SHORT_OF(key), n, limit, now_ms, verdict, hash, true);
-}
-
-/* For long keys in windows whose tag groups are for them (add_in_long_group() in add_fast.h). Inside the caller's short
- * section, which it leaves. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_long_by_tags)(struct twi_thread *self,
-                                                                    struct twi_generation *generation, tw_key key,
-                                                                    int64_t n, int64_t limit, int64_t now_ms,
-                                                                    tw_verdict *verdict, uint64_t hash) {
-    uint32_t chunks = twi_tag_groups_chunks(generation) & ~TWI_TAG_GROUPS_LONG;
-    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
-    if (group.lines < 2) __builtin_unreachable();
-    if (chunks > TWI_HOT_CHUNKS_CACHED) hot_ask_for(hot_first_choice(&group, hash, false), true);
-    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
-    if (twi_likely(match != 0)) {
-        struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), false);
-        if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_LONG_IS(key, cell->key)))
-            return TWI_HOT_OWN(acquire_plain)(self, generation, cell, key, n, limit, now_ms, verdict);
-    }
-    self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(acquire_further)(generation, key, n, limit, verdict, hash);
-}
-
-/* For keys that only the index has. Inside the caller's short section, which it leaves. */
+/* For a key that the line shows where its walk begins. Inside the caller's short section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread *self,
                                                                struct twi_generation *generation, tw_key key,
-                                                               TWI_HOT_SHORT_KEY const *short_key, int64_t n,
-                                                               int64_t limit, int64_t now_ms, tw_verdict *verdict,
-                                                               uint64_t hash) {
+                                                               TWI_HOT_SHORT_KEY *short_key, int64_t n, int64_t limit,
+                                                               int64_t now_ms, tw_verdict *verdict, uint64_t hash) {
     const struct twi_arena *arena = &generation->family->engine->arena;
     struct twi_cell *cell =
         hot_cell_at(arena, hot_line_first(hot_line_of(arena, generation, hash), hash), short_key == NULL);
@@ -354,8 +301,7 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
-    if (twi_tag_groups_are_for(generation, twi_tag_groups_chunks(generation), key.size, false))
-        return TWI_HOT_OWN(acquire_long_by_tags)(self, generation, key, n, limit, now_ms, verdict, hash);
+    twi_area_ask(generation, hash, true, false);
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, NULL, n, limit, now_ms, verdict, hash);
 }
 
@@ -375,15 +321,8 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
     }
-    /* one comparison for two rare cases: no tag groups for short keys, and many chunks */
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
-        if (twi_tag_groups_are_short(chunks))
-            return TWI_HOT_OWN(acquire_far)(generation, key, n, limit, now_ms, verdict, hash);
-        return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
-    }
-    return TWI_HOT_OWN(acquire_by_tags)(self, generation, chunks, key, short_key, n, limit, now_ms, verdict, hash,
-                                        false);
+    twi_area_ask(generation, hash, false, false);
+    return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
 }
 
 /* No register is saved before it is known which of the functions is needed. */

@@ -3,12 +3,11 @@
  * hash.
  *
  * There are four levels:
- *   - add_short handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h), and
- *     add_long longer ones, in windows whose tag groups are for them. In windows without, both look at the line where
- *     the key's walk begins (slot_line.h). They call nothing on these paths.
- *   - look_further handles keys in adjacent groups, and look_in_index every key by the index, also striped ones. They
- *     go on in the section and with the window of their caller, who has read the clock after it found the window.
- *   - insert makes a new key's record where one of these look-ups ended. It relies on that order.
+ *   - add_short handles keys of 4 to 32 bytes, and add_long longer ones, that the line of slots shows where their walk
+ *     begins (slot_line.h). They call nothing on these paths.
+ *   - look_in_index handles every key that is not there, also striped ones, and new ones. It goes on in the section and
+ *     with the window of its caller, who has read the clock after it found the window.
+ *   - insert makes a new key's record where that look-up ended. It relies on that order.
  *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
  * The first level is there twice: for threads that are outside of any section, and for those inside of one, which have
@@ -39,7 +38,7 @@ TWI_INLINE bool hot_key_is_short(tw_key key) {
 #define HOT_MAYBE_STRIPED UINT64_C(0)
 TWI_INLINE bool hot_may_be(struct twi_cell *cell, size_t key_size, uint64_t rare) {
     const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
-    uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3 */
+    uint32_t meta = (uint32_t)twi_load_relaxed(&cell->meta); /* complete, by T5 */
     return twi_likely(((meta ^ (uint32_t)key_size) & plain) == (uint32_t)TWI_META_PUBLISHED);
 }
 TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint64_t rare) {
@@ -47,55 +46,18 @@ TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint
     return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
 }
 
-/* Asks for a record that will be written: its first line and, if the key goes on there, the second. */
-TWI_INLINE void hot_ask_for(struct twi_cell *cell, bool is_long) {
-    __builtin_prefetch(cell, 1);
-    if (is_long) __builtin_prefetch(cell + 1);
-}
-
-/* The record that the key chose if that was free. */
-TWI_INLINE struct twi_cell *hot_first_choice(const struct twi_tag_group *group, uint64_t hash, bool synced) {
-    uint32_t choice = (uint32_t)(hash >> 56) % TWI_TAG_GROUP_SIZE; /* twi_tag_group_choose() of its tag */
-    return twi_tag_group_cell(group, group->first + choice, synced);
-}
-
-/* True: the window has tag groups for this key. *group: its primary group. Both forms know the number of lines when
- * they are compiled, as far as it matters: short keys pay nothing for long ones. */
-TWI_INLINE bool hot_has_group(const struct twi_generation *generation, uint64_t hash, tw_key key, bool synced,
-                              struct twi_tag_group *group) {
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_likely(hot_key_is_short(key))) {
-        if (twi_unlikely(!twi_tag_groups_are_short(chunks))) return false;
-        *group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
-        return true;
-    }
-    if (key.size <= TWI_KEY_INLINE) return false;
-    if (!twi_tag_groups_are_for(generation, chunks, key.size, synced)) return false;
-    *group = twi_tag_group_of(generation, chunks & ~TWI_TAG_GROUPS_LONG, generation->tag_groups.lines, (uint32_t)hash);
-    return true;
-}
-
-/* The plain cell of the key among the records in `match`, counted from the group's first; NULL: none. */
-TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint64_t match, bool synced,
-                                             tw_key key) {
-    for (; match != 0; match &= match - 1) {
-        struct twi_cell *cell = twi_tag_group_cell(group, group->first + (uint32_t)__builtin_ctzll(match), synced);
-        if (hot_is_it(cell, key, group->lines == 1, HOT_MAYBE_STRIPED)) return cell;
-    }
-    return NULL;
-}
-
-/* The same, among the primary and the adjacent groups. */
-TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint32_t tag, bool synced, tw_key key) {
-    struct twi_tag_group line = twi_tag_group_adjacent(primary);
-    return hot_find_matched(&line, twi_tag_line_match(line.tags, twi_tag_group_tag(tag)), synced, key);
-}
-
 /* The line where the walk of a key begins. */
 struct hot_line {
     _Atomic uint64_t *words;
     size_t number; /* in its leaf */
 };
+/* Below the second node. From the root: so the usual case keeps nothing for this one. */
+TWI_INLINE uint64_t hot_entry_below(const struct twi_arena *arena, struct twi_generation *generation, uint64_t hash) {
+    _Atomic uint64_t *where;
+    uint32_t bits;
+    return twi_index_follow(arena, &generation->root, hash, &where, &bits);
+}
+
 TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi_generation *generation,
                                        uint64_t hash) {
     uint64_t entry = twi_load_acquire(&generation->root); /* T7 */
@@ -103,11 +65,7 @@ TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi
         struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t shift = twi_node_shift(entry);
         entry = twi_load_acquire(&node->entries[hash >> shift]); /* T7 */
-        if (twi_entry_is_node(entry)) {
-            _Atomic uint64_t *where = &node->entries[hash >> shift];
-            uint32_t bits;
-            entry = twi_index_follow(arena, where, hash << (64 - shift), &where, &bits);
-        }
+        if (twi_entry_is_node(entry)) entry = hot_entry_below(arena, generation, hash);
     }
     uint64_t number = (hash & entry) >> 32; /* twi_leaf_line() */
     return (struct hot_line){
@@ -117,11 +75,13 @@ TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi
 /* The first slot of the line that has the key's tag, or 0: none shows, and twi_leaf_find() decides. Also a vacant slot,
  * if the tag is 0: it names a line of the arena that is never handed out, and is no cell. */
 TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
-    size_t at;
-    if (twi_unlikely(!twi_line_shows(line.words, hash, &at))) return 0;
-    if (twi_unlikely(line.number * TWI_LINE_WORDS + at < TWI_LEAF_HEAD_WORDS)) return 0; /* of the leaf's head */
-    return twi_load_acquire(&line.words[at]);                                            /* T5 */
+    size_t twice;
+    if (twi_unlikely(!twi_line_shows(line.words, hash, &twice))) return 0;
+    /* of the leaf's head; in any other line the first term is larger */
+    if (twi_unlikely(line.number * TWI_LINE_WORDS + twice < 2 * TWI_LEAF_HEAD_WORDS)) return 0;
+    return twi_load_acquire((_Atomic uint64_t *)(void *)((char *)line.words + twice * (sizeof(uint64_t) / 2))); /* T5 */
 }
+static_assert(2 * TWI_LEAF_HEAD_WORDS <= TWI_LINE_WORDS, "see above");
 
 /* The record that a slot names. All lines of a record for a long key are asked for at once. */
 TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t slot, bool is_long) {
@@ -152,13 +112,6 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     if (cell != NULL) return hot_may_be(cell, key.size, HOT_MAYBE_STRIPED) ? cell : NULL;
     if (stop == TWI_SLOT_EMPTY) *end = (struct hot_end){leaf, at};
     return NULL;
-}
-
-/* The same for callers that do not insert. */
-TWI_INLINE struct twi_cell *hot_find_anywhere(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
-                                              tw_key key) {
-    struct hot_end end;
-    return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
 TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
@@ -313,84 +266,23 @@ TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view
     return TW_OK;
 }
 
-TWI_INLINE struct twi_insert TWI_HOT_OWN(insert_of)(struct twi_generation *generation, tw_key key, int64_t delta,
-                                                    uint64_t hash, struct hot_end end) {
-    return (struct twi_insert){.arena = &generation->family->engine->arena,
-                               .generation = generation,
-                               .self = twi_thread_self,
-                               .lookup = twi_lookup_key(hash, key),
-                               .first_delta = delta,
-                               .vacancy = {.leaf = end.leaf, .at = end.at, .record = TWI_TAG_GROUP_SIZE}};
-}
-
-/* For a key that the tags do not show. Inside the caller's section, which it leaves, and in a window that held the
- * clock's moment, which was read after the window was found. `insert` has the key, and perhaps a vacant record. */
-TWI_INLINE tw_status TWI_HOT_OWN(add_by_index)(struct twi_insert insert, int64_t *view, uint64_t hash) {
-    struct twi_generation *generation = insert.generation;
-    struct twi_thread *self = insert.self;
-    tw_key key = insert.lookup.key;
-    struct hot_end end;
-    struct twi_cell *cell = hot_find_by_index(insert.arena, generation, hash, key, &end);
-    self->inserts = cell == NULL;
-    if (cell != NULL)
-        return TWI_HOT_OWN(count)(generation->family->engine, self, generation, cell, key, insert.first_delta, view,
-                                  hash);
-    insert.vacancy.leaf = end.leaf, insert.vacancy.at = end.at;
-    return TWI_HOT_OWN(insert)(insert, view, hash);
-}
-
-/* For a key with this primary group, in which the first look does not find it. Inside the caller's section, as
- * add_by_index. */
-TWI_INLINE tw_status TWI_HOT_OWN(look_around)(struct twi_generation *generation, struct twi_tag_group group, tw_key key,
-                                              int64_t delta, int64_t *view, uint64_t hash) {
-    tw_engine *engine = generation->family->engine;
-    struct twi_thread *self = twi_thread_self;
-    uint8_t tag = twi_tag_group_tag((uint32_t)(hash >> 32));
-    uint32_t free = twi_tag_group_match(group.tags, 0), record = TWI_TAG_GROUP_SIZE;
-    if (free != 0) { /* the key may be new: then the waits for this record and for the index overlap */
-        record = twi_tag_group_choose(free, tag);
-        hot_ask_for(twi_tag_group_cell(&group, group.first + record, TWI_HOT_SYNCED), group.lines > 1);
-    }
-    struct twi_cell *cell = hot_find_adjacent(group, (uint32_t)(hash >> 32), TWI_HOT_SYNCED, key);
-    if (cell != NULL) {
-        self->inserts = false;
-        return TWI_HOT_OWN(count)(engine, self, generation, cell, key, delta, view, hash);
-    }
-    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, (struct hot_end){0});
-    insert.vacancy.record = record, insert.vacancy.group = group;
-    return TWI_HOT_OWN(add_by_index)(insert, view, hash);
-}
-
-/* The same for short keys, in a window that was seen to have tag groups for them, and for long ones. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further)(struct twi_generation *generation, tw_key key,
-                                                                     int64_t delta, int64_t *view, uint64_t hash) {
-    struct twi_tag_group group = twi_tag_group_of(generation, twi_tag_groups_chunks(generation), 1, (uint32_t)hash);
-    return TWI_HOT_OWN(look_around)(generation, group, key, delta, view, hash);
-}
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(look_further_long)(struct twi_generation *generation, tw_key key,
-                                                                          int64_t delta, int64_t *view, uint64_t hash) {
-    uint32_t chunks = twi_tag_groups_chunks(generation) & ~TWI_TAG_GROUPS_LONG;
-    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
-    if (group.lines < 2) __builtin_unreachable();
-    return TWI_HOT_OWN(look_around)(generation, group, key, delta, view, hash);
-}
-
-/* The same for a key that only the index can have. */
+/* For any key. Inside the caller's section, which it leaves, and in a window that held the clock's moment, which was
+ * read after the window was found. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi_generation *generation, tw_key key,
                                                                       int64_t delta, int64_t *view, uint64_t hash) {
-    struct twi_insert insert = TWI_HOT_OWN(insert_of)(generation, key, delta, hash, (struct hot_end){0});
-    return TWI_HOT_OWN(add_by_index)(insert, view, hash);
-}
-
-/* For any key of which nothing has been looked at. Inside the caller's section, as add_by_index. */
-TWI_INLINE tw_status TWI_HOT_OWN(look_anywhere)(struct twi_generation *generation, tw_key key, int64_t delta,
-                                                int64_t *view, uint64_t hash) {
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_tag_groups_are_short(chunks) && hot_key_is_short(key))
-        return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
-    if (key.size > TWI_KEY_INLINE && twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED))
-        return TWI_HOT_OWN(look_further_long)(generation, key, delta, view, hash);
-    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+    tw_engine *engine = generation->family->engine;
+    struct twi_thread *self = twi_thread_self;
+    struct hot_end end;
+    struct twi_cell *cell = hot_find_by_index(&engine->arena, generation, hash, key, &end);
+    self->inserts = cell == NULL;
+    if (cell != NULL) return TWI_HOT_OWN(count)(engine, self, generation, cell, key, delta, view, hash);
+    struct twi_insert insert = {.arena = &engine->arena,
+                                .generation = generation,
+                                .self = self,
+                                .lookup = twi_lookup_key(hash, key),
+                                .first_delta = delta,
+                                .vacancy = {.leaf = end.leaf, .at = end.at}};
+    return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
 /* Begins again, with the hash. */
@@ -401,7 +293,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *f
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_found_not_inserted);
     if (twi_generation_holds(generation, twi_clock_now_ms(&family->engine->clock)))
-        return TWI_HOT_OWN(look_anywhere)(generation, key, delta, view, hash);
+        return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
     twi_section_leave(self);
     return twi_add_hashed(family, key, delta, view, hash);
 }
@@ -409,6 +301,23 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *f
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
                                                      enum hot_section section);
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+
+/* An add has counted near an edge of the range, which must be noted. Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
+                                               uint64_t before, int64_t *view) {
+    struct twi_thread *self = twi_thread_self;
+    uint64_t meta = twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0) twi_dirty_mark(generation->family->engine, generation, cell, meta);
+    if (view != NULL) *view = TWI_HOT_OWN(view)(cell, delta, before);
+    twi_count_increments(generation->family->engine, self, 1);
+    twi_section_leave(self);
+    return TW_OK;
+}
+/* The window was sealed meanwhile: nothing has counted. Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(decide_again)(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    twi_section_leave(twi_thread_self);
+    return twi_add_slow(family, key, delta, view);
+}
 
 /* An add to a plain cell has counted. Inside the caller's section, which it leaves. */
 TWI_INLINE tw_status TWI_HOT_OWN(counted)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
@@ -431,55 +340,42 @@ TWI_INLINE tw_status TWI_HOT_OWN(counted)(tw_engine *engine, struct twi_thread *
 /* Counts in a plain cell. Inside the caller's section, which it leaves. */
 TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
                                               struct twi_generation *generation, struct twi_cell *cell, tw_key key,
-                                              int64_t delta, int64_t *view, uint64_t hash) {
+                                              int64_t delta, int64_t *view) {
     uint64_t before;
-    if (twi_likely(twi_cell_count(cell, delta, &before)))
+    if (twi_likely(twi_cell_count_plain(cell, delta, &before)))
         return TWI_HOT_OWN(counted)(engine, self, section, generation, cell, delta, view, before);
-    hot_leave(self, section);
-    return TWI_HOT_OWN(begin_again)(generation->family, key, delta, view, hash);
+    self->depth++; /* the callees leave by twi_section_leave() */
+    if ((before & TWI_FROZEN) == 0) return TWI_HOT_OWN(at_edge)(generation, cell, delta, before, view);
+    return TWI_HOT_OWN(decide_again)(generation->family, key, delta, view);
+}
+
+/* For a key that its line does not show, or whose counter is striped: `cell` is what the line shows. It hashes the key
+ * again: the caller need not keep what this needs. Inside the caller's section, which it leaves. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(struct twi_generation *generation,
+                                                                               tw_key key, int64_t delta, int64_t *view,
+                                                                               struct twi_cell *cell) {
+    if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED) && hot_is_striped(cell))
+        return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
+    uint64_t hash = TWI_HOT_HASH(generation->family->engine, key);
+    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
 /* Adds to the cell that the first line of the key's walk shows. Inside the caller's section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, struct twi_thread *self,
                                                            enum hot_section section, struct twi_generation *generation,
-                                                           tw_key key, TWI_HOT_SHORT_KEY const *short_key,
-                                                           int64_t delta, int64_t *view, uint64_t hash) {
+                                                           tw_key key, TWI_HOT_SHORT_KEY *short_key, int64_t delta,
+                                                           int64_t *view, uint64_t hash) {
     uint64_t slot = hot_line_first(hot_line_of(&engine->arena, generation, hash), hash);
     struct twi_cell *cell = hot_cell_at(&engine->arena, slot, short_key == NULL);
     if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) &&
         twi_likely(short_key == NULL ? TWI_HOT_LONG_IS(key, cell->key)
                                      : TWI_HOT_SHORT_IS(*short_key, cell->key, key.size)))
-        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
+        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view);
     self->depth++; /* the callee leaves by twi_section_leave() */
-    if (short_key != NULL && hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))
-        return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
-    return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
+    return TWI_HOT_OWN(not_shown)(generation, key, delta, view, cell);
 }
 
-/* Adds to the record of a long key that the tags of its group show first. Inside the caller's section, which it leaves.
- * In a window that lies in no cache, the first two lines of the record that the key chose if that was free are asked
- * for together with the tags. Otherwise the processor itself reads the record's lines together: none tells where the
- * next one is. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_in_long_group)(tw_engine *engine, struct twi_thread *self,
-                                                                 enum hot_section section,
-                                                                 struct twi_generation *generation, uint32_t chunks,
-                                                                 tw_key key, int64_t delta, int64_t *view,
-                                                                 uint64_t hash) {
-    struct twi_tag_group group = twi_tag_group_of(generation, chunks, generation->tag_groups.lines, (uint32_t)hash);
-    if (group.lines < 2) __builtin_unreachable();
-    if (chunks > TWI_HOT_CHUNKS_CACHED) hot_ask_for(hot_first_choice(&group, hash, TWI_HOT_SYNCED), true);
-    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
-    if (twi_unlikely(match == 0)) goto further;
-    struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
-    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_LONG_IS(key, cell->key)))
-        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
-further:
-    self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(look_further_long)(generation, key, delta, view, hash);
-}
-
-/* For keys of more than 32 bytes. Both ways are in one function: with one of them in another, each would save its
- * registers anew, 16 instructions. */
+/* For keys of more than 32 bytes. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_key key, int64_t delta, int64_t *view,
                                                         enum hot_section section) {
     tw_engine *engine = family->engine;
@@ -496,40 +392,8 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_long)(tw_family *family, tw_ke
         hot_leave(self, section);
         return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
     }
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_tag_groups_are_for(generation, chunks, key.size, TWI_HOT_SYNCED))
-        return TWI_HOT_OWN(add_in_long_group)(engine, self, section, generation, chunks & ~TWI_TAG_GROUPS_LONG, key,
-                                              delta, view, hash);
+    twi_area_ask(generation, hash, true, TWI_HOT_SYNCED);
     return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, NULL, delta, view, hash);
-}
-
-/* Adds to the record that the tags of the key's group show first. Inside the caller's section, which it leaves. */
-TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_tags)(tw_engine *engine, struct twi_thread *self,
-                                                           enum hot_section section, struct twi_generation *generation,
-                                                           uint32_t chunks, tw_key key, TWI_HOT_SHORT_KEY short_key,
-                                                           int64_t delta, int64_t *view, uint64_t hash, bool is_far) {
-    struct twi_tag_group group = twi_tag_group_of(generation, chunks, 1, (uint32_t)hash);
-    if (is_far) __builtin_prefetch(hot_first_choice(&group, hash, TWI_HOT_SYNCED), 1);
-    uint32_t match = TWI_HOT_MATCH(group.tags, hash);
-    if (twi_unlikely(match == 0)) goto further;
-    struct twi_cell *cell = twi_tag_group_cell(&group, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
-    if (hot_may_be(cell, key.size, HOT_NOT_STRIPED) && twi_likely(TWI_HOT_SHORT_IS(short_key, cell->key, key.size)))
-        return TWI_HOT_OWN(count_plain)(engine, self, section, generation, cell, key, delta, view, hash);
-    if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) { /* else another key has that tag */
-        self->depth++;                                   /* the callee leaves by twi_section_leave() */
-        return TWI_HOT_OWN(striped)(key, delta, view, generation, cell);
-    }
-further:
-    self->depth++; /* the callee leaves by twi_section_leave() */
-    return TWI_HOT_OWN(look_further)(generation, key, delta, view, hash);
-}
-
-/* The same in a window that lies in no cache. A function of its own: it needs more registers. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status
-TWI_HOT_OWN(add_far)(struct twi_generation *generation, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
-    return TWI_HOT_OWN(add_by_tags)(generation->family->engine, twi_thread_self, HOT_OUTSIDE, generation,
-                                    twi_tag_groups_chunks(generation), key, TWI_HOT_SHORT_OF(key), delta, view, hash,
-                                    true);
 }
 
 /* For short keys. */
@@ -550,24 +414,11 @@ TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_short)(tw_family *family, tw_k
         hot_leave(self, section);
         return TWI_HOT_OWN(begin_again)(family, key, delta, view, hash);
     }
-    /* one comparison for two rare cases: no tag groups for short keys, and many chunks */
-    uint32_t chunks = twi_tag_groups_chunks(generation);
-    if (twi_unlikely(chunks - 1 >= TWI_HOT_CHUNKS_CACHED)) {
-        bool has_groups = twi_tag_groups_are_short(chunks);
-        if (section == HOT_OUTSIDE && has_groups) return TWI_HOT_OWN(add_far)(generation, key, delta, view, hash);
-        if (!has_groups)
-            return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, &short_key, delta, view, hash);
-    }
-    return TWI_HOT_OWN(add_by_tags)(engine, self, section, generation, chunks, key, short_key, delta, view, hash,
-                                    false);
+    twi_area_ask(generation, hash, false, TWI_HOT_SYNCED);
+    return TWI_HOT_OWN(add_by_line)(engine, self, section, generation, key, &short_key, delta, view, hash);
 }
 
-/* Twice: the size decides how a key is loaded and compared. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_17_to_32)(tw_family *family, tw_key key,
-                                                                                  int64_t delta, int64_t *view) {
-    if (key.size <= 16 || key.size > 32) __builtin_unreachable();
-    return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
-}
+/* The size decides how a key is loaded and compared. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_4_to_16)(tw_family *family, tw_key key,
                                                                                  int64_t delta, int64_t *view) {
     if (key.size < 4 || key.size > 16) __builtin_unreachable();
@@ -601,10 +452,11 @@ TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
     return TWI_HOT_OWN(add_anyhow)(family, key, delta, view, section);
 }
 
-/* No function of these saves a register before it is known which of them is needed. */
-tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+/* Keys of 17 to 32 bytes are added here. No register is saved before it is known that the key has that size. */
+TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     if (key.size > 16) {
-        if (twi_likely(key.size <= TWI_KEY_INLINE)) return TWI_HOT_OWN(add_17_to_32)(family, key, delta, view);
+        if (twi_likely(key.size <= TWI_KEY_INLINE))
+            return TWI_HOT_OWN(add_short)(family, key, delta, view, HOT_OUTSIDE);
         if (twi_likely(key.size <= TW_KEY_SIZE_MAX)) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
     } else if (twi_likely(key.size >= 4)) {
         return TWI_HOT_OWN(add_4_to_16)(family, key, delta, view);

@@ -16,9 +16,8 @@
 
 struct staged {
     struct twi_lookup_key lookup;
-    struct twi_tag_group group; /* tags NULL: no tag groups */
-    _Atomic uint64_t *line;     /* where the walk begins; NULL: nothing to look at */
-    tw_status status;           /* not TW_OK: refused before any lookup */
+    _Atomic uint64_t *line; /* where the walk begins; NULL: nothing to look at */
+    tw_status status;       /* not TW_OK: refused before any lookup */
 };
 
 /* What all items of a call share. */
@@ -69,7 +68,6 @@ static tw_status check_item(const struct many *many, size_t i) {
 static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
                        struct staged *staged) {
     staged->line = NULL;
-    staged->group.tags = NULL;
     staged->status = check_item(many, i);
     if (staged->status != TW_OK) return;
     tw_key key = many->keys[i];
@@ -80,12 +78,6 @@ static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct
     _Atomic uint64_t *where;
     uint32_t bits, tag = staged->lookup.tag;
     struct twi_arena *arena = &many->engine->arena;
-    uint32_t chunks = twi_tag_groups_serving(*last, key.size);
-    if (chunks != 0) {
-        staged->group = twi_tag_group_of(*last, chunks, (*last)->tag_groups.lines, staged->lookup.place);
-        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
-        return;
-    }
     uint64_t entry = twi_index_descend(arena, &(*last)->root, tag, &where, &bits);
     if (entry == TWI_ENTRY_NONE) return;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -95,12 +87,6 @@ static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct
 
 /* Stage 2: prefetches the cell, if the line shows its tag. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
-    if (staged->status == TW_OK && staged->group.tags != NULL) {
-        uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
-        uint32_t first = staged->group.first + (uint32_t)__builtin_ctz(match | 1u << TWI_TAG_GROUP_SIZE);
-        if (match != 0) __builtin_prefetch(twi_tag_group_cell(&staged->group, first, many->family->kind.synced), 1);
-        return;
-    }
     if (staged->line == NULL) return;
     uint32_t match = twi_line_look(staged->line, staged->lookup.tag).match;
     if (match == 0) return;

@@ -11,11 +11,6 @@ typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int6
 typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                            tw_status *status, struct twi_why *why);
 #define TWI_HOT_GROUP_MAX 32u
-/* A window of more chunks of tag groups than this lies in few second-level caches: some 16,000 short keys, 1 MiB. There
- * a call waits for its tags, and then for its record. If it asks for the record that the key chose if that was free,
- * both waits overlap. */
-#define TWI_HOT_CHUNKS_CACHED 16u
-
 twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
 twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
 twi_hot_distinct twi_hot_distinct_aes, twi_hot_distinct_aes_synced, twi_hot_distinct_any, twi_hot_distinct_any_synced;

@@ -5,17 +5,6 @@
 #include "engine/fast/fast.h"
 
 #if TWI_WITH_AES
-/* The records of a group whose tag is that of the hash: twi_tag_group_match() with the tag made in a vector. */
-#if defined(__x86_64__) && TWI_EPOCH_SEES_FENCES
-TWI_AES_CODE TWI_INLINE uint32_t twi_tag_group_match_hash(const _Atomic uint8_t *tags, uint64_t hash) {
-    __m128i group = _mm_load_si128((const __m128i *)(const void *)(uintptr_t)tags);
-    __m128i top = _mm_shuffle_epi8(_mm_cvtsi64_si128((long long)hash), _mm_set1_epi8(7)); /* in all 16 bytes */
-    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(group, _mm_max_epu8(top, _mm_set1_epi8(TWI_TAG_LOWEST))));
-}
-#else
-#define twi_tag_group_match_hash(tags, hash) twi_tag_group_match((tags), twi_tag_group_tag((uint32_t)((hash) >> 32)))
-#endif
-
 #define TWI_HOT_CODE TWI_AES_CODE
 #define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->hashing.secret, (key).data, (key).size)
 
@@ -26,8 +15,6 @@ TWI_AES_CODE TWI_INLINE uint32_t twi_tag_group_match_hash(const _Atomic uint8_t 
 #define TWI_HOT_SHORT_HASH(engine, short_key, key) \
     twi_hash_aes_short(&(engine)->hashing.secret, (short_key), (key).size)
 #define TWI_HOT_SHORT_IS(short_key, bytes, size) twi_short_key_is((short_key), (bytes), (size))
-
-#define TWI_HOT_MATCH(tags, hash) twi_tag_group_match_hash((tags), (hash))
 
 #define TWI_HOT_NAME twi_hot_add_aes
 #define TWI_HOT_GROUP twi_hot_group_aes

@@ -11,8 +11,6 @@
 #define TWI_HOT_SHORT_HASH(engine, short_key, key) TWI_HOT_HASH(engine, key)
 #define TWI_HOT_SHORT_IS(short_key, bytes, size) twi_key_equal_short((bytes), (short_key), (size))
 
-#define TWI_HOT_MATCH(tags, hash) twi_tag_group_match((tags), twi_tag_group_tag((uint32_t)((hash) >> 32)))
-
 #define TWI_HOT_NAME twi_hot_add_any
 #define TWI_HOT_GROUP twi_hot_group_any
 #define TWI_HOT_ACQUIRE twi_hot_acquire_any

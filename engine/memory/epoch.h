@@ -61,7 +61,7 @@ struct twi_thread {
 
 /* Never NULL: before its first call a thread has a record without the mark, which nobody changes. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
-extern _Atomic uint64_t twi_epoch_current;
+extern _Atomic uint64_t twi_epoch_current __attribute__((visibility("hidden"))); /* reached without a table */
 extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
 
 /* Registers the calling thread. The first thread in a forked child also begins a new process here. NULL: no memory. */

@@ -186,17 +186,21 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
     return TWI_ADDED;
 }
 
-static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count() looks at two bits");
-/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(). The word says whether the add
- * counted, and whether the cell must be marked. */
-TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
+static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count_plain() looks at two bits");
+/* Adds to a plain cell. relaxed: see twi_cell_add(). The word says whether the add counted, and whether the cell must
+ * be marked. False: it did not count (FROZEN), or it did and is near an edge of the range, which must be noted. */
+TWI_INLINE bool twi_cell_count_plain(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
     /* One test for both rare cases: within the edges the two upper bits of the sum are 0. Rotated, they lie beside
      * FROZEN. */
     uint64_t sum = word + ((uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT);
-    if (twi_likely(((sum << 2 | sum >> 62) & (TWI_FROZEN << 2 | 3)) == 0)) return true;
-    if ((word & TWI_FROZEN) != 0) return false;
+    return twi_likely(((sum << 2 | sum >> 62) & (TWI_FROZEN << 2 | 3)) == 0);
+}
+/* The add to a plain cell. False: it did not count (frozen). */
+TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
+    if (twi_likely(twi_cell_count_plain(cell, delta, before))) return true;
+    if ((*before & TWI_FROZEN) != 0) return false;
     (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
     return true;
 }

@@ -80,9 +80,8 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup);
 
-/* The cell of `key` by the index, or NULL. Takes no lock, writes nothing, two or three loads to the leaf. Inside a
- * section. */
-TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_generation *generation,
+/* The cell of `key`, or NULL. Takes no lock, writes nothing, two or three loads to the leaf. Inside a section. */
+TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
     uint32_t bits, at;

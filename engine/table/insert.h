@@ -8,9 +8,9 @@
 #ifndef TWI_TABLE_INSERT_H
 #define TWI_TABLE_INSERT_H
 
+#include "engine/table/area.h"
 #include "engine/table/index.h"
 #include "engine/table/record.h"
-#include "engine/table/tag_groups.h"
 
 /* In families with idle eviction, the values with which a key's new cell begins: zeroes, or what the frozen cell held
  * from which it takes over. */
@@ -19,16 +19,14 @@ struct twi_inherited {
     bool is_successor;
 };
 
-/* What the look-up of a key has seen that was free. Hints for its insert, which takes each by compare-and-swap. As
+/* The free slot at which the look-up of a key has ended. A hint for its insert, which takes it by compare-and-swap. As
  * long as the slot is EMPTY, the walk would end there again (T4), and the leaf is not closed. */
 struct twi_vacancy {
-    struct twi_leaf *leaf; /* NULL: no slot was seen */
+    struct twi_leaf *leaf; /* NULL: none was seen */
     uint32_t at;
-    uint32_t record; /* in the primary group; TWI_TAG_GROUP_SIZE: none was seen */
-    struct twi_tag_group group;
     struct twi_cell *made; /* a record that was made for it already, and is counted; NULL: none */
 };
-#define TWI_NO_VACANCY ((struct twi_vacancy){.record = TWI_TAG_GROUP_SIZE})
+#define TWI_NO_VACANCY ((struct twi_vacancy){0})
 
 struct twi_thread;
 struct twi_insert {
@@ -68,17 +66,6 @@ TWI_INLINE void twi_insert_uncount_key(const struct twi_insert *insert, bool syn
     (void)twi_sub_relaxed(&generation->keys, 1);
 }
 
-/* Takes the record that the look-up has seen. NULL: there was none, or another thread has it. */
-TWI_INLINE struct twi_cell *twi_insert_take_seen(const struct twi_insert *insert, bool synced, uint64_t *meta) {
-    const struct twi_vacancy *vacancy = &insert->vacancy;
-    if (vacancy->record == TWI_TAG_GROUP_SIZE) return NULL;
-    uint8_t tag = twi_tag_group_tag(insert->lookup.tag);
-    if (twi_unlikely(!twi_tag_group_claim(vacancy->group.tags, vacancy->record, tag))) return NULL;
-    uint32_t index = vacancy->group.first + vacancy->record;
-    *meta = twi_tag_group_meta(&vacancy->group, index, synced);
-    return twi_tag_group_cell(&vacancy->group, index, synced);
-}
-
 /* Makes the record complete. It is not yet published. */
 TWI_INLINE void twi_insert_fill(const struct twi_insert *insert, struct twi_cell *cell, uint64_t meta) {
     twi_key_copy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
@@ -100,17 +87,18 @@ TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct tw
     return true;
 }
 
-/* A record for a key of a plain window, if none must be searched for: the one that the look-up has seen, or the next
- * one of the newest chunk. NULL: twi_table_insert() searches. */
+/* A record for a key of a plain window: one of the area, or the next one of the newest chunk. NULL: twi_table_insert()
+ * searches. */
 TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, bool synced, uint64_t *meta) {
     struct twi_generation *generation = insert->generation;
     size_t size = insert->lookup.key.size;
-    if (insert->vacancy.record != TWI_TAG_GROUP_SIZE) return twi_insert_take_seen(insert, synced, meta);
-    if (twi_unlikely((twi_load_relaxed(&generation->told) | twi_load_relaxed(&generation->aside.spares)) != 0) ||
-        twi_tag_groups_serving(generation, size) != 0)
+    if (twi_unlikely((twi_load_relaxed(&generation->told) | twi_load_relaxed(&generation->aside.spares)) != 0))
         return NULL;
-    return twi_record_take_next(insert->arena, generation, size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced),
-                                synced, meta);
+    uint32_t kind = size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced);
+    struct twi_cell *cell = NULL;
+    if (twi_load_relaxed(&generation->area.places[kind != 0]) != 0)
+        cell = twi_area_take(generation, &insert->lookup, kind, TWI_AREA_LOOKS, meta);
+    return cell != NULL ? cell : twi_record_take_next(insert->arena, generation, kind, synced, meta);
 }
 
 /* Inserts a key of a plain window where the caller's look-up ended. NULL: that is not possible, and

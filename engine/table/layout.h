@@ -8,7 +8,7 @@
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
  *
  * This file has the types, and how to read one of them. What happens to them, and what is always true of them: table.h,
- * index (index.h), records (record.h), tag groups (tag_groups.h). */
+ * index (index.h), records (record.h), areas of records (area.h). */
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
 
@@ -84,8 +84,6 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 #define TWI_CHUNK_LINES 1024u
 #define TWI_CHUNK_LINES_SYNCED 341u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
-/* in `used`: a chunk of tag groups without a free record (tag_groups.h) */
-#define TWI_CHUNK_CROWDED (UINT32_C(1) << 31)
 struct twi_chunk {
     _Atomic uint64_t owed; /* the turn's list of chunks: line of the next | TWI_CHUNK_OWED */
     _Atomic uint32_t used; /* records handed out; may exceed capacity */
@@ -95,7 +93,7 @@ struct twi_chunk {
     uint32_t next_marked;
     _Atomic uint8_t listed; /* on its generation's list of marked chunks */
     uint8_t kind;
-    uint16_t lines; /* of the whole chunk */
+    uint16_t lines; /* of the whole chunk; 0: it is part of an area */
     _Atomic uint64_t marks[TWI_CHUNK_MARKS];
 };
 static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
@@ -110,22 +108,15 @@ struct twi_quota {
     twi_parts parts; /* memory that is set aside for it: bytes_max of it, or more where the share was larger */
 };
 
-/* Where the records and the tags of a chunk of tag groups are, in bytes from the generation: a look-up holds its
- * address anyway. */
-struct twi_tag_groups_entry {
-    int64_t records, tags;
-};
-/* Where a generation's tag groups are, and for which keys: those of one kind of record, of 1 to 4 lines. `chunks` is
- * stored last, and by it a thread sees that the others are set (H6): how many there are, with TWI_TAG_GROUPS_LONG if
- * the records have more than one line; 0: there are no tag groups. `directory`: bytes from the generation to an entry
- * for each chunk. The entry of a window of one chunk is `only`: it is in the line that a look-up has read already. */
-#define TWI_TAG_GROUPS_LONG (UINT32_C(1) << 31)
-struct twi_tag_groups_at {
-    int64_t directory;
-    _Atomic uint32_t chunks;
-    uint16_t groups; /* in each chunk */
-    uint16_t lines;  /* of a record; its kind is one less */
-    struct twi_tag_groups_entry only;
+/* Records that are laid out in advance (area.h), of 1 to 4 lines. `places`: how many, for short keys or for long ones;
+ * 0: there is no area for them, or none yet. It is stored last, and who takes a record sees by it that the rest is
+ * there (H1). */
+struct twi_area {
+    int64_t first; /* bytes from the generation to the first record */
+    _Atomic uint32_t places[2];
+    uint32_t per_chunk; /* places from one chunk to the next */
+    uint32_t taken;     /* lines of the whole, which go back with the window */
+    uint8_t lines;      /* of a record; its kind is one less */
 };
 
 /* What a counter may have besides stripes (limit/lease.h): pieces of one size. Their generation owns them and gives
@@ -224,7 +215,7 @@ struct twi_generation {
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
     struct tw_family *family;
-    struct twi_tag_groups_at tag_groups; /* the fast way to its cells (tag_groups.h) */
+    struct twi_area area;
 
     struct twi_quota *quota;
     _Atomic uint8_t phase;
@@ -242,10 +233,12 @@ struct twi_generation {
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
             _Atomic uint32_t leases; /* newest lease (limit/lease.h): a list by twi_attached */
-            /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's tag groups. */
+            /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's area. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
-            /* How many keys were announced for a window whose tag groups are still to be laid out (tag_groups.h). */
+            /* How many keys were announced for a window whose area is still to be laid out (area.h). */
             _Atomic uint32_t told;
+            /* The next place of its area that is looked at where a key's own is taken. */
+            _Atomic uint32_t area_cursor;
         };
     };
     struct twi_cold overflow_cold;
@@ -271,7 +264,7 @@ struct twi_lookup_key {
     tw_key key;
     uint32_t tag;
     uint32_t meta;  /* what meta must hold: the size, and INCARNATION or not */
-    uint32_t place; /* the other half of the hash: decides the primary group */
+    uint32_t place; /* the other half of the hash: decides the place in an area */
 };
 #define TWI_INCARNATION_TAG UINT32_C(0x5bd1e995)
 

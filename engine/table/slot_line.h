@@ -29,13 +29,8 @@ TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, tw
 }
 #define twi_quad_are(x, value) _mm_cmpeq_epi32((x), _mm_set1_epi32((int)(value)))
 #define twi_quad_halved(x) _mm_srli_epi32((x), 1)
-/* A byte for each word, in 64 bits. */
-TWI_INLINE __m128i twi_quad_bytes(twi_quad first, twi_quad last) {
-    __m128i words = _mm_packs_epi32(first, last);
-    return _mm_packs_epi16(words, words);
-}
 TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
-    return (uint32_t)_mm_movemask_epi8(twi_quad_bytes(first, last)) & 0xff;
+    return (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(first)) | (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(last)) << 4;
 }
 #define TWI_WITH_QUADS 1
 #elif TWI_EPOCH_SEES_FENCES && defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -77,21 +72,24 @@ TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uin
 #endif
 }
 
-/* True: a word has the upper half of the hash as its tag. *at: the first of them. A hint: such a word may be vacant. */
-TWI_INLINE bool twi_line_shows(const _Atomic uint64_t *words, uint64_t hash, size_t *at) {
+/* Shows whether a word has the upper half of the hash as its tag, and *twice: two times the number of the first that
+ * has. A hint: such a word may be vacant. */
+TWI_INLINE bool twi_line_shows(const _Atomic uint64_t *words, uint64_t hash, size_t *twice) {
 #if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
     /* The same answer, but the loads are operands: with one answer, each word need not be loaded once. */
     const __m128 *pairs = (const __m128 *)(const void *)(uintptr_t)words;
     __m128i tag = _mm_shuffle_epi32(_mm_set1_epi64x((long long)hash), _MM_SHUFFLE(1, 1, 1, 1));
     __m128i first = _mm_castps_si128(_mm_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(3, 1, 3, 1)));
     __m128i last = _mm_castps_si128(_mm_shuffle_ps(pairs[2], pairs[3], _MM_SHUFFLE(3, 1, 3, 1)));
-    __m128i bytes = twi_quad_bytes(_mm_cmpeq_epi32(first, tag), _mm_cmpeq_epi32(last, tag));
-    uint64_t match = (uint32_t)_mm_movemask_epi8(bytes);
-#else
-    uint64_t match = twi_line_look(words, (uint32_t)(hash >> 32)).match;
-#endif
+    __m128i halves = _mm_packs_epi32(_mm_cmpeq_epi32(first, tag), _mm_cmpeq_epi32(last, tag));
+    uint64_t match = (uint32_t)_mm_movemask_epi8(halves); /* two bits for each word */
     if (twi_unlikely(match == 0)) return false;
-    *at = (size_t)__builtin_ctzll(match);
+    *twice = (size_t)__builtin_ctzll(match);
+#else
+    uint32_t match = twi_line_look(words, (uint32_t)(hash >> 32)).match;
+    if (twi_unlikely(match == 0)) return false;
+    *twice = (size_t)__builtin_ctz(match) * 2;
+#endif
     return true;
 }
 

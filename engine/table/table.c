@@ -50,7 +50,7 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
         return NULL;
     }
     twi_store_relaxed(&generation->root, root);
-    twi_tag_groups_lay_out(arena, generation, keys_expected);
+    twi_area_lay_out(arena, generation, keys_expected);
     return generation;
 }
 
@@ -110,28 +110,21 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
     return found;
 }
 
-static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
-    if (!twi_tag_groups_give(insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
-}
-
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
-    bool in_group = (insert->lookup.meta & TWI_META_INCARNATION) == 0;
     if (twi_unlikely(twi_load_relaxed(&insert->generation->told) != 0))
-        twi_tag_groups_decide(insert->arena, insert->generation);
-    if ((cell = twi_insert_take_seen(insert, insert->generation->synced, &meta)) != NULL) {
-        /* most new keys come here */
-    } else if (in_group && (cell = twi_tag_groups_take(insert->generation, &insert->lookup, &meta)) != NULL) {
-        /* most keys of a window with a forecast come here */
-    } else if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
-               (cell = take_spare(insert, kind)) != NULL) {
+        twi_area_decide(insert->arena, insert->generation);
+    if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
+        (cell = take_spare(insert, kind)) != NULL) {
         meta = twi_load_relaxed(&cell->meta) &
                ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
-    } else {
+    } else if ((cell = twi_area_take(insert->generation, &insert->lookup, kind, TWI_AREA_LOOKS_LONG, &meta)) == NULL) {
         cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
+        /* without memory for more, whatever is left of the area */
+        if (cell == NULL) cell = twi_area_take(insert->generation, &insert->lookup, kind, UINT32_MAX, &meta);
         if (cell == NULL) return NULL;
     }
     twi_insert_fill(insert, cell, meta);
@@ -191,7 +184,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
         }
     }
     if (record != NULL) {
-        keep_spare(insert, record);
+        keep_chain(insert, record, record);
         twi_insert_uncount_key(insert, generation->synced);
     }
     return answer;
@@ -296,12 +289,12 @@ static bool give_chunks(struct twi_arena *arena, struct twi_generation *generati
         uint32_t line = twi_load_acquire(&generation->chunks[kind]);
         while (line != 0) {
             struct twi_chunk *chunk = twi_arena_at(arena, line);
-            uint32_t older = chunk->older, lines = chunk->lines;
-            if (*work < lines) return false;
+            uint32_t older = chunk->older, lines = chunk->lines, cost = lines != 0 ? lines : chunk->capacity;
+            if (*work < cost) return false;
             if (generation->turn.distinct && !twi_sketch_give(arena, generation, chunk, work)) return false;
-            *work = *work > lines ? *work - lines : 0;
+            *work = *work > cost ? *work - cost : 0;
             twi_store_relaxed(&generation->chunks[kind], older);
-            twi_piece_give(arena, generation, line, lines);
+            if (lines != 0) twi_piece_give(arena, generation, line, lines); /* else its area is given back as a whole */
             line = older;
         }
     }
@@ -333,9 +326,9 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
 
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
-    if (!twi_tag_groups_unmake(arena, generation, work)) return false; /* first: the directory names the chunks */
     if (!twi_stripes_give(arena, generation, work)) return false;
-    return give_chunks(arena, generation, work) && give_index(arena, generation, work);
+    return give_chunks(arena, generation, work) && twi_area_unmake(arena, generation, work) &&
+           give_index(arena, generation, work);
 }
 
 static bool give_attached(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {

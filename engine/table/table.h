@@ -26,17 +26,6 @@
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 
-/* The cell of `key`, or NULL. Inside a section. */
-TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
-                                           const struct twi_lookup_key *lookup) {
-    uint32_t chunks = twi_tag_groups_serving(generation, lookup->key.size);
-    if (chunks != 0) {
-        struct twi_cell *cell = twi_tag_groups_find(generation, chunks, lookup);
-        if (twi_likely(cell != NULL)) return cell;
-    }
-    return twi_index_find(arena, generation, lookup);
-}
-
 /* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. TWI_FOUND: first_delta was not counted.
  * TWI_NO_ROOM: there is no memory, or the family has keys_max keys. TWI_GONE_SEALED: the generation takes no more.
  * TWI_CLOCK_MOVED: the walk met CLOSED, and `still_current(ctx)` said that this is no longer the generation to insert
@@ -50,7 +39,7 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
                                        const struct twi_lookup_key *lookup);
 
 /* A generation with one small leaf. With a forecast and enough memory: with an index for `keys_expected`, and
- * tag groups, now or after its first keys. NULL: no memory. Not yet reachable by any thread. */
+ * an area of records, now or after its first keys. NULL: no memory. Not yet reachable by any thread. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
 /* Gives records and index back, one unit of *work per line. No thread can reach them any more. True when all is given

@@ -17,7 +17,6 @@ void twi_window_abandon(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->turn.prepared.generation;
     if (generation == NULL) return;
-    if (twi_tag_groups_chunks(generation) == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
     family->turn.prepared.generation = NULL;
     twi_rollover_enter(generation, TWI_DROPPED);
     generation->turn.announced = generation->turn.hidden = true;
@@ -91,35 +90,34 @@ static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span
 
 /* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
  * open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys that
- * find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
+ * find room in its area need nothing. Returns a value below 0 if nothing is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
                            uint64_t more) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
     uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > keys + more ? forecast : keys + more,
              held = keys;
-    uint64_t chunks = twi_tag_groups_chunks(now) & ~TWI_TAG_GROUPS_LONG;
-    uint64_t grouped = chunks != 0 ? chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE : 0;
-    if (grouped > held) held = grouped;
+    uint64_t places = (uint64_t)twi_load_relaxed(&now->area.places[0]) + twi_load_relaxed(&now->area.places[1]);
+    if (places > held) held = places;
     if (to_come <= held) return room;
     double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
     return rest < (double)room ? room - (int64_t)rest : -1;
 }
 
 static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast,
-                       struct twi_tag_groups_forecast grouped, int64_t spare) {
+                       struct twi_area_forecast in_area, int64_t spare) {
     twi_check(family->turn.prepared.generation == NULL);
     twi_check(span.start_ms < span.end_ms);
     struct twi_arena *arena = &family->engine->arena;
     family->turn.prepared.generation = twi_window_make(family, span, 0);
     family->turn.prepared.leaves = 0;
     family->turn.prepared.root = 0;
-    family->turn.prepared.groups.at.directory = 0;
+    family->turn.prepared.area.chunks = 0;
     if (family->turn.prepared.generation == NULL) return;
     family->turn.prepared.root = twi_index_begin(arena, family->turn.prepared.generation, forecast);
     if (family->kind.from_first) return;
-    (void)twi_tag_groups_begin(arena, family->turn.prepared.generation, grouped, spare - twi_index_bytes(forecast),
-                               &family->turn.prepared.groups);
-    family->turn.prepared.groups.ahead = true;
+    (void)twi_area_begin(arena, family->turn.prepared.generation, in_area, spare - twi_index_bytes(forecast),
+                         &family->turn.prepared.area);
+    family->turn.prepared.area.ahead = true;
 }
 
 /* How many keys the next window will have, by those of this one and the last and by what the caller expects; 0: nobody
@@ -150,8 +148,8 @@ static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_gen
         bool fits =
             twi_index_bytes(forecast) <= (has_share(family) ? spare_bytes(family, now, forecast, keys / 4) : spare);
         if (!fits) return NO_ROOM;
-        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast,
-                   twi_tag_groups_forecast(now, forecast), spare);
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, twi_area_forecast(now, forecast),
+                   spare);
     }
     if (family->turn.prepared.root == 0) return NO_ROOM;
     if (!twi_index_fill(arena, family->turn.prepared.generation, family->turn.prepared.root,
@@ -161,13 +159,12 @@ static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_gen
     return PREPARED;
 }
 
-/* Prepares where its records will lie: its tag groups, or memory for a part of the records. */
+/* Prepares where its records will lie: its area, or memory for a part of the records. */
 static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t forecast) {
     struct tw_family *family = rollover->family;
     struct twi_arena *arena = &rollover->engine->arena;
-    if (family->turn.prepared.groups.at.directory != 0)
-        return twi_tag_groups_fill(arena, family->turn.prepared.generation, &family->turn.prepared.groups,
-                                   &rollover->work)
+    if (family->turn.prepared.area.chunks != 0)
+        return twi_area_fill(arena, family->turn.prepared.generation, &family->turn.prepared.area, &rollover->work)
                    ? PREPARED
                    : TO_GO_ON;
     uint64_t records = forecast / 1000 + 1;

@@ -34,7 +34,7 @@ enum model_label {
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
     X(E1) X(E2) \
     X(F1) X(F2) \
-    X(H3) X(H4) X(H5) X(H6) X(H7) \
+    X(H1) X(H2) \
     X(I1) X(I2) X(I3) X(I4) \
     X(J1) X(J2) X(J3) X(J4) X(J5) X(J6) X(J7) X(J8) X(J9) X(J10) X(J11) X(J12) \
     X(K1) X(K2) \

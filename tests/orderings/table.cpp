@@ -1,36 +1,38 @@
-// table.cpp -- models of engine/table/table.*, index.c, tag_groups.* and of the freezing in cell.*: one generation.
-// A key is inserted through its home (tags) or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
+// table.cpp -- models of engine/table/table.*, index.c, area.* and of the freezing in cell.*: one generation.
+// A key is inserted with a record of an area or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
 // copying and publishing, into a larger leaf or into two under a node; walkers visit records; the turn seals and freezes.
-// A home may also come later: the first insert lays it out, while the others go on without.
-// Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the home's), spare records (given records stay unused unless
-// they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
+// An area may also come later: the first insert lays it out, while the others go on without.
+// Left out: memory that runs out, keys_max, keys of more than one line (or of another kind of record than the area's), spare records
+// (what loses a race stays unused), nodes of more than two entries, which place a key has in an area, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/table/cell.h:twi_cell_count ad310bf3ff3e
+//   engine/table/cell.h:twi_cell_count 7562a9d22fc5
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
 //   engine/table/index.h:twi_leaf_find 8ef7703d0b38
 //   engine/table/index.h:twi_index_follow 6d21bc7628d2
 //   engine/table/index.h:twi_index_descend 7255704c0112
-//   engine/table/index.h:twi_index_find 93613ef01d71
-//   engine/table/table.h:twi_table_find c9192e273227
+//   engine/table/index.h:twi_table_find 237d805e5127
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 033bd58fb5c1
 //   engine/table/record.h:twi_record_take_next ea73b0aa6561
 //   engine/table/record.c:twi_record_take 993a60847f3c
 //   engine/table/slot_line.h:twi_line_look 7038ec65ef57
 //   engine/table/index.h:twi_leaf_look 0290c26f62ee
-//   engine/fast/add_fast.h:hot_line_of 484629d4f8c8
-//   engine/fast/add_fast.h:hot_line_first bd0fc8c47be2
+//   engine/fast/add_fast.h:hot_line_of bbef54e470c2
+//   engine/fast/add_fast.h:hot_line_first 0375b8d5dd40
 //   engine/fast/add_fast.h:hot_find_by_index e928cb633688
-//   engine/table/insert.h:twi_insert_take_seen a8e0ea00b8ac
 //   engine/table/table.c:reserve fdebf9abbc0d
-//   engine/table/insert.h:twi_insert_take 5aea11e0d41b
+//   engine/table/insert.h:twi_insert_take 3de04e2f35ca
 //   engine/table/insert.h:twi_insert_fill db00c84e95b5
 //   engine/table/insert.h:twi_insert_at_vacancy 52e432575208
-//   engine/table/table.c:prepare_record c28747088648
+//   engine/table/table.c:prepare_record 057d3d3bc609
 //   engine/table/insert.h:twi_insert_claim_slot a4ba8ba765fa
-//   engine/table/table.c:twi_table_insert 9a83db40b872
+//   engine/table/table.c:twi_table_insert 7d8f4ffab251
 //   engine/table/index.c:twi_index_find_further 2db96fc960d5
+//   engine/table/area.c:take_at da1f8005cadd
+//   engine/table/area.c:twi_area_take 63e4527dc9b2
+//   engine/table/area.c:twi_area_fill 7484aa9eba8e
+//   engine/table/area.c:twi_area_decide 36489d0d40e7
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
 //   engine/table/table.c:twi_table_seal e58cc008c888
@@ -41,13 +43,6 @@
 //   engine/table/index.c:twi_leaf_grow 10e26be5e456
 //   engine/table/index.c:step_over 5f73999c75ed
 //   engine/table/index.c:twi_index_leaf e6f8eee6aaae
-//   engine/table/tag_groups.h:twi_tag_groups_find fd6da205fb8d
-//   engine/table/tag_groups.h:twi_tag_group_claim d5ec60551abc
-//   engine/table/tag_groups.c:claim 0ff83304d415
-//   engine/table/tag_groups.c:twi_tag_groups_take d002b1929990
-//   engine/table/tag_groups.c:twi_tag_groups_give c411624bc228
-//   engine/table/tag_groups.c:twi_tag_groups_fill bdce556d338b
-//   engine/table/tag_groups.c:twi_tag_groups_decide 7067f8c72191
 #include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
@@ -77,12 +72,12 @@ static unsigned tag_of(unsigned slot) {
     return slot >> 8;
 }
 
-enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, GROUP = 2 };
+enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, LINE = 2, AREA = 2 };
 
-// What a look-up has seen free: a slot of a leaf, and a record at home.
+// What a look-up has seen free: a slot of a leaf.
 struct vacancy {
-    bool has_slot, has_record;
-    unsigned leaf, at, record;
+    bool has_slot;
+    unsigned leaf, at;
 };
 
 // One generation, and what its threads do to it.
@@ -112,18 +107,17 @@ struct table {
     chunk chunks[RECORDS + 1];
     rl::atomic<unsigned> leaves_taken, nodes_taken, cells_taken, chunks_taken; // the arena
     rl::atomic<unsigned> root, newest;
-    rl::atomic<unsigned> home_chunks; // 0: it has no home, or none yet
-    rl::var<unsigned> home_first;     // its home: in the generation, set before home_chunks
+    rl::atomic<unsigned> area_places; // 0: it has no area, or none yet
+    rl::var<unsigned> area_first;     // set before area_places
     rl::atomic<unsigned> told;        // 1: an insert lays it out
-    rl::atomic<unsigned char> tags[GROUP];
-    bool splits, with_home;
+    bool splits, with_area;
 
-    void begin(bool split, bool use_home, unsigned first_slots, bool put_off = false) {
+    void begin(bool split, bool use_area, unsigned first_slots, bool put_off = false) {
         splits = split;
-        with_home = use_home;
+        with_area = use_area;
         twi_store_relaxed(&leaves_taken, 0u);
         twi_store_relaxed(&nodes_taken, 0u);
-        twi_store_relaxed(&cells_taken, use_home ? (unsigned)GROUP : 0u);
+        twi_store_relaxed(&cells_taken, use_area ? (unsigned)AREA : 0u);
         twi_store_relaxed(&chunks_taken, 1u);
         twi_store_relaxed(&newest, 0u);
         for (unsigned i = 0; i < RECORDS; i++) {
@@ -131,9 +125,8 @@ struct table {
             twi_store_relaxed(&cells[i].meta, 0u);
             twi_store_relaxed(&cells[i].final, -1);
         }
-        for (unsigned i = 0; i < GROUP; i++) twi_store_relaxed(&tags[i], (unsigned char)0);
-        if (!put_off) VAR(home_first) = 0;
-        twi_store_relaxed(&home_chunks, use_home && !put_off ? 1u : 0u);
+        if (!put_off) VAR(area_first) = 0;
+        twi_store_relaxed(&area_places, use_area && !put_off ? (unsigned)AREA : 0u);
         twi_store_relaxed(&told, put_off ? 1u : 0u);
         twi_store_relaxed(&root, leaf_make(first_slots, 0));
     }
@@ -214,7 +207,7 @@ struct table {
             (void)step_over(where, bits, entry, key);
         }
     }
-    unsigned index_find(unsigned key) {
+    unsigned find(unsigned key) {
         rl::atomic<unsigned> *where;
         unsigned bits, stop, at;
         unsigned cell = leaf_find(&leaves[number_of(descend(key, &where, &bits))], key, &stop, &at);
@@ -227,37 +220,12 @@ struct table {
             if (next == 0 || kind_of(next) == ENTRY_SEALED) return 0;
         }
     }
-    bool has_home() { // twi_tag_groups_chunks()
-        return twi_load_acquire(&home_chunks, H7) != 0;
-    }
-    unsigned home_find(unsigned key) {
-        if (!has_home()) return 0;
-        unsigned first = VAR(home_first);
-        for (unsigned i = 0; i < GROUP; i++) {
-            if (twi_load_relaxed(&tags[i]) == 0)
-                continue; // all keys of the model have one tag: all that are taken match
-            cell *cell = &cells[first + i];
-            unsigned meta = twi_load_acquire(&cell->meta, H3);
-            if ((meta & (SIZE | PUBLISHED)) == (SIZE | PUBLISHED) && VAR(cell->key) == key) return first + i + 1;
-        }
-        return 0;
-    }
-    unsigned find(unsigned key) {
-        unsigned cell = home_find(key);
-        return cell != 0 ? cell : index_find(key);
-    }
-    // As look_in_index() or look_further() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen
-    // free.
+    // As look_in_index() in add_fast.h: like find(), but it does not follow a closed leaf, and tells what it has seen free.
     unsigned find_fast(unsigned key, vacancy *seen) {
-        *seen = vacancy();
-        bool at_home = has_home();
-        for (unsigned i = 0; at_home && i < GROUP; i++)
-            if (twi_load_relaxed(&tags[i]) == 0) seen->has_record = true, seen->record = i;
-        unsigned cell = home_find(key), stop, bits;
-        if (cell != 0) return cell;
+        unsigned stop, bits;
         rl::atomic<unsigned> *where;
         seen->leaf = number_of(descend(key, &where, &bits));
-        cell = leaf_find(&leaves[seen->leaf], key, &stop, &seen->at);
+        unsigned cell = leaf_find(&leaves[seen->leaf], key, &stop, &seen->at);
         seen->has_slot = cell == 0 && stop == SLOT_EMPTY;
         return cell;
     }
@@ -267,33 +235,22 @@ struct table {
         return meta;
     }
 
-    // ---- records: insert.h, table.c, record.*, tag_groups.c
+    // ---- records: insert.h, table.c, record.*, area.c
 
-    unsigned take_seen(const vacancy &seen) {
-        unsigned char free = 0;
-        if (!seen.has_record || !twi_cas_acqrel(&tags[seen.record], &free, (unsigned char)7, H4)) return 0;
-        return VAR(home_first) + seen.record + 1;
-    }
-    void home_decide() { // twi_tag_groups_decide(), twi_tag_groups_fill()
+    void area_decide() { // twi_area_decide(), twi_area_fill()
         unsigned one = 1;
         if (twi_load_relaxed(&told) == 0 || !twi_cas_relaxed(&told, &one, 0u)) return;
-        VAR(home_first) = 0;
-        twi_store_release(&home_chunks, 1u, H6);
+        VAR(area_first) = 0;
+        twi_store_release(&area_places, (unsigned)AREA, H1);
     }
-    unsigned home_take() {
-        if (!has_home()) return 0;
-        for (unsigned i = 0; i < GROUP; i++) {
-            unsigned char found = 0;
-            if (twi_load_relaxed(&tags[i]) == 0 && twi_cas_acqrel(&tags[i], &found, (unsigned char)7, H4))
-                return VAR(home_first) + i + 1;
+    unsigned area_take() {
+        if (twi_load_acquire(&area_places, H2) == 0) return 0;
+        for (unsigned i = 0; i < AREA; i++) {
+            unsigned found = 0, cell = VAR(area_first) + i;
+            if (twi_load_relaxed(&cells[cell].meta) == 0 && twi_cas_relaxed(&cells[cell].meta, &found, (unsigned)SIZE))
+                return cell + 1;
         }
         return 0;
-    }
-    bool home_give(unsigned cell) {
-        if (!has_home() || cell - 1 >= GROUP) return false;
-        twi_store_relaxed(&cells[cell - 1].meta, 0u);
-        twi_store_release(&tags[cell - 1], (unsigned char)0, H5);
-        return true;
     }
     void add_chunk(unsigned older) {
         unsigned number = twi_add_relaxed(&chunks_taken, 1u), first = twi_add_relaxed(&cells_taken, 1u);
@@ -323,10 +280,9 @@ struct table {
         twi_store_relaxed(&cells[cell - 1].local, 1u << COUNT_SHIFT);
         twi_store_relaxed(&cells[cell - 1].meta, (unsigned)SIZE);
     }
-    unsigned prepare_record(unsigned key, const vacancy &seen) {
-        home_decide();
-        unsigned cell = take_seen(seen);
-        if (cell == 0) cell = home_take();
+    unsigned prepare_record(unsigned key) {
+        area_decide();
+        unsigned cell = area_take();
         if (cell == 0) cell = take_record();
         fill(cell, key);
         return cell;
@@ -389,7 +345,7 @@ struct table {
     bool claim_slot(unsigned key, leaf *leaf, unsigned at, unsigned record) {
         unsigned found = SLOT_EMPTY;
         if (!twi_cas_acqrel(&leaf->slots[at], &found, slot_of(key, record - 1), T6)) return false;
-        if (with_home && rl::rand(4) == 0) // the race point claimed_not_published
+        if (with_area && rl::rand(4) == 0) // the race point claimed_not_published
             for (int i = 0; i < 10; i++) rl::yield(1, $);
         (void)twi_or_acqrel(&cells[record - 1].meta, (unsigned)PUBLISHED, T9);
         return true;
@@ -399,9 +355,8 @@ struct table {
         unsigned record = 0;
         found answer = FOUND;
         if (seen.has_slot) { // twi_insert_at_vacancy()
-            record = seen.has_record                                     ? take_seen(seen)
-                     : twi_load_relaxed(&told) != 0 || has_home() ? 0
-                                                                         : take_next_record();
+            record = twi_load_relaxed(&told) != 0 ? 0 : area_take();
+            if (record == 0 && twi_load_relaxed(&told) == 0) record = take_next_record();
             if (record != 0) fill(record, key);
             *cell = record;
             if (record != 0 && claim_slot(key, &leaves[seen.leaf], seen.at, record)) return INSERTED;
@@ -417,13 +372,12 @@ struct table {
                 answer = FOUND;
                 continue;
             }
-            if (record == 0) record = prepare_record(key, seen);
+            if (record == 0) record = prepare_record(key);
             if (claim_slot(key, leaf, at, record)) {
                 *cell = record;
                 return INSERTED;
             }
         }
-        if (record != 0) (void)home_give(record);
         if (answer == FOUND) publish(*cell);
         return answer;
     }
@@ -469,8 +423,8 @@ struct table {
     // ---- walking, sealing: table.c
 
     template <typename visitor> void walk(visitor visit) {
-        if (with_home)
-            for (unsigned i = 0; i < GROUP; i++) visit_cell(i, visit);
+        if (with_area)
+            for (unsigned i = 0; i < AREA; i++) visit_cell(i, visit);
         for (unsigned line = twi_load_acquire(&newest, T11); line != 0; line = VAR(chunks[line].older)) {
             unsigned used = twi_load_acquire(&chunks[line].used, NONE);
             if (used > VAR(chunks[line].capacity)) used = VAR(chunks[line].capacity);
@@ -509,7 +463,6 @@ struct table {
             RL_ASSERT(local(cell - 1) == (int)wanted[key]);
             walk([&](unsigned, unsigned seen) { times += seen == key; });
             RL_ASSERT(times == 1);
-            RL_ASSERT(cell == index_find(key)); // H1, T1
         }
     }
 };
@@ -517,13 +470,13 @@ struct table {
 // ---- inserting, growing, walking ------------------------------------------------------------------------------------------
 
 // Two inserters that meet at one key, one of which also fills the leaf, and a finder that walks. P3, T1 to T4, E33.
-template <bool splits, bool with_home> struct inserting : rl::test_suite<inserting<splits, with_home>, 3> {
+template <bool splits, bool with_area> struct inserting : rl::test_suite<inserting<splits, with_area>, 3> {
     table t;
     rl::atomic<unsigned> returned;
 
     void before() {
         twi_store_relaxed(&returned, 0u);
-        t.begin(splits, with_home, 2);
+        t.begin(splits, with_area, 2);
     }
     void count(unsigned key) {
         unsigned cell;
@@ -548,38 +501,17 @@ template <bool splits, bool with_home> struct inserting : rl::test_suite<inserti
                 RL_ASSERT(t.local(number) <= 2);
             });
             RL_ASSERT(seen || !must);
-            if (!with_home) count(5);
+            if (!with_area) count(5);
         }
     }
     void after() {
-        const unsigned wanted[] = {0, 2, 0, 2, 0, with_home ? 0u : 1u};
+        const unsigned wanted[] = {0, 2, 0, 2, 0, with_area ? 0u : 1u};
         t.check(5, wanted);
     }
 };
 
-// Records at home that are given back and taken by another key, while a third thread compares them. H1, H3 to H5.
-struct homes : rl::test_suite<homes, 3> {
-    table t;
-    void before() {
-        t.begin(false, true, 4);
-    }
-    void thread(unsigned index) {
-        unsigned keys[3][2] = {{1, 2}, {1, 2}, {2, 1}};
-        for (unsigned i = 0; i < 2; i++) {
-            unsigned cell;
-            RL_ASSERT(t.count(keys[index][i], &cell));
-        }
-        unsigned cell = t.home_find(1);
-        RL_ASSERT(cell == 0 || cell == t.index_find(1)); // H1
-    }
-    void after() {
-        const unsigned wanted[] = {0, 3, 3};
-        t.check(2, wanted);
-    }
-};
-
-// The same where the home comes while the threads insert. H6, H7.
-struct late_homes : rl::test_suite<late_homes, 3> {
+// An area that comes while the threads insert. H1, H2.
+struct late_areas : rl::test_suite<late_areas, 3> {
     table t;
     void before() {
         t.begin(false, true, 4, true);
@@ -590,8 +522,6 @@ struct late_homes : rl::test_suite<late_homes, 3> {
             unsigned cell;
             RL_ASSERT(t.count(keys[index][i], &cell));
         }
-        unsigned cell = t.home_find(1);
-        RL_ASSERT(cell == 0 || cell == t.index_find(1)); // H1
     }
     void after() {
         const unsigned wanted[] = {0, 3, 3};
@@ -680,7 +610,7 @@ struct freezing : rl::test_suite<freezing, 4> {
 
 typedef inserting<false, false> inserting_wider;
 typedef inserting<true, false> inserting_split;
-typedef inserting<false, true> inserting_home;
+typedef inserting<false, true> inserting_area;
 
 int main() {
     const model_mutant wider[] = {
@@ -700,15 +630,8 @@ int main() {
         {T13, ACQUIRE, "the record is known through its slot, by T5"},
     };
     const model_mutant split[] = {{T5, ACQUIRE, NULL}, {T6, RELEASE, NULL}, {T7, ACQUIRE, NULL}, {T8, RELEASE, NULL}};
-    const model_mutant home[] = {{T9, RELEASE, NULL}, {T11, ACQUIRE, NULL}, {T12, ACQUIRE, NULL}, {T13, RELEASE, NULL}};
-    const model_mutant back[] = {
-        {H3, ACQUIRE, NULL},
-        {H4, ACQUIRE, NULL},
-        {H5, RELEASE, NULL},
-        {T9, RELEASE, NULL},
-        {H4, RELEASE, "a tag is a hint: what it stands for is published by T9"},
-    };
-    const model_mutant late[] = {{H6, RELEASE, NULL}, {H7, ACQUIRE, NULL}};
+    const model_mutant area[] = {{T9, RELEASE, NULL}, {T11, ACQUIRE, NULL}, {T12, ACQUIRE, NULL}, {T13, RELEASE, NULL}};
+    const model_mutant late[] = {{H1, RELEASE, NULL}, {H2, ACQUIRE, NULL}};
     const model_mutant seal[] = {{T6, STEP, NULL}, {T8, STEP, NULL}};
     const model_mutant freeze[] = {
         {C1, RELEASE, NULL},
@@ -718,9 +641,8 @@ int main() {
     };
     int wrong = MODEL_RUN(inserting_wider, "growing into a larger leaf", 50000, wider);
     wrong += MODEL_RUN(inserting_split, "growing into two leaves", 50000, split);
-    wrong += MODEL_RUN(inserting_home, "growing with a home", 100000, home);
-    wrong += MODEL_RUN(homes, "records given back", 50000, back);
-    wrong += MODEL_RUN(late_homes, "a home that comes later", 50000, late);
+    wrong += MODEL_RUN(inserting_area, "growing with an area", 100000, area);
+    wrong += MODEL_RUN(late_areas, "an area that comes later", 50000, late);
     wrong += MODEL_RUN(sealing, "sealing", 50000, seal);
     wrong += MODEL_RUN(freezing, "freezing", 50000, freeze);
     return wrong != 0;

@@ -713,7 +713,7 @@ static bool count_key_of(void *ctx, const tw_count *count) {
 
 /* Goal: T1. Free places that a look-up has seen are hints: whatever happens before the insert, the key gets one
  * counter, and each delta counts once. Method: between look-up and insert other keys come, few or so many that the
- * leaf grows, and in every second case the same key; with tag groups and without. */
+ * leaf grows, and in every second case the same key; with an area and without. */
 static void check_stale_vacancies(uint64_t keys_expected) {
     const uint32_t others[] = {0, 1, 3, 17, 700};
     struct rig rig;
@@ -751,13 +751,13 @@ static void check_stale_vacancies(uint64_t keys_expected) {
 static void places_that_a_look_up_has_seen_free_are_hints(void **state) {
     (void)state;
     check_stale_vacancies(0);
-    check_stale_vacancies(500);   /* tag groups that fill up */
+    check_stale_vacancies(500);   /* an area that fills up */
     check_stale_vacancies(50000); /* and some that do not */
 }
 
-/* Goal: a thread that stalls while it lays out the tag groups of a told window delays nobody: the others count, read
- * and walk without them, the window ends, and each delta counts once. Method: one key of 500 decides, so the thread of
- * the second one lays out; others insert meanwhile, short keys and long ones. */
+/* Goal: a thread that stalls while it lays out the area of a window of announced size delays nobody: the others count,
+ * read and walk without them, the window ends, and each delta counts once. Method: one key of 500 decides, so the
+ * thread of the second one lays out; others insert meanwhile, short keys and long ones. */
 static void check_stalled_layout(bool ends) {
     struct rig rig;
     rig_open(&rig, false);
@@ -772,7 +772,7 @@ static void check_stalled_layout(bool ends) {
     int64_t view, sum = 0, counted = 0;
     assert_status(tw_add(family, fake_key(&keys), 1, NULL), TW_OK);
     struct twi_generation *generation = twi_window_at(family, twi_clock_now_ms(&rig.engine->clock), true);
-    struct job job = {.errand.stop_at = "groups_made_not_shown", .family = family, .key = 1, .delta = 7};
+    struct job job = {.errand.stop_at = "area_made_not_shown", .family = family, .key = 1, .delta = 7};
     errand_begin(&job.errand, run_job);
     for (keys = 2; keys < 300; keys++) {
         char long_key[80];
@@ -784,7 +784,7 @@ static void check_stalled_layout(bool ends) {
         assert_status(tw_add(family, key, 1, &view), TW_OK);
         assert_i64_equal(view, 2);
     }
-    assert_int_equal(twi_tag_groups_chunks(generation), 0);
+    assert_int_equal(twi_load_relaxed(&generation->area.places[0]), 0);
     assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
     assert_i64_equal(sum, 1 + 2 * 298);
     if (ends) {
@@ -800,7 +800,7 @@ static void check_stalled_layout(bool ends) {
     assert_status(tw_each(family, TW_NOW, add_count, &sum), TW_OK);
     assert_i64_equal(sum, ends ? 7 : 1 + 2 * 298 + 7);
     if (!ends) {
-        assert_true(twi_tag_groups_are_short(twi_tag_groups_chunks(generation)));
+        assert_true(twi_load_relaxed(&generation->area.places[0]) >= 500);
         assert_status(tw_each(family, TW_NOW, count_key_of, &counted), TW_OK);
         assert_i64_equal(counted, 300);
         assert_true(
@@ -810,7 +810,7 @@ static void check_stalled_layout(bool ends) {
     rig_turns(&rig, 10);
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
-static void a_thread_that_stalls_in_laying_out_tag_groups_delays_nobody(void **state) {
+static void a_thread_that_stalls_in_laying_out_an_area_delays_nobody(void **state) {
     (void)state;
     check_stalled_layout(false);
     check_stalled_layout(true);
@@ -844,7 +844,7 @@ static void check_delta_of_lost_records(uint64_t keys_expected) {
 static void a_record_that_lost_a_race_forgets_its_first_delta(void **state) {
     (void)state;
     check_delta_of_lost_records(0);
-    check_delta_of_lost_records(1000); /* tag groups, so full that records are used again */
+    check_delta_of_lost_records(1000); /* an area so full that records lie elsewhere */
 }
 
 /* ---- a share that holds all of its users ------------------------------------------------------------------------- */
@@ -943,7 +943,7 @@ int main(void) {
         cmocka_unit_test(a_record_that_is_ready_is_not_published_in_a_window_that_was_closed_since),
         cmocka_unit_test(a_key_that_is_claimed_and_not_published_is_found),
         cmocka_unit_test(places_that_a_look_up_has_seen_free_are_hints),
-        cmocka_unit_test(a_thread_that_stalls_in_laying_out_tag_groups_delays_nobody),
+        cmocka_unit_test(a_thread_that_stalls_in_laying_out_an_area_delays_nobody),
         cmocka_unit_test(a_record_that_lost_a_race_forgets_its_first_delta),
         cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
         cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),

@@ -3,14 +3,12 @@
  *
  *     fast      tw_add of a short key: add_fast.h     group     tw_add_many: group_fast.h
  *     lookup    the same by begin_again() there       striped   tw_add of striped counters: striped() in add_fast.h
- *     far       the same in a large window there      at        tw_add_at: api.c
- *     long key  keys of more than 32 bytes there      group at  tw_add_many_at: add_many.c
- *     tiny key  and keys of 1 to 3 bytes              pin       tw_pin_add: pin.c
- *     block key and keys of 8 to 16 bytes
- *     hundred   and keys of 97 to 160 bytes
- *     long far, untold, group: long keys in a large window, without tag groups, by tw_add_many
+ *     long key  keys of more than 32 bytes there      at        tw_add_at: api.c
+ *     tiny key  and keys of 1 to 3 bytes              group at  tw_add_many_at: add_many.c
+ *     block key and keys of 8 to 16 bytes             pin       tw_pin_add: pin.c
+ *     hundred   and keys of 97 to 160 bytes           long group  long keys by tw_add_many
  *     wide key  and keys of 17 to 32 bytes
- *     untold    short keys without tag groups there   slow      twi_add_slow(): add_once() in api.c
+ *     untold    short keys without an area there      slow      twi_add_slow(): add_once() in api.c
  *     inside    short and long ones, by a thread
  *     long in   that is inside a section
  *
@@ -28,11 +26,9 @@
 #include "engine/count/contention.h"
 #include "engine/fast/fast.h"
 
-#define KEYS 220u        /* some find the table full */
-#define KEYS_MAX 170u    /* of the family: so many that there are tag groups */
-#define KEYS_FAR 135000u /* in a window that lies in no cache */
-#define KEYS_FAR_LONG 65000u
-#define KEYS_HOT 20u /* half of the adds */
+#define KEYS 220u     /* some find the table full */
+#define KEYS_MAX 170u /* of the family: so many that there is an area of records */
+#define KEYS_HOT 20u  /* half of the adds */
 #define BURST 40u
 #define BURSTS 60
 #define NOTES_MAX 100000u
@@ -40,11 +36,8 @@
 enum way {
     FAST,
     LOOKUP,
-    FAR,
     LONG_KEY,
     HUNDRED,
-    LONG_FAR,
-    LONG_UNTOLD,
     LONG_GROUP,
     TINY_KEY,
     BLOCK_KEY,
@@ -60,10 +53,9 @@ enum way {
     PIN,
     WAYS
 };
-static const char *const names[WAYS] = {"fast",     "lookup",      "far",        "long key", "hundred",
-                                        "long far", "long untold", "long group", "tiny key", "block key",
-                                        "wide key", "untold",      "inside",     "long in",  "group",
-                                        "striped",  "slow",        "at",         "group at", "pin"};
+static const char *const names[WAYS] = {"fast",      "lookup",   "long key", "hundred",  "long group", "tiny key",
+                                        "block key", "wide key", "untold",   "inside",   "long in",    "group",
+                                        "striped",   "slow",     "at",       "group at", "pin"};
 
 /* What was seen, in order. */
 struct notes {
@@ -81,10 +73,7 @@ static twi_hash_fn *hash_now;
 static tw_family *family;
 static char texts[KEYS][160];
 static tw_pin *pins[KEYS];
-static int with_groups;          /* bursts in a window that has what the fast path needs */
-static int with_far;             /* bursts in a window that lies in no cache */
-static int with_long;            /* bursts in a window that has it for long keys, */
-static int with_long_far;        /* and that lies in no cache */
+static int with_area, with_long; /* bursts in a window with an area of records, for short keys and for long ones */
 static int64_t totals[KEYS + 1]; /* in Redis, of this window; the last is of the overflow counter */
 
 static void note(const char *what, int64_t value) {
@@ -283,12 +272,9 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
     rig.engine->hashing.fn = hash_now; /* families choose their fast paths by it */
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = KEYS_MAX;
-    bool is_untold = way == UNTOLD || way == LONG_UNTOLD, is_long = way >= LONG_KEY && way <= LONG_GROUP;
+    bool is_untold = way == UNTOLD, is_long = way >= LONG_KEY && way <= LONG_GROUP;
     is_long = is_long || way == LONG_IN;
-    options.keys_expected = is_untold         ? 1 /* too few for tag groups */
-                            : way == FAR      ? KEYS_FAR
-                            : way == LONG_FAR ? KEYS_FAR_LONG
-                                              : KEYS_MAX;
+    options.keys_expected = is_untold ? 1 /* too few for an area */ : KEYS_MAX;
     options.on_full = on_full;
     family = rig_family_of(&rig, &options);
     const char *head = way == HUNDRED     ? "a key that is so long that its record has three lines of memory, "
@@ -310,15 +296,11 @@ static void play(uint64_t seed, bool synced, uint32_t on_full) {
             collect(&prng, false);
         }
         const struct twi_generation *generation = twi_load_acquire(&family->current);
-        uint32_t chunks = twi_tag_groups_chunks(generation);
-        bool has_groups = chunks != 0;
-        with_groups += has_groups;
-        bool is_far = (chunks & ~TWI_TAG_GROUPS_LONG) > TWI_HOT_CHUNKS_CACHED;
-        with_far += is_far && !is_long;
-        with_long += has_groups && is_long;
-        with_long_far += is_far && is_long;
-        assert_false(is_untold && has_groups);
-        if (has_groups) assert_int_equal(generation->tag_groups.lines, way == HUNDRED ? 3 : is_long ? 2 : 1);
+        bool has_area = twi_load_relaxed(&generation->area.places[is_long]) != 0;
+        with_area += has_area && !is_long;
+        with_long += has_area && is_long;
+        assert_false(is_untold && has_area);
+        if (has_area) assert_int_equal(generation->area.lines, way == HUNDRED ? 3 : is_long ? 2 : 1);
         play_burst(&prng);
         if (test_prng_chance(&prng, 1, 3)) collect(&prng, true);
         if (test_prng_chance(&prng, 1, 4)) note_all();
@@ -347,7 +329,7 @@ static void compare(void) {
 static void play_every_way(bool synced, uint32_t on_full) {
     uint64_t fresh = test_scale(10), seeds[10000];
     size_t count = test_seeds("adding", fresh < 10000 ? fresh : 10000, seeds, 10000);
-    with_groups = with_far = with_long = with_long_far = 0;
+    with_area = with_long = 0;
     for (size_t s = 0; s < count; s++) {
         test_seed_begins("adding", seeds[s]);
         for (int portable = 0; portable < 2; portable++) {
@@ -362,7 +344,7 @@ static void play_every_way(bool synced, uint32_t on_full) {
         }
         test_seed_ends();
     }
-    assert_true(with_groups > 0 && with_far > 0 && with_long > 0 && with_long_far > 0);
+    assert_true(with_area > 0 && with_long > 0);
 }
 
 static void every_way_of_adding_gives_the_same_without_redis(void **state) {

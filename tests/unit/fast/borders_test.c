@@ -1,6 +1,6 @@
 /* borders_test.c -- no call reads a byte outside of its key. A key may begin where a page begins and end where one
  * ends, and the pages beside it may not be readable: fast paths load keys by whole vectors, which must not reach there.
- * Method: keys of every size at both borders, through every call with a fast path, for both hashes, with tag groups,
+ * Method: keys of every size at both borders, through every call with a fast path, for both hashes, with an area,
  * without, and in a window that lies in no cache. Two copies of a key are one counter. The fast paths are for engines
  * with a thread, which writes the time down: here the test writes it. */
 #include "tests/unit/rig.h"
@@ -95,7 +95,7 @@ static void play(twi_hash_fn *hash, uint64_t keys_expected) {
     assert_true(is_aes || family->kind.hot_add == twi_hot_add_any);
     warm(family);
     const struct twi_generation *generation = twi_load_acquire(&family->current);
-    assert_int_equal(generation->tag_groups.chunks > TWI_HOT_CHUNKS_CACHED, keys_expected == FAR);
+    assert_int_equal(twi_load_relaxed(&generation->area.places[0]) != 0, keys_expected == FAR);
     uint64_t keys = 1; /* "warm" */
     for (size_t size = 1; size <= TW_KEY_SIZE_MAX; size++) {
         tw_key first = tw_bytes(begins, size), last = tw_bytes(ends - size, size);

@@ -125,7 +125,7 @@ static void it_decides_as_the_slow_path(void **state) {
     else
         assert_int_equal(warm_without_word, 0);
 }
-static void so_it_does_without_tag_groups(void **state) {
+static void so_it_does_without_an_area(void **state) {
     (void)state;
     state_of_random = test_seed();
     play(0, false, false);
@@ -146,7 +146,7 @@ static void so_it_does_where_most_keys_are_long(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_decides_as_the_slow_path),
-        cmocka_unit_test(so_it_does_without_tag_groups),
+        cmocka_unit_test(so_it_does_without_an_area),
         cmocka_unit_test(so_it_does_in_a_large_window),
         cmocka_unit_test(so_it_does_where_most_keys_are_long),
     };

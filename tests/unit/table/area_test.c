@@ -1,5 +1,5 @@
-/* tag_groups_test.c -- tag groups: a window with a forecast finds every key that the index has, no other, and gives
- * every record back. */
+/* area_test.c -- areas of records: every record of an area is used once, whatever the place of its key, and all memory
+ * is given back. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"
@@ -21,7 +21,11 @@ static bool always(void *ctx) {
     return true;
 }
 
-/* A window for so many keys, whose tag groups are still put off. */
+static uint32_t places_in(const struct field *field) {
+    return twi_load_relaxed(&field->generation->area.places[0]) + twi_load_relaxed(&field->generation->area.places[1]);
+}
+
+/* A window for so many keys, whose area is still put off. */
 static void field_begin_untouched(struct field *field, uint64_t bytes, uint64_t expected, bool synced, uint32_t lines) {
     memset(field, 0, sizeof *field);
     field->lines = lines;
@@ -29,25 +33,21 @@ static void field_begin_untouched(struct field *field, uint64_t bytes, uint64_t 
     assert_true(twi_arena_make(&field->arena, bytes));
     field->generation = twi_table_make(&field->arena, &field->quota, expected, synced);
     assert_non_null(field->generation);
-    assert_i64_equal(twi_tag_groups_chunks(field->generation), 0);
-    assert_int_equal(twi_load_relaxed(&field->generation->told), expected >= TWI_TAG_GROUPS_KEYS_MIN ? expected : 0);
+    assert_i64_equal(places_in(field), 0);
+    assert_int_equal(twi_load_relaxed(&field->generation->told), expected >= TWI_AREA_KEYS_MIN ? expected : 0);
 }
 
-/* The same with tag groups, for records of so many lines. */
+/* The same with an area, for records of so many lines. */
 static void field_begin_for(struct field *field, uint64_t bytes, uint64_t expected, bool synced, uint32_t lines) {
-    struct twi_tag_groups_plan plan;
+    struct twi_area_plan plan;
     uint32_t work = UINT32_MAX;
     field_begin_untouched(field, bytes, expected, synced, lines);
     twi_store_relaxed(&field->generation->told, 0);
-    if (twi_tag_groups_begin(&field->arena, field->generation, (struct twi_tag_groups_forecast){expected, lines},
-                             INT64_MAX, &plan))
-        assert_true(twi_tag_groups_fill(&field->arena, field->generation, &plan, &work));
+    if (twi_area_begin(&field->arena, field->generation, (struct twi_area_forecast){expected, lines}, INT64_MAX, &plan))
+        assert_true(twi_area_fill(&field->arena, field->generation, &plan, &work));
 }
 static void field_begin(struct field *field, uint64_t bytes, uint64_t expected, bool synced) {
     field_begin_for(field, bytes, expected, synced, 1);
-}
-static uint32_t chunks_in(const struct field *field) {
-    return twi_tag_groups_chunks(field->generation) & ~TWI_TAG_GROUPS_LONG;
 }
 
 static void field_end(struct field *field) {
@@ -85,54 +85,41 @@ static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t
     return twi_table_insert(&insert, always, NULL, cell);
 }
 
-/* By its home alone, by the index alone. */
-static void look(struct field *field, uint32_t number, struct twi_cell **home, struct twi_cell **index) {
+static struct twi_cell *look(struct field *field, uint32_t number) {
     unsigned char bytes[KEY_BYTES];
-    tw_key key = key_of(field, number, bytes);
-    struct twi_lookup_key wanted = wanted_of(field, key);
-    uint32_t chunks = twi_tag_groups_serving(field->generation, key.size);
-    *home = chunks != 0 ? twi_tag_groups_find(field->generation, chunks, &wanted) : NULL;
-    *index = twi_index_find(&field->arena, field->generation, &wanted);
+    struct twi_lookup_key wanted = wanted_of(field, key_of(field, number, bytes));
+    return twi_table_find(&field->arena, field->generation, &wanted);
 }
 
-/* The chunk of an entry, its tags, and how many of its records are in groups: the last group of an only chunk may lack
- * some. */
-static struct twi_chunk *chunk_of(struct field *field, uint32_t number) {
-    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, &field->generation->tag_groups);
-    return (struct twi_chunk *)((unsigned char *)field->generation + entries[number].records) - 1;
-}
-static _Atomic uint8_t *tags_of(struct field *field, uint32_t number) {
-    struct twi_tag_groups_entry *entries = twi_tag_groups_entries(field->generation, &field->generation->tag_groups);
-    return (_Atomic uint8_t *)((unsigned char *)field->generation + entries[number].tags);
-}
-static uint32_t grouped_of(struct field *field, uint32_t number) {
-    uint32_t places = (uint32_t)field->generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
-    uint32_t records = chunk_of(field, number)->capacity;
-    return places < records ? places : records;
-}
-
-/* Tags that are neither free nor a filler: records of groups that are taken. */
-static uint64_t tags_taken(struct field *field) {
-    uint64_t taken = 0;
-    for (uint32_t c = 0; c < chunks_in(field); c++) {
-        _Atomic uint8_t *tags = tags_of(field, c);
-        for (uint32_t i = 0; i < grouped_of(field, c); i++) taken += twi_load_relaxed(&tags[i]) != 0;
-    }
-    return taken;
+/* True: the cell lies in the area. *at_place: at the place of its key. */
+static bool is_in_area(const struct field *field, struct twi_cell *cell, bool *at_place) {
+    const struct twi_generation *generation = field->generation;
+    const struct twi_area *area = &generation->area;
+    const unsigned char *first = (const unsigned char *)generation + area->first, *bytes = (const unsigned char *)cell;
+    *at_place = false;
+    if (places_in(field) == 0 || bytes < first || bytes >= first + (size_t)(area->taken - 1) * TWI_LINE_BYTES)
+        return false;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    uint64_t place = twi_area_place((uint32_t)twi_hash_sip(&field->secret, key.data, key.size), places_in(field));
+    *at_place = bytes == first + twi_area_distance(place, area->lines, generation->synced) * TWI_LINE_BYTES;
+    return true;
 }
 
 struct tally {
-    uint64_t cells, in_groups;
-    uint32_t groups;
+    uint64_t cells, in_area, at_place;
     struct field *field;
 };
 static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct tally *tally = ctx;
+    bool at_place;
+    bool in_area = is_in_area(tally->field, cell, &at_place);
     tally->cells++;
-    for (uint32_t c = 0; c < chunks_in(tally->field); c++)
-        if (chunk_of(tally->field, c) == twi_cell_chunk(cell, meta) &&
-            twi_cell_index(meta) < grouped_of(tally->field, c))
-            tally->in_groups++;
+    tally->in_area += in_area;
+    tally->at_place += at_place;
+    struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+    assert_int_equal(chunk->lines == 0, in_area);
+    assert_ptr_equal(twi_chunk_cell(chunk, twi_cell_index(meta), tally->field->generation->synced), cell);
     return true;
 }
 static struct tally tally_of(struct field *field) {
@@ -143,11 +130,10 @@ static struct tally tally_of(struct field *field) {
     return tally;
 }
 
-/* Goal: H1, H2. Whatever the forecast, the tag groups find the cell that the index finds, or nothing, and with a right
- * forecast they find most keys.
- * Method: every size of forecast and of records, filled to a half, in full and to three times of it. Each key is looked
- * up both ways, and so are keys that were never inserted. */
-static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
+/* Goal: whatever the forecast, each key is found and walked once; with a right forecast nearly all keys of the area's
+ * kind have their record in it, and more than half of them at their place.
+ * Method: every size of forecast and of records, filled to the forecast and to three times of it. */
+static void keys_lie_at_their_place_or_elsewhere(void **state) {
     (void)state;
     const uint32_t forecasts[] = {20, 24, 32, 44, 66, 90, 128, 200, 1000, 1024, 4000, 20000};
     struct twi_thread *self = twi_thread_here();
@@ -156,40 +142,32 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
             static struct field field;
             field_begin_for(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, 1 + (uint32_t)way / 2);
             twi_section_enter(self);
-            assert_true(chunks_in(&field) != 0);
-            uint32_t at_home = 0, total = forecasts[f] * 3;
+            assert_true(places_in(&field) * 10 >= forecasts[f] * 6);
+            uint32_t total = forecasts[f] * 3;
             for (uint32_t i = 1; i <= total; i++) {
-                struct twi_cell *home, *index, *cell;
-                look(&field, i, &home, &index);
-                bool is_new = index == NULL;
-                assert_null(is_new ? home : NULL);
-                enum twi_found found = put(&field, self, i, &cell);
-                assert_int_equal(found, is_new ? TWI_INSERTED : TWI_FOUND);
-                look(&field, i, &home, &index);
-                assert_ptr_equal(index, cell);
-                assert_true(home == NULL || home == cell);
-                if (i <= forecasts[f]) at_home += home != NULL;
+                struct twi_cell *cell;
+                bool is_new = look(&field, i) == NULL;
+                assert_int_equal(put(&field, self, i, &cell), is_new ? TWI_INSERTED : TWI_FOUND);
+                assert_ptr_equal(look(&field, i), cell);
+                if (i != forecasts[f]) continue;
+                struct tally tally = tally_of(&field);
+                /* a sixteenth of the keys are of all sizes */
+                assert_true(tally.in_area >= forecasts[f] * UINT64_C(60) / 100);
+                assert_true(forecasts[f] < 1000 || tally.at_place * 100 >= tally.in_area * 45);
             }
-            for (uint32_t i = 1; i <= total + 1000; i++) {
-                struct twi_cell *home, *index;
-                look(&field, i, &home, &index);
-                assert_true(i > total || index != NULL);
-                assert_true(home == NULL || home == index);
-            }
-            /* a sixteenth of the keys are of all sizes, most of which have no tag groups here */
-            assert_true(at_home >= forecasts[f] * 85 / 100);
+            for (uint32_t i = 1; i <= total; i++) assert_non_null(look(&field, i));
             struct tally tally = tally_of(&field);
             assert_i64_equal(tally.cells, twi_load_relaxed(&field.generation->keys));
-            assert_i64_equal(tally.in_groups, tags_taken(&field)); /* no record was forgotten, none shared */
+            assert_true(tally.in_area * 100 >= places_in(&field) * UINT64_C(99)); /* nearly all are used in the end */
             twi_section_leave(self);
             field_end(&field);
         }
     }
 }
 
-/* Goal: an inserter that loses the race for a key gives its record back, and no lookup ever finds that record.
- * Method: several threads insert the same keys in the same order into tag groups that are too small. All must get one
- * cell per key, and the taken records are the published ones. */
+/* Goal: two inserters never take one record, and a record that lost its race is used by a later key.
+ * Method: several threads insert the same keys in the same order into an area that is too small. All must get one cell
+ * per key. */
 struct racer {
     struct field *field;
     struct twi_cell **cells;
@@ -200,11 +178,9 @@ static void *race(void *ctx) {
     struct racer *racer = ctx;
     struct twi_thread *self = twi_thread_here();
     for (uint32_t i = 1; i <= racer->keys; i++) {
-        struct twi_cell *home, *index;
         twi_section_enter(self);
         racer->inserted += put(racer->field, self, i, &racer->cells[i]) == TWI_INSERTED;
-        look(racer->field, i, &home, &index);
-        if (index != racer->cells[i] || (home != NULL && home != index)) racer->cells[i] = NULL;
+        if (look(racer->field, i) != racer->cells[i]) racer->cells[i] = NULL;
         if (racer->cells[i] != NULL) (void)twi_add_relaxed(&racer->cells[i]->local, UINT64_C(1) << TWI_COUNT_SHIFT);
         twi_section_leave(self);
     }
@@ -240,7 +216,7 @@ static void check_race(bool put_off, uint32_t lines) {
     assert_i64_equal(inserted, twi_load_relaxed(&field.generation->keys));
     struct tally tally = tally_of(&field);
     assert_i64_equal(tally.cells, inserted);
-    assert_i64_equal(tally.in_groups, tags_taken(&field));
+    assert_true(tally.in_area > inserted / 3); /* the first keys may be unlike the others */
     for (uint32_t i = 1; i <= keys; i++) {
         unsigned char bytes[KEY_BYTES];
         if (key_of(&field, i, bytes).size < 5) continue; /* several numbers, one key */
@@ -248,50 +224,45 @@ static void check_race(bool put_off, uint32_t lines) {
     }
     assert_i64_equal(sum, 0);
     twi_section_leave(self);
-    assert_int_equal(field.generation->tag_groups.lines, lines);
+    assert_int_equal(field.generation->area.lines, lines);
     assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
     for (int t = 0; t < THREADS; t++) free(racers[t].cells);
     field_end(&field);
 }
-static void who_loses_a_race_gives_its_record_back(void **state) {
+static void a_record_is_taken_by_one(void **state) {
     (void)state;
-    for (uint32_t lines = 1; lines <= TWI_TAG_GROUPS_LINES_MAX; lines++) check_race(false, lines);
+    for (uint32_t lines = 1; lines <= TWI_AREA_LINES_MAX; lines++) check_race(false, lines);
 }
-/* The same in windows whose tag groups are laid out while the threads go on. */
-static void tag_groups_come_while_threads_insert(void **state) {
+/* The same in windows whose area is laid out while the threads go on. */
+static void an_area_comes_while_threads_insert(void **state) {
     (void)state;
-    for (uint32_t round = 0; round < 3 * TWI_TAG_GROUPS_LINES_MAX; round++)
-        check_race(true, 1 + round % TWI_TAG_GROUPS_LINES_MAX);
+    for (uint32_t round = 0; round < 3 * TWI_AREA_LINES_MAX; round++) check_race(true, 1 + round % TWI_AREA_LINES_MAX);
 }
 
-/* Goal: a window of which only the number of keys is known gets tag groups for the records that most of its first keys
+/* Goal: a window of which only the number of keys is known gets an area for the records that most of its first keys
  * have, and as many as these are likely to be.
- * Method: first keys of one length, and mixed ones; how many tag groups there are, and that few keys came too early. */
-static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
+ * Method: first keys of one length, and mixed ones; how many places there are, and that few keys came too early. */
+static void the_first_keys_decide_for_whom_the_area_is(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
     static const uint32_t forecasts[] = {20, 65, 1024, 20000};
     for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
         for (int way = 0; way < 8; way++) {
-            uint32_t lines = 1 + (uint32_t)way / 2, in_groups = 0;
+            uint32_t lines = 1 + (uint32_t)way / 2;
             static struct field field;
             field_begin_untouched(&field, UINT64_C(256) << 20, forecasts[f], way % 2 != 0, lines);
             twi_section_enter(self);
             for (uint32_t i = 1; i <= forecasts[f]; i++) {
-                struct twi_cell *home, *index, *cell;
+                struct twi_cell *cell;
                 uint32_t number = i + (i - 1) / 15; /* none divisible by 16: all of one kind */
                 assert_int_equal(put(&field, self, number, &cell), TWI_INSERTED);
-                look(&field, number, &home, &index);
-                assert_ptr_equal(index, cell);
-                assert_true(home == NULL || home == cell);
-                in_groups += home != NULL;
+                assert_ptr_equal(look(&field, number), cell);
             }
-            assert_int_equal(field.generation->tag_groups.lines, lines);
-            assert_int_equal(twi_tag_groups_are_short(twi_tag_groups_chunks(field.generation)), lines == 1);
-            assert_true(in_groups >= forecasts[f] * 9 / 10);
+            assert_int_equal(field.generation->area.lines, lines);
+            assert_int_equal(twi_load_relaxed(&field.generation->area.places[0]) != 0, lines == 1);
             struct tally tally = tally_of(&field);
             assert_i64_equal(tally.cells, forecasts[f]);
-            assert_i64_equal(tally.in_groups, tags_taken(&field));
+            assert_true(tally.in_area >= forecasts[f] * UINT64_C(6) / 10);
             twi_section_leave(self);
             field_end(&field);
         }
@@ -306,15 +277,14 @@ static void the_first_keys_decide_for_whom_the_tag_groups_are(void **state) {
             assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
         }
         twi_section_leave(self);
-        assert_int_equal(field.generation->tag_groups.lines, lines);
-        uint32_t records = chunks_in(&field) * field.generation->tag_groups.groups * TWI_TAG_GROUP_SIZE;
-        assert_true(records >= 20000 && records <= 32000);
+        assert_int_equal(field.generation->area.lines, lines);
+        assert_true(places_in(&field) >= 20000 && places_in(&field) <= 32000);
         field_end(&field);
     }
 }
 
 /* Goal: in a large window no insert waits until the memory for all keys is laid out.
- * Method: the window has its tag groups when it is made, for short keys; long ones are counted all the same. */
+ * Method: the window has its area when it is made, for short keys; long ones are counted all the same. */
 static void a_large_window_is_laid_out_when_it_is_made(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
@@ -323,24 +293,24 @@ static void a_large_window_is_laid_out_when_it_is_made(void **state) {
     field.generation = twi_table_make(&field.arena, &field.quota, 150000, false);
     assert_non_null(field.generation);
     int64_t bytes = twi_load_relaxed(&field.generation->bytes);
-    assert_true(twi_tag_groups_are_short(twi_tag_groups_chunks(field.generation)));
+    assert_true(twi_load_relaxed(&field.generation->area.places[0]) >= 150000);
     assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
     twi_section_enter(self);
     for (uint32_t i = 1; i <= 1000; i++) {
-        struct twi_cell *cell, *home, *index;
+        struct twi_cell *cell;
+        bool at_place;
         assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
-        look(&field, i + (i - 1) / 15, &home, &index);
-        assert_ptr_equal(index, cell);
-        assert_null(home);
+        assert_ptr_equal(look(&field, i + (i - 1) / 15), cell);
+        assert_false(is_in_area(&field, cell, &at_place));
     }
     twi_section_leave(self);
     assert_true(twi_load_relaxed(&field.generation->bytes) - bytes < 1000 * 160 + 65536);
     field_end(&field);
 }
 
-/* Goal: a window for which too little memory is left goes on without tag groups.
+/* Goal: a window for which too little memory is left goes on without an area.
  * Method: the announced keys take more than half of what there is. */
-static void tag_groups_that_find_no_room_are_done_without(void **state) {
+static void an_area_that_finds_no_room_is_done_without(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
     static struct field field;
@@ -351,98 +321,109 @@ static void tag_groups_that_find_no_room_are_done_without(void **state) {
         assert_int_equal(put(&field, self, i + (i - 1) / 15, &cell), TWI_INSERTED);
     }
     twi_section_leave(self);
-    assert_i64_equal(twi_tag_groups_chunks(field.generation), 0);
+    assert_i64_equal(places_in(&field), 0);
     assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
     field_end(&field);
 }
 
-/* Goal: a match by words names every tag that a look at each byte names.
- * Method: random groups, with tags that are likely. The portable form may name more, never fewer; what it names too
- * much is compared by key anyway. */
-static void a_match_leaves_no_record_out(void **state) {
-    (void)state;
-    alignas(16) _Atomic uint8_t tags[TWI_TAG_GROUP_SIZE];
-    for (int round = 0; round < 20000; round++) {
-        uint8_t tag = (uint8_t)test_prng_below(&prng, 4);
-        uint32_t expected = 0;
-        for (uint32_t i = 0; i < TWI_TAG_GROUP_SIZE; i++) {
-            uint8_t value = (uint8_t)test_prng_below(&prng, round % 2 == 0 ? 4 : 256);
-            twi_store_relaxed(&tags[i], value);
-            expected |= (uint32_t)(value == tag) << i;
-        }
-        uint32_t match = twi_tag_group_match(tags, tag);
-        assert_int_equal(match & expected, expected);
-        assert_true((match != 0) == (expected != 0));
-    }
-    for (uint32_t tag = 0; tag < UINT32_C(1) << 16; tag++) {
-        uint8_t value = twi_tag_group_tag(tag << 16);
-        assert_true(value >= TWI_TAG_LOWEST && value != 0 && value != TWI_TAG_OVERFLOW);
-    }
-}
-
-/* Goal: tag groups are built in steps, used only when they are complete, and never take memory that others need.
- * Method: small steps; an arena with too little room. */
-static void a_home_is_built_in_steps_or_not_at_all(void **state) {
+/* Goal: an area is built in steps, used only when it is complete, and never takes memory that others need. If its
+ * memory is not free in a row, a smaller one serves.
+ * Method: small steps; an arena with too little room, and one that is cut up. */
+static void an_area_is_built_in_steps_or_not_at_all(void **state) {
     (void)state;
     static struct field field;
-    struct twi_tag_groups_plan plan;
-    struct twi_tag_groups_forecast few = {30000, 1}, many = {40000, 1};
+    struct twi_area_plan plan;
+    struct twi_area_forecast few = {30000, 1}, many = {40000, 1};
     field_begin(&field, UINT64_C(64) << 20, 0, true);
-    assert_true(twi_tag_groups_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
+    assert_true(twi_area_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
     uint32_t steps = 0, work = 0;
-    for (; !twi_tag_groups_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
-        assert_i64_equal(twi_tag_groups_chunks(field.generation), 0);
+    for (; !twi_area_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
+        assert_i64_equal(places_in(&field), 0);
     assert_true(steps > 50);
-    assert_i64_equal(twi_tag_groups_chunks(field.generation), plan.next);
+    assert_true(places_in(&field) >= 30000);
     field_end(&field);
 
     field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
-    assert_true(twi_tag_groups_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
+    assert_true(twi_area_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
     work = 10000;
-    assert_false(twi_tag_groups_fill(&field.arena, field.generation, &plan, &work));
-    twi_tag_groups_abandon(field.generation, &plan);
+    assert_false(twi_area_fill(&field.arena, field.generation, &plan, &work));
     field_end(&field);
 
     field_begin(&field, UINT64_C(4) << 20, 0, false); /* would take more than half of what there is */
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    assert_false(twi_area_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
     many.keys = UINT64_MAX / 2;
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
-    many = (struct twi_tag_groups_forecast){12000, 3};
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    assert_false(twi_area_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    many = (struct twi_area_forecast){12000, 3};
+    assert_false(twi_area_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
     field.quota.bytes_max = INT64_C(1) << 20;
-    many = (struct twi_tag_groups_forecast){12000, 1};
-    assert_false(twi_tag_groups_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
+    many = (struct twi_area_forecast){12000, 1};
+    assert_false(twi_area_begin(&field.arena, field.generation, many, INT64_MAX, &plan));
     field.quota.bytes_max = 0;
+    field_end(&field);
+
+    field_begin(&field, UINT64_C(8) << 20, 0, false); /* every tenth segment is taken */
+    static uint32_t taken[128];
+    uint32_t count = 0, line;
+    while (count < 128 && (line = twi_arena_take(&field.arena, TWI_SEGMENT_LINES)) != 0) taken[count++] = line;
+    for (uint32_t i = 0; i < count; i++)
+        if (i % 10 != 0) twi_arena_give(&field.arena, taken[i], TWI_SEGMENT_LINES);
+    assert_true(twi_area_begin(&field.arena, field.generation, few, INT64_MAX, &plan));
+    work = UINT32_MAX;
+    assert_true(twi_area_fill(&field.arena, field.generation, &plan, &work));
+    assert_true(places_in(&field) >= 3000 && places_in(&field) < 30000);
+    for (uint32_t i = 0; i < count; i += 10) twi_arena_give(&field.arena, taken[i], TWI_SEGMENT_LINES);
     field_end(&field);
 }
 
-/* Goal: a hit in a small window reads no line of a directory, and no record of a small chunk is left without a tag.
- * Method: forecasts of all sizes about the bounds: a window of one chunk has its entry in itself, one of several has
- * not. A tag is free for each record of the groups, and for nothing else; the last group lacks half of its records at
- * most. What is built is given back. */
-static void an_only_chunk_stands_in_its_window(void **state) {
+/* Places that have no record: between two chunks. */
+static uint32_t lost_in(const struct field *field) {
+    uint32_t per_chunk = field->generation->area.per_chunk;
+    uint32_t each = field->generation->synced && field->generation->area.lines == 1 ? 2 : 1;
+    return places_in(field) / per_chunk * each;
+}
+
+/* Goal: each record of an area belongs to one place, no two records overlap, and none lies on the head of a chunk.
+ * Method: forecasts of all sizes about the bounds of chunks; each record is taken, and all its lines are marked. What
+ * is built is given back. */
+static void records_of_an_area_lie_apart(void **state) {
     (void)state;
-    static const uint32_t most[2][TWI_TAG_GROUPS_LINES_MAX] = {{1008, 496, 336, 240}, {224, 160, 112, 80}};
-    for (int way = 0; way < 2 * (int)TWI_TAG_GROUPS_LINES_MAX; way++) {
+    static uint8_t lines_used[64 * 1024];
+    static const uint32_t forecasts[] = {20,  21,  31,  64,  100, 203, 204,  205,  206,  255,  256,  257,
+                                         300, 400, 817, 818, 819, 820, 1000, 1022, 1023, 1024, 1300, 5000};
+    for (int way = 0; way < 2 * (int)TWI_AREA_LINES_MAX; way++) {
         bool synced = way % 2 != 0;
         uint32_t lines = 1 + (uint32_t)way / 2;
-        for (uint32_t expected = TWI_TAG_GROUPS_KEYS_MIN; expected < 1200; expected++) {
+        for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
             static struct field field;
-            field_begin_for(&field, UINT64_C(16) << 20, expected, synced, lines);
-            const struct twi_tag_groups_at *at = &field.generation->tag_groups;
-            assert_int_equal(chunks_in(&field) == 1, expected + expected / 4 <= most[synced][lines - 1]);
-            assert_int_equal(at->directory == TWI_TAG_GROUPS_ONLY, chunks_in(&field) == 1);
-            uint32_t grouped = 0;
-            for (uint32_t c = 0; c < chunks_in(&field); c++) {
-                grouped += grouped_of(&field, c);
-                assert_true(at->groups * TWI_TAG_GROUP_SIZE - grouped_of(&field, c) <= TWI_TAG_GROUP_SIZE / 2);
-                for (uint32_t i = 0; i < (at->groups + 3u) / 4 * TWI_LINE_BYTES; i++) {
-                    bool free = twi_load_relaxed(&tags_of(&field, c)[i]) == 0;
-                    assert_int_equal(free, i < grouped_of(&field, c));
+            field_begin_for(&field, UINT64_C(16) << 20, forecasts[f], synced, lines);
+            memset(lines_used, 0, sizeof lines_used);
+            uint32_t places = places_in(&field), taken = 0, lost = lost_in(&field);
+            uint64_t meta;
+            struct twi_cell *cell;
+            if (places * 10 < forecasts[f] * 6)
+                fail_msg("%u keys, synced %d, %u lines: %u places", forecasts[f], synced, lines, places);
+            for (uint32_t tries = 0; tries < 4 * places; tries++) {
+                struct twi_lookup_key wanted = {.key.size = 1, .place = (uint32_t)test_prng_next(&prng)};
+                if ((cell = twi_area_take(field.generation, &wanted, lines - 1, 32, &meta)) == NULL) continue;
+                taken++;
+                struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+                assert_true(chunk->capacity > twi_cell_index(meta) && chunk->kind == lines - 1);
+                uint64_t base =
+                    (uint64_t)((unsigned char *)field.generation + field.generation->area.first - field.arena.base) /
+                        TWI_LINE_BYTES -
+                    1;
+                uint64_t head = twi_arena_line(&field.arena, chunk) - base;
+                assert_true(head < field.generation->area.taken);
+                lines_used[head] |= 2;
+                for (uint32_t i = 0; i < lines; i++) {
+                    uint64_t at = twi_arena_line(&field.arena, cell) - base + i;
+                    assert_true(at < field.generation->area.taken);
+                    assert_int_equal(lines_used[at], 0);
+                    lines_used[at] = 1;
                 }
-                assert_true(twi_load_relaxed(&chunk_of(&field, c)->used) == grouped_of(&field, c));
             }
-            assert_true(grouped >= expected + expected / 8);
+            assert_int_equal(taken, places - lost);
+            for (uint32_t i = 0; i < field.generation->area.taken; i++) assert_true(lines_used[i] != 3);
             field_end(&field);
         }
     }
@@ -475,7 +456,7 @@ static void a_small_window_takes_little(void **state) {
     }
 }
 
-/* Goal: the whole engine with tag groups: a family with keys_expected, and one whose windows learn their size. Views,
+/* Goal: the whole engine with areas: a family with keys_expected, and one whose windows learn their size. Views,
  * batches, reads, walks and roll-over are right.
  * Method: every key counted in three ways in three windows. */
 static void check_windows(uint64_t expected, const char *form) {
@@ -498,8 +479,8 @@ static void check_windows(uint64_t expected, const char *form) {
         assert_status(tw_add(family, keys[0], 0, NULL), TW_OK);
         struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_MINUTE);
         for (int i = 0; i < KEYS; i++) {
-            if (i == KEYS / 2 && (expected >= TWI_TAG_GROUPS_KEYS_MIN || window != 0))
-                assert_true(twi_tag_groups_serving(generation, keys[0].size) != 0);
+            if (i == KEYS / 2 && (expected >= TWI_AREA_KEYS_MIN || window != 0))
+                assert_true(twi_load_relaxed(&generation->area.places[keys[0].size > TWI_KEY_INLINE]) != 0);
             int64_t view = 0;
             assert_status(tw_add(family, keys[i], i, &view), TW_OK);
             assert_i64_equal(view, i);
@@ -524,7 +505,7 @@ static void check_windows(uint64_t expected, const char *form) {
     }
     rig_close(&rig);
 }
-static void windows_with_homes_count_as_windows_do(void **state) {
+static void windows_with_areas_count_as_windows_do(void **state) {
     (void)state;
     static const char *const forms[] = {
         "app%d:%d", "app%d:a key whose record has two lines of memory:%d",
@@ -537,10 +518,10 @@ static void windows_with_homes_count_as_windows_do(void **state) {
     }
 }
 
-/* Goal: the next window has tag groups for the kind of record that most keys have, as many as there are such keys; for
+/* Goal: the next window has an area for the kind of record that most keys have, as large as there are such keys; for
  * keys that are too long for any it has none.
  * Method: a window of so many keys of each length; then the next one, once it is prepared. */
-static void a_forecast_gives_homes_to_the_keys_of_most(void **state) {
+static void a_forecast_lays_out_an_area_for_the_keys_of_most(void **state) {
     (void)state;
     enum { LENGTHS = 5 };
     static const size_t sizes[LENGTHS] = {16, 48, 100, 200, 300};
@@ -570,13 +551,11 @@ static void a_forecast_gives_homes_to_the_keys_of_most(void **state) {
         }
         struct twi_generation *next = twi_window_find(family, next_ms);
         assert_non_null(next);
-        uint32_t chunks = twi_tag_groups_chunks(next) & ~TWI_TAG_GROUPS_LONG;
-        uint64_t records = (uint64_t)chunks * next->tag_groups.groups * TWI_TAG_GROUP_SIZE;
-        assert_int_equal(next->tag_groups.lines, cases[c].lines);
-        assert_true(records >= cases[c].records);
-        assert_true(records <= 2 * cases[c].records);
-        for (uint32_t length = 0; length < LENGTHS; length++)
-            assert_int_equal(twi_tag_groups_serving(next, sizes[length]) != 0, length + 1 == cases[c].lines);
+        uint64_t places = (uint64_t)twi_load_relaxed(&next->area.places[0]) + twi_load_relaxed(&next->area.places[1]);
+        assert_int_equal(next->area.lines, cases[c].lines);
+        assert_true(places >= cases[c].records);
+        assert_true(places <= 2 * cases[c].records);
+        assert_int_equal(twi_load_relaxed(&next->area.places[0]) != 0, cases[c].lines == 1);
         rig_close(&rig);
     }
 }
@@ -584,18 +563,17 @@ static void a_forecast_gives_homes_to_the_keys_of_most(void **state) {
 int main(void) {
     test_prng_seed(&prng, test_seed());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_home_answers_what_the_index_answers_or_nothing),
-        cmocka_unit_test(who_loses_a_race_gives_its_record_back),
-        cmocka_unit_test(tag_groups_come_while_threads_insert),
-        cmocka_unit_test(the_first_keys_decide_for_whom_the_tag_groups_are),
+        cmocka_unit_test(keys_lie_at_their_place_or_elsewhere),
+        cmocka_unit_test(a_record_is_taken_by_one),
+        cmocka_unit_test(an_area_comes_while_threads_insert),
+        cmocka_unit_test(the_first_keys_decide_for_whom_the_area_is),
         cmocka_unit_test(a_large_window_is_laid_out_when_it_is_made),
-        cmocka_unit_test(tag_groups_that_find_no_room_are_done_without),
-        cmocka_unit_test(a_match_leaves_no_record_out),
-        cmocka_unit_test(a_home_is_built_in_steps_or_not_at_all),
-        cmocka_unit_test(an_only_chunk_stands_in_its_window),
+        cmocka_unit_test(an_area_that_finds_no_room_is_done_without),
+        cmocka_unit_test(an_area_is_built_in_steps_or_not_at_all),
+        cmocka_unit_test(records_of_an_area_lie_apart),
         cmocka_unit_test(a_small_window_takes_little),
-        cmocka_unit_test(windows_with_homes_count_as_windows_do),
-        cmocka_unit_test(a_forecast_gives_homes_to_the_keys_of_most),
+        cmocka_unit_test(windows_with_areas_count_as_windows_do),
+        cmocka_unit_test(a_forecast_lays_out_an_area_for_the_keys_of_most),
     };
-    return cmocka_run_group_tests_name("home", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("area", tests, NULL, NULL);
 }

@@ -1,0 +1,208 @@
+/* area.c -- see area.h: building an area, taking records from it, giving it back. */
+#include "engine/table/area.h"
+
+#include "engine/memory/epoch.h"
+#include "engine/table/record.h"
+
+/* Windows that fit into about the second-level cache get a quarter more records than keys, so that more keys find their
+ * place free. In larger windows, and in a share, memory counts: they get 1 record in 400 more. */
+#define ROOMY_LINES 262144u
+
+/* Where lengths are not known, one key in 256 decides: at least one, at most 64. */
+#define DECIDING_PART 256u
+#define DECIDING_MOST 64u
+/* So many lines for short keys, 8 MiB, are left to an insert: those of some 100,000 keys. */
+#define PUT_OFF_LINES 131072u
+
+/* Records that lie together: two if they share a line for their cold parts, else one; and how many lines they take. */
+static uint32_t unit_records(bool synced, uint32_t lines) {
+    return synced && lines == 1 ? 2 : 1;
+}
+static uint32_t unit_lines(bool synced, uint32_t lines) {
+    return synced && lines == 1 ? 3 : lines;
+}
+
+/* ---- records ---- */
+
+static struct twi_cell *take_at(struct twi_generation *generation, uint32_t place, uint32_t size, uint64_t *meta) {
+    const struct twi_area *area = &generation->area;
+    uint32_t index = place % area->per_chunk, lines = area->lines;
+    bool synced = generation->synced;
+    if (index >= area->per_chunk - unit_records(synced, lines)) return NULL; /* the head of the next chunk lies there */
+    struct twi_cell *cell = (struct twi_cell *)((unsigned char *)generation + area->first +
+                                                twi_area_distance(place, lines, synced) * TWI_LINE_BYTES);
+    *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
+            (synced ? TWI_META_COLD : 0);
+    uint64_t found = 0;
+    /* relaxed: nobody else has written to the record, and T6 publishes it */
+    if (twi_load_relaxed(&cell->meta) != 0 || !twi_cas_relaxed(&cell->meta, &found, *meta | size)) return NULL;
+    return cell;
+}
+
+struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,
+                               uint32_t looks, uint64_t *meta) {
+    const struct twi_area *area = &generation->area;
+    uint32_t places = twi_load_acquire(&area->places[kind != 0]); /* H2, pairs with H1: the chunks have their heads */
+    if (places == 0 || area->lines != kind + 1) return NULL;
+    uint32_t size = (uint32_t)lookup->key.size;
+    struct twi_cell *cell = take_at(generation, (uint32_t)twi_area_place(lookup->place, places), size, meta);
+    for (; cell == NULL && looks != 0; looks--) {
+        if (twi_load_relaxed(&generation->area_cursor) >= places) return NULL;
+        uint32_t next = twi_add_relaxed(&generation->area_cursor, 1);
+        if (next >= places) return NULL;
+        cell = take_at(generation, next, size, meta);
+    }
+    return cell;
+}
+
+/* ---- building ---- */
+
+struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, uint64_t keys_expected) {
+    uint64_t keys = twi_load_relaxed(&seen->keys), longer = 0, most = 0;
+    struct twi_area_forecast forecast = {.lines = 1};
+    for (uint32_t kind = 0; kind < TWI_LONG_KINDS; kind++) {
+        uint64_t of_kind = twi_load_relaxed(&seen->long_keys[kind]);
+        longer += of_kind;
+        if (of_kind <= most || kind + 2 > TWI_AREA_LINES_MAX) continue;
+        most = of_kind;
+        forecast.lines = kind + 2;
+    }
+    if (longer == 0 || keys == 0) return (struct twi_area_forecast){keys_expected, 1};
+    uint64_t shorter = longer < keys ? keys - longer : 0; /* inserts under way are in one of the figures */
+    if (shorter >= most) {
+        most = shorter;
+        forecast.lines = 1;
+    }
+    forecast.keys = most < keys ? (uint64_t)((double)keys_expected * (double)most / (double)keys) : keys_expected;
+    return forecast;
+}
+
+/* The lines of the whole: within a segment, or whole segments. */
+static uint64_t lines_of(const struct twi_area_plan *plan) {
+    uint64_t lines = (uint64_t)(plan->chunks - 1) * plan->stride + plan->lines_of_chunk;
+    return lines <= TWI_SEGMENT_LINES ? lines : (lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES * TWI_SEGMENT_LINES;
+}
+
+/* How many chunks so many records need, and of how many lines. Heads follow each other at whole units, so that the
+ * place of each record is a product. Between two heads a unit is lost. More than a segment is taken in whole segments:
+ * what would need less than three quarters of one more does without, and lies elsewhere. */
+static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
+    uint32_t unit = unit_lines(synced, plan->lines), together = unit_records(synced, plan->lines);
+    uint64_t units = (records + together - 1) / together;
+    uint32_t most = TWI_CHUNK_LINES / unit, marked = TWI_CHUNK_MARKS * 64 / together + 1;
+    if (synced && most > marked) most = marked; /* a chunk with marks has at most 256 records */
+    uint64_t chunks = (units + most - 2) / (most - 1), each = (units + chunks - 1) / chunks;
+    plan->chunks = chunks >> 24 != 0 ? 0 : (uint32_t)chunks;
+    plan->lines_of_chunk = 1 + (uint32_t)each * unit;
+    plan->stride = (uint32_t)(each + 1) * unit;
+    if (chunks == 1) plan->lines_of_chunk = twi_arena_round(plan->lines_of_chunk);
+    if (chunks == 1 || plan->chunks == 0 || lines_of(plan) <= TWI_SEGMENT_LINES) return;
+    uint64_t segments = (units * unit + TWI_SEGMENT_LINES / 4) / TWI_SEGMENT_LINES;
+    plan->lines_of_chunk = 1 + (most - 1) * unit;
+    plan->stride = most * unit;
+    plan->chunks =
+        (uint32_t)(((segments != 0 ? segments : 1) * TWI_SEGMENT_LINES + plan->stride - plan->lines_of_chunk) /
+                   plan->stride);
+}
+
+/* The shape of an area for a forecast. False: there is to be none. */
+static bool plan_of(struct twi_arena *arena, const struct twi_generation *generation, struct twi_area_forecast forecast,
+                    int64_t spare, struct twi_area_plan *plan) {
+    *plan = (struct twi_area_plan){.lines = forecast.lines};
+    uint64_t keys = forecast.keys;
+    if (keys < TWI_AREA_KEYS_MIN) return false;
+    bool is_roomy = keys <= ROOMY_LINES / forecast.lines && twi_load_relaxed(&generation->quota->bytes_max) == 0;
+    shape(plan, generation->synced, keys + keys / (is_roomy ? 4 : 400));
+    /* A forecast may be wrong: at least as much memory must remain for other windows and for the index. */
+    int64_t bytes = (int64_t)(lines_of(plan) * TWI_LINE_BYTES);
+    if (plan->chunks != 0 && bytes <= spare && bytes <= twi_piece_room(arena, generation->quota) / 2) return true;
+    plan->chunks = 0;
+    return false;
+}
+
+bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_forecast forecast,
+                    int64_t spare, struct twi_area_plan *plan) {
+    if (!plan_of(arena, generation, forecast, spare, plan)) return false;
+    struct twi_area *area = &generation->area;
+    uint32_t line = 0;
+    /* If so many segments are not free in a row, half as many serve half of the keys. */
+    for (; plan->chunks != 0 && line == 0; plan->chunks = line == 0 ? plan->chunks / 2 : plan->chunks)
+        line = twi_piece_take(arena, generation, (uint32_t)lines_of(plan));
+    if (line == 0) return false;
+    area->taken = (uint32_t)lines_of(plan);
+    area->lines = (uint8_t)plan->lines;
+    uint32_t unit = unit_lines(generation->synced, plan->lines);
+    area->per_chunk = UINT32_MAX; /* of an only chunk no place is lost */
+    if (plan->chunks > 1) area->per_chunk = plan->stride / unit * unit_records(generation->synced, plan->lines);
+    area->first = ((int64_t)line + 1 - (int64_t)twi_arena_line(arena, generation)) * TWI_LINE_BYTES;
+    return true;
+}
+
+/* The lines that the area begins at, in its arena. */
+static uint32_t line_of(struct twi_arena *arena, const struct twi_generation *generation) {
+    int64_t first = generation->area.first / TWI_LINE_BYTES;
+    return (uint32_t)((int64_t)twi_arena_line(arena, generation) + first - 1);
+}
+
+bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
+                   uint32_t *work) {
+    if (plan->chunks == 0) return true;
+    uint32_t kind = plan->lines - 1, first = line_of(arena, generation), records = 0;
+    for (; plan->next < plan->chunks; plan->next++) {
+        if (*work < plan->stride) return false;
+        *work -= plan->stride;
+        uint32_t line = first + plan->next * plan->stride;
+        if (plan->ahead) twi_arena_touch(arena, line, plan->lines_of_chunk);
+        struct twi_chunk *chunk = twi_arena_at(arena, line);
+        twi_chunk_begin(arena, generation, chunk, kind, plan->lines_of_chunk);
+        chunk->lines = 0;                                 /* no piece of its own */
+        twi_store_relaxed(&chunk->used, chunk->capacity); /* its records are not taken by their number */
+        uint32_t older = twi_load_relaxed(&generation->chunks[kind]);
+        do {
+            chunk->older = older;
+        } while (!twi_cas_acqrel(&generation->chunks[kind], &older, line)); /* T10 */
+    }
+    struct twi_chunk *last = twi_arena_at(arena, first + (plan->chunks - 1) * plan->stride);
+    records = (plan->chunks - 1) * generation->area.per_chunk + last->capacity;
+    TWI_RACE_POINT(area_made_not_shown);
+    twi_store_release(&generation->area.places[kind != 0], records); /* H1, pairs with H2 */
+    return true;
+}
+
+void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
+    struct twi_area_plan plan;
+    struct twi_area_forecast forecast = {keys_expected, 1};
+    uint32_t work = UINT32_MAX;
+    if (!plan_of(arena, generation, forecast, INT64_MAX, &plan)) return;
+    if (lines_of(&plan) > PUT_OFF_LINES) {
+        if (twi_area_begin(arena, generation, forecast, INT64_MAX, &plan))
+            (void)twi_area_fill(arena, generation, &plan, &work);
+        return;
+    }
+    if (lines_of(&plan) > TWI_SEGMENT_LINES)
+        (void)twi_arena_stock(twi_quota_arena(arena, generation->quota), TWI_SEGMENT_LINES,
+                              (uint32_t)(lines_of(&plan) / TWI_SEGMENT_LINES), &work);
+    twi_store_relaxed(&generation->told, (uint32_t)keys_expected);
+}
+
+void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation) {
+    uint32_t told = twi_load_relaxed(&generation->told), work = UINT32_MAX;
+    uint64_t keys = told / DECIDING_PART < DECIDING_MOST ? told / DECIDING_PART : DECIDING_MOST;
+    if (told == 0 || twi_load_relaxed(&generation->keys) <= keys) return;
+    if (!twi_cas_relaxed(&generation->told, &told, 0)) return; /* another thread does it */
+    struct twi_area_plan plan;
+    if (twi_area_begin(arena, generation, twi_area_forecast(generation, told), INT64_MAX, &plan))
+        (void)twi_area_fill(arena, generation, &plan, &work);
+}
+
+bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    struct twi_area *area = &generation->area;
+    while (area->taken != 0) { /* by segments, the last first: memory is given back by lines */
+        uint32_t lines = area->taken <= TWI_SEGMENT_LINES ? area->taken : TWI_SEGMENT_LINES;
+        if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
+        *work -= lines < *work ? lines : *work;
+        area->taken -= lines;
+        twi_piece_give(arena, generation, line_of(arena, generation) + area->taken, lines);
+    }
+    return true;
+}
