@@ -139,7 +139,7 @@ step_tidy() {
 step_symbols() {
     [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
     # "A" is the version of the names itself.
-    nm -D --defined-only --without-symbol-versions "$out/gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
+    nm -D --extern-only --defined-only --without-symbol-versions "$out/gcc/libtallywheel.so.0" | awk '$2 != "A" {print $NF}' >"$out/symbols.all"
     foreign=$(grep -v '^tw_' "$out/symbols.all")
     # _.stapsdt.base is sys/sdt.h's.
     internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' |
