@@ -29,6 +29,7 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint32_t lines = twi_leaf_lines(entry), line = twi_leaf_line(lookup->tag, lines), left = lines;
+    *stop = TWI_SLOT_CLOSED;
     for (*at = twi_leaf_slots(lines); left != 0;) {
         _Atomic uint64_t *words = twi_leaf_words(leaf, line);
         struct twi_line_look look = twi_leaf_look(leaf, line, lookup->tag);
@@ -47,7 +48,7 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
         line = (line + 1) & (lines - 1);
         left--;
     }
-    *stop = TWI_SLOT_CLOSED;
+    *stop = TWI_SLOT_CLOSED; /* the last line may have been looked at again */
     return NULL;
 }
 

@@ -22,7 +22,7 @@
 
 /* Entries. What a hot path needs of one is there without a mask: the sign says that it is a node, the shift is how far
  * a hash goes for its place in the node, and `hash & entry` has the hash's line in the leaf above its lower half. */
-enum twi_entry_kind { TWI_ENTRY_NONE, TWI_ENTRY_LEAF, TWI_ENTRY_NODE, TWI_ENTRY_SEALED };
+#define TWI_ENTRY_NONE UINT64_C(0)
 #define TWI_NO_COPY (UINT64_C(1) << 62) /* in place of a copy's entry: SEALED */
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
 
@@ -34,11 +34,6 @@ TWI_INLINE uint64_t twi_entry_of_leaf(uint32_t log2, uint32_t line) {
 }
 TWI_INLINE bool twi_entry_is_node(uint64_t entry) {
     return (int64_t)entry < 0;
-}
-TWI_INLINE enum twi_entry_kind twi_entry_kind(uint64_t entry) {
-    if (twi_entry_is_node(entry)) return TWI_ENTRY_NODE;
-    if (entry == TWI_NO_COPY) return TWI_ENTRY_SEALED;
-    return entry != 0 ? TWI_ENTRY_LEAF : TWI_ENTRY_NONE;
 }
 /* How far a hash, of which the bits before are gone, is shifted for its place in a node. */
 TWI_INLINE uint32_t twi_node_shift(uint64_t entry) {
