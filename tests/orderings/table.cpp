@@ -8,7 +8,7 @@
 //   engine/table/cell.h:twi_cell_count 7562a9d22fc5
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/table/index.h:twi_leaf_find 8ef7703d0b38
+//   engine/table/index.h:twi_leaf_find af41be3f6a2a
 //   engine/table/index.h:twi_index_follow 6d21bc7628d2
 //   engine/table/index.h:twi_index_descend 7255704c0112
 //   engine/table/index.h:twi_table_find 237d805e5127
