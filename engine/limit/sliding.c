@@ -24,6 +24,8 @@
 #include "engine/limit/shape.h"
 #include "engine/limit/share.h"
 
+#include <string.h>
+
 /* Requests the total until it is settled: Redis reported it after all engines had sent their counts of that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
                                   struct twi_decision *decision) {
@@ -151,7 +153,9 @@ static void fill_verdict(const struct tw_family *family, tw_status status, int64
 tw_status twi_sliding_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     static const struct twi_counting here = {carry, twi_counted_unknown, twi_counted_take_known, retry_ms};
     static const struct twi_counting shared = {carry, twi_share_unknown, twi_share_take, retry_ms};
-    int64_t counts[TWI_SLIDING_COUNTS]; /* carry() fills them */
+    int64_t counts[TWI_SLIDING_COUNTS];
+    memset(counts, 0,
+           (family->kind.sub_windows + 1) * sizeof *counts); /* carry() fills them, unless the call is refused */
     struct twi_decision decision = {.counts = counts};
     tw_status status = family->kind.shares ? twi_counting_acquire(&shared, family, key, n, limit, &decision, verdict)
                                            : twi_counting_acquire(&here, family, key, n, limit, &decision, verdict);

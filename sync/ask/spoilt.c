@@ -48,7 +48,7 @@ static bool is_known(const struct twi_spoilt *spoilt, uint64_t hash) {
 }
 
 void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *request, const char *why) {
-    char line[TWI_SPOILT_BYTES];
+    char line[TWI_SPOILT_BYTES] = "";
     write_line(line, request, why);
     uint64_t hash = twi_fnv_add(TWI_FNV_BEGIN, line, strlen(line));
     twi_lock(&spoilt->lock);

@@ -15,9 +15,9 @@ void moment_civil(int64_t unix_ms, struct tm *civil) {
     gmtime_r(&unix_s, civil);
 }
 
-void moment_text(int64_t unix_ms, char stamp[MOMENT_TEXT_SIZE]) {
+void moment_text(int64_t unix_ms, char text[MOMENT_TEXT_SIZE]) {
     struct tm civil;
     moment_civil(unix_ms, &civil);
-    snprintf(stamp, MOMENT_TEXT_SIZE, "%04d-%02d-%02dT%02d:%02d:%02dZ", civil.tm_year + 1900, civil.tm_mon + 1,
+    snprintf(text, MOMENT_TEXT_SIZE, "%04d-%02d-%02dT%02d:%02d:%02dZ", civil.tm_year + 1900, civil.tm_mon + 1,
              civil.tm_mday, civil.tm_hour, civil.tm_min, civil.tm_sec);
 }
