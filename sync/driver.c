@@ -1,6 +1,6 @@
 /* driver.c -- the table through which the engine drives sync (engine/port/driver.h), and the life of struct twi_sync.
- * Always true: create() opens no socket, and looks no name up. destroy() settles every item that is still held.
- * abandon(), in a forked child, touches nothing that the parent could notice. */
+ * Always true: create() opens no socket, and looks no name up. destroy() settles every item that is left. abandon(), in
+ * a forked child, has no effect that the parent could notice. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void set_up_store(struct twi_sync *sync, struct twi_store *store, const t
     store->ledger.replay_ms = options->replay_ms;
     store->ledger.awaits_replicas = options->wait_replicas != 0;
     if (store->merge->has_script) return;
-    store->ledger.replay_bytes_max = 0; /* without a ledger nothing is ever replayed */
+    store->ledger.replay_bytes_max = 0; /* without a ledger there is never a replay */
     store->assumed.is_open = true;
     twi_port_live_engines(sync->engine, 0); /* without scripts there is no registry either */
 }
@@ -172,8 +172,8 @@ static bool make_cluster(struct twi_sync *sync) {
     return sync->cluster->map != NULL;
 }
 
-/* The transport of the first connection: to the one Redis, or to the first node of the URL; the others are made when
- * they are asked. False if there is no memory. */
+/* Makes the transport of the first connection, to the one Redis or to the first node of the URL. The others are made
+ * when they are needed. Returns false if there is no memory. */
 static bool driver_make_transport(struct twi_sync *sync) {
     struct twi_target *target = &sync->connections[0]->target;
     sync->connections[0]->is_node = sync->cluster != NULL;

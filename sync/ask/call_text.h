@@ -5,9 +5,9 @@
  *   ARGV[2]  the number of the call and a nonce, "7:1f2e3d4c". Numbers of one lane rise. Two lives of one process,
  *            after a snapshot of its machine, may use the same name and number; their nonces differ
  *   ARGV[3]  "1" a request, "2" a repeated request, "0" a cancel
- * A cancel takes back what the call with this number has charged; if that call comes late, it does nothing. The reply
- * is a flat array. Its first element is ARGV[2].
- * Always true: a reply is taken only for the call whose number and nonce it has. */
+ * A cancel takes back the charge of the call with this number. If that call comes late, it does nothing. The reply is a
+ * flat array. Its first element is ARGV[2].
+ * Always true: a reply counts only for the call whose number and nonce it has. */
 #ifndef TWI_SYNC_ASK_CALL_TEXT_H
 #define TWI_SYNC_ASK_CALL_TEXT_H
 
@@ -29,20 +29,20 @@ struct twi_call_text {
     char serial[TWI_CALL_SERIAL_SIZE];
 };
 
-/* Writes the text, for a first request. The text's memory is used again. `body.failed`: no memory. */
+/* Writes the text, for a first request. The text's memory is used again. Sets `body.failed` if there is no memory. */
 void twi_call_write(struct twi_call_text *text, const struct twi_request *request, const char *who, uint64_t number,
                     uint32_t nonce);
 /* The same call under another name and number. */
 void twi_call_rename(struct twi_call_text *text, const char *who, uint64_t number, uint32_t nonce);
-/* Appends a command to `out`. `whole`: with the script's text. `asking`: behind ASKING, so that there are two
- * replies. */
+/* Appends a command to `out`. If `whole` is true, the command contains the script's text. If `asking` is true, ASKING
+ * comes first, so there are two replies. */
 void twi_call_put(struct twi_bytes *out, struct twi_call_text *text, enum twi_call_verb verb, bool whole, bool asking);
 /* Reads a reply. False means this is not a reply to the call. */
 bool twi_call_read(const struct twi_node *nodes, size_t count, const struct twi_call_text *text,
                    struct twi_answer *answer);
 /* The first element of an answer is this word. */
 bool twi_call_says(const struct twi_answer *answer, const char *word);
-/* The reply to a request certainly says that it has charged nothing, and no copy of it will. */
+/* The reply shows that the request has certainly not charged, and that no copy of it will charge. */
 bool twi_call_charged_nothing(const struct twi_answer *answer);
 /* The keys of a call, which lie in its text. Returns how many. */
 size_t twi_call_keys(const struct twi_call_text *text, tw_key *keys, size_t most);

@@ -1,10 +1,9 @@
 /* dispatcher.c -- see dispatcher.h: the life of a dispatcher, callers, and the driver's steps.
  *
- * One step: take what was begun; connect, receive and answer; expire; route what pauses; write and send.
- * Lateness. Whoever drives may come late: a host that was busy, a machine that was stopped. Nobody has read replies
- * meanwhile. So what is in the sockets is read first. And the time by which a step came later than it was asked for
- * does not count for the calls under way: their deadlines are by the dispatcher's own time, the clock less all
- * lateness.
+ * One step: take what was begun; connect, receive and answer; expire; route what pauses; write and send. Lateness. The
+ * driver may come late, because its host was busy or its machine was stopped. Meanwhile replies stay unread. So the
+ * replies in the sockets are read first. And the lateness of a step does not count for the calls under way. Their
+ * deadlines are in the dispatcher's time, which is the clock minus all lateness.
  * Always true: `is_stepping` while the driver may be changing anything. */
 #include "sync/ask/dispatcher_state.h"
 
@@ -78,7 +77,7 @@ void twi_dispatcher_destroy(struct twi_dispatcher *dispatcher) {
     free_dispatcher(dispatcher);
 }
 
-/* Whatever the parent's threads were changing at the fork is left as it is: it is some memory, in a child. */
+/* Data that the parent's threads were changing at the fork is left as it is. In a child this costs only some memory. */
 void twi_dispatcher_abandon(struct twi_dispatcher *dispatcher) {
     if (dispatcher == NULL) return;
     bool is_used = twi_load_relaxed(&dispatcher->is_stepping);
@@ -98,7 +97,7 @@ static void wake(struct twi_dispatcher *dispatcher) {
         twi_socket_set_ring(&dispatcher->set);
 }
 
-/* A hint: the driver decides for those who come through. */
+/* A hint. The driver decides about calls that pass it. */
 static bool is_away(struct twi_dispatcher *dispatcher) {
     int64_t until_ms = twi_load_relaxed(&dispatcher->closed_until_ms);
     return until_ms != 0 && mono_ms(dispatcher) < until_ms;
@@ -180,7 +179,7 @@ static void note_late(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     for (uint32_t i = 0; i < dispatcher->link_count; i++) twi_link_excuse(dispatcher->links[i], now_ms - due_ms);
 }
 
-/* True: there was some. */
+/* Returns true if there was some. */
 static bool take_arrived(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     struct twi_lane_list arrived;
     if (!dispatcher->host_drives) twi_socket_set_calm(&dispatcher->set); /* first this, then the list */
@@ -209,8 +208,8 @@ static void follow_moves(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
-/* `was_rung`: a call has come, so a link of which no reply is due need not be looked at. If it has something to say,
- * the set wakes the driver again. */
+/* `was_rung` is true if a call has come. Then a link with no due reply is not looked at. If it has bytes to read, the
+ * set wakes the driver again. */
 static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t now_ms) {
     size_t room = RECEIVE_MAX, count;
     const struct twi_node *nodes;
@@ -230,7 +229,7 @@ static void receive(struct twi_dispatcher *dispatcher, bool was_rung, int64_t no
     dispatcher->has_more = room == 0;
 }
 
-/* What was not read yet may be an answer: then nobody's time is over. */
+/* Unread bytes may be an answer, so no call's time is over yet. */
 static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     bool is_stopped = twi_load_relaxed(&dispatcher->stopped);
     int64_t own_ms = now_ms - dispatcher->late.all_ms;
@@ -244,7 +243,7 @@ static void expire(struct twi_dispatcher *dispatcher, int64_t now_ms) {
     }
 }
 
-/* Calls that wait for a link, or pause, and that nobody waits for any more: a link that is up looks at them anyway. */
+/* Calls that wait for a link, or pause, and that were forgotten. A link that is up looks at its calls anyway. */
 static void drop_needless(struct twi_dispatcher *dispatcher, struct twi_lane_list *list) {
     for (struct twi_lane *lane = list->first, *next; lane != NULL; lane = next) {
         next = lane->next;
@@ -276,7 +275,7 @@ static void put(struct twi_dispatcher *dispatcher, struct twi_link *link, struct
     twi_link_put(link, lane, link->out.size - before, now_ms);
 }
 
-/* What is not handed over is certainly unsent: so no more than the link takes soon. */
+/* Bytes that are not handed over are certainly unsent, so hand over only as many as the link sends soon. */
 static void fill(struct twi_dispatcher *dispatcher, struct twi_link *link, int64_t now_ms) {
     if (link->phase != TWI_LINK_UP) return;
     twi_check(link->ended == TWI_LINK_LIVES && link->out_at <= link->out.size);

@@ -1,7 +1,7 @@
 /* dispatcher_state.h -- the state of a dispatcher, for the files that work on it: way.c (where a call goes), verdict.c
  * (what becomes of it), loss.c (the end of a link), dispatcher.c (life and steps).
- * Always true: the driver alone uses it, except for what is atomic, and `lanes` and `spoilt`, which have locks. A lane
- * that is not free is in one place: submitted, paused, or waiting or sent at a link. */
+ * Always true: the driver alone uses it, except for the atomic fields, and for `lanes` and `spoilt`, which have locks.
+ * A lane that is not free is in one place: submitted, paused, or waiting or sent at a link. */
 #ifndef TWI_SYNC_ASK_DISPATCHER_STATE_H
 #define TWI_SYNC_ASK_DISPATCHER_STATE_H
 
@@ -20,7 +20,7 @@ struct twi_dispatcher;
 struct twi_dispatcher_late {
     int64_t all_ms, before_ms; /* all steps, and all but the present one */
     int64_t step_ms;           /* when the latest step began */
-    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0 means none does */
+    _Atomic int64_t begun_ms;  /* since when a submission waits for a step; 0 if no submission waits */
 };
 
 struct twi_dispatcher {
@@ -29,7 +29,7 @@ struct twi_dispatcher {
     struct twi_lanes lanes;
     struct twi_link *links[TWI_LINKS_MAX]; /* made on demand */
     uint32_t link_count;
-    const struct twi_link *hearing; /* its replies are being read; NULL means none */
+    const struct twi_link *hearing; /* the link whose replies are being read; NULL if there is no such link */
     struct twi_lane_list paused;
     int64_t paused_until_ms; /* the first of them; INT64_MAX means that there is none */
     struct twi_spoilt spoilt;
@@ -42,9 +42,9 @@ struct twi_dispatcher {
     struct twi_dispatcher_late late;
     struct twi_answer answer; /* under construction */
     _Atomic int64_t wake_ms;
-    _Atomic int64_t closed_until_ms; /* of one Redis: no call is let before that. A hint for callers; 0: they are */
+    _Atomic int64_t closed_until_ms; /* with one Redis, no call passes before that time (a hint); 0 if calls may pass */
     _Atomic bool stopped, is_stepping;
-    _Atomic bool has_forgotten; /* since the latest step: what was not sent need not be */
+    _Atomic bool has_forgotten; /* a call was forgotten since the latest step, so unsent ones may be dropped */
     _Atomic uint32_t moves;     /* how often Redis was found elsewhere */
 };
 

@@ -196,8 +196,8 @@ static void give(struct twi_lanes *lanes, struct twi_lane *lane) {
     twi_event_count_raise(&waiter->woken);
 }
 
-/* Random bytes at most every 10 ms: between these it is the clock that tells one life of a process from another. What
- * was mixed in once stays, so two lives whose clocks differed once differ for ever. */
+/* Random bytes at most every 10 ms: between these the clock distinguishes one life of a process from another. Mixed-in
+ * values stay, so two lives whose clocks differed once differ for ever. */
 static uint32_t draw_nonce(struct twi_lanes *lanes) {
     int64_t now_us = twi_port_mono_us(lanes->engine);
     uint64_t random = 0;

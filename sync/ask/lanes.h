@@ -1,4 +1,4 @@
-/* lanes.h -- what Redis knows of a call. A lane for each call under way, with a separate name.
+/* lanes.h -- the name and number under which Redis keeps a call. Each call under way has a lane with a separate name.
  *
  *   FREE --ask()--> QUEUED --> SENT --answered--> FREE
  *                               '--no thread waits any more--> UNSETTLED --late reply, nothing charged--> FREE
@@ -6,8 +6,8 @@
  * A call goes out under its lane's name "<16 digits>:<lane>" and a number; the scripts keep the last number of each
  * name (call_text.h). One counter gives the numbers of all lanes. A reply that is one place off can never pass for
  * another's. Free lanes are taken last in, first out, so few names are used.
- * Always true: a lane whose call may have charged something that nobody took is not free. The next call under its name
- * would hide that charge from the cancel. No memory before the first call; none is given back before the end.
+ * Always true: a lane is not free while its call may have charged units that no caller received. The next call under
+ * its name would hide that charge from the cancel. Memory is allocated at the first call, and freed only at the end.
  * Who may touch what: a free lane and the lists here are under the lock; a lane that ask() fills is the caller's; from
  * its submission on it is the driver's, except for `heard`, with which the answer and ask_forget() meet. */
 #ifndef TWI_SYNC_ASK_LANES_H
@@ -38,16 +38,16 @@ struct twi_lane_caller {
     uint32_t at;                   /* in the heap of deadlines; TWI_LANES_MAX means not in it */
 };
 
-/* What of the call has gone out. */
+/* Which parts of the call have gone out. */
 struct twi_lane_tries {
-    uint64_t end_at;            /* of the last copy: in the bytes of its link */
+    uint64_t end_at;            /* the end of the last copy, as a position in the bytes of its link */
     bool perhaps;               /* a copy before it may have been executed */
     bool whole;                 /* it went with the script's text */
     bool asking;                /* it goes, or went, behind ASKING */
     bool asked;                 /* ASKING was answered */
-    bool numbered;              /* a cancel is owed if it was charged in vain */
+    bool numbered;              /* a cancel must be sent if it was charged in vain */
     bool unknown;               /* its caller was answered UNKNOWN */
-    bool is_new;                /* nobody has tried to send it */
+    bool is_new;                /* it was never tried to be sent */
     uint8_t renamed;            /* how often */
     int64_t pause_ms, again_ms; /* the latest pause before a further try; until when it lasts */
 };
@@ -71,7 +71,7 @@ struct twi_lane_list {
 };
 void twi_lane_list_add(struct twi_lane_list *list, struct twi_lane *lane);
 void twi_lane_list_remove(struct twi_lane_list *list, struct twi_lane *lane);
-/* Puts `front` before what is in `list`, and empties it. */
+/* Puts the lanes of `front` before those of `list`, and empties `front`. */
 void twi_lane_list_put_before(struct twi_lane_list *list, struct twi_lane_list *front);
 
 struct twi_lanes {
@@ -81,7 +81,7 @@ struct twi_lanes {
     struct twi_lane **slabs;      /* NULL means no call yet. Under the lock, as all up to `heap` */
     uint32_t made;                /* lanes */
     struct twi_lane *free_lanes;  /* linked by `next` */
-    struct twi_lane_list arrived; /* submitted, and not taken by the driver */
+    struct twi_lane_list arrived; /* submitted, and not yet received by the driver */
     struct twi_lane_waiter *first_waiter, *last_waiter;
     char name[17];
     uint64_t numbers;
@@ -100,27 +100,28 @@ void twi_lanes_end(struct twi_lanes *lanes); /* no lane is used any more */
 
 /* ---- callers: any thread ---- */
 
-/* Takes a lane and writes the call's text. NULL: *why says it. */
+/* Takes a lane and writes the call's text. Returns NULL on failure; *why then has the reason. */
 struct twi_lane *twi_lanes_take(struct twi_lanes *lanes, const struct twi_request *request,
                                 enum twi_request_outcome *why);
-/* Gives it to the driver: from here on the caller does not touch it. Returns true if the driver has to be woken. */
+/* Gives it to the driver. From here on the caller does not touch it. Returns true if the driver has to be woken. */
 bool twi_lanes_submit(struct twi_lanes *lanes, struct twi_lane *lane);
 bool twi_lanes_forget(struct twi_lanes *lanes, uint64_t number);
-/* Nobody gets a lane from now on; who waits for one wakes up. */
+/* From now on no caller gets a lane. Callers that wait for one wake up. */
 void twi_lanes_stop(struct twi_lanes *lanes);
 
 /* ---- the driver ---- */
 
-/* Takes what was submitted, into an empty list. */
+/* Moves the submitted lanes into an empty list. */
 void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
 /* The lane is free. Its memory is as it was after its submission. */
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
-/* Gives the call another name: the one that all later calls have, too. Returns false if there is no memory. */
+/* Gives the call another name, which all later calls have, too. Returns false if there is no memory. */
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
-/* Somebody waits for the answer; from now on nobody does, and the caller of this answers. */
+/* Returns true if a caller still waits for the answer, which happens at most once. The code that called this function
+ * must then give that caller the answer. */
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);
 void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane); /* puts the lane into the heap */
-/* The lane whose deadline is the first; NULL means that there is none. */
+/* The lane whose deadline is the first. NULL if there is no such lane. */
 struct twi_lane *twi_lanes_first(const struct twi_lanes *lanes);
 
 #endif

@@ -16,14 +16,14 @@ static const struct twi_wire_limits reply_limits = {.bytes_max = 2u << 20, .node
 #define CHUNK 16384u
 #define DIAL_TIMES 10    /* redis_timeout_ms */
 #define DIAL_LOOK_MS 100 /* is the next address to be tried? */
-#define PAUSE_MS 5       /* before a link is made anew; it doubles */
+#define PAUSE_MS 5       /* before a link is made again; it doubles */
 #define PAUSE_MAX_MS 100
 
 static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* redis_timeout_ms; where it is not set, by the measured way. */
+/* redis_timeout_ms, or a measured value if it is not set. */
 static int64_t timeout_ms(const struct twi_link *link) {
     return twi_port_timeout_ms(link->rules->engine);
 }
@@ -65,7 +65,7 @@ void twi_link_unmake(struct twi_link *link) {
 
 void twi_link_abandon(struct twi_link *link, bool is_used) {
     bool wants_write;
-    if (is_used) { /* its memory may be half changed: it is not freed */
+    if (is_used) { /* its memory may be half changed, so it is not freed */
         int fd = link->transport != NULL ? link->rules->where->transport->fd(link->transport, &wants_write) : -1;
         if (fd >= 0) close(fd);
         return;
@@ -119,10 +119,10 @@ static bool put_auth(struct twi_link *link) {
     return done != TWI_LOGIN_FAILED;
 }
 
-/* Puts AUTH, SELECT, INFO and, where Redis may move, ROLE. */
+/* Puts AUTH, SELECT, INFO and, if Redis may move, ROLE. */
 static void greet(struct twi_link *link, int64_t now_ms) {
     twi_check(link->phase == TWI_LINK_DIALLING && link->reader == NULL);
-    twi_check(link->sent.first == NULL); /* a new connection owes no reply */
+    twi_check(link->sent.first == NULL); /* no reply is due on a new connection */
     struct twi_bytes *out = &link->out;
     link->phase = TWI_LINK_GREETING;
     link->deadline_ms = now_ms + made_within_ms(link);
@@ -148,8 +148,8 @@ static void greet(struct twi_link *link, int64_t now_ms) {
     link->greeting.left++;
 }
 
-/* If the user may not call INFO, the scripts alone detect a replica; where Redis may move, the server itself has to say
- * that it is the master. */
+/* If the user may not call INFO, the scripts alone detect a replica; if Redis may move, ROLE has to show that the
+ * server is the master. */
 static void judge(struct twi_link *link) {
     twi_check(link->phase == TWI_LINK_GREETING && link->greeting.left == 0);
     enum twi_role by_info = link->greeting.by_info, by_role = link->greeting.by_role;
@@ -191,7 +191,7 @@ static bool make_resolver(struct twi_link *link) {
     return link->resolver != NULL;
 }
 
-/* False: no memory. */
+/* Returns false if there is no memory. */
 static bool make_transport(struct twi_link *link) {
     if (!link->rules->is_cluster && link->resolver == NULL && !make_resolver(link)) return false;
     if (link->transport == NULL)
@@ -245,7 +245,7 @@ void twi_link_connect(struct twi_link *link, int64_t now_ms) {
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* False: nothing has come, or the link has ended. */
+/* Returns false if no bytes have come, or if the link has ended. */
 static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     twi_check(link->reader != NULL && *room != 0);
     char chunk[CHUNK];
@@ -260,7 +260,7 @@ static bool receive(struct twi_link *link, size_t *room, int64_t now_ms) {
     return link->phase != TWI_LINK_DOWN;
 }
 
-/* No reply is due any more: what comes besides, perhaps the end, is read in a step of its own. */
+/* No reply is due any more. Further bytes, perhaps the end, are read in a separate step. */
 static bool is_through(const struct twi_link *link) {
     return link->has_heard && link->phase == TWI_LINK_UP && link->sent.first == NULL;
 }
@@ -313,7 +313,7 @@ void twi_link_send(struct twi_link *link, int64_t now_ms) {
         link->out_at += (size_t)sent;
         if (link->phase == TWI_LINK_UP) link->sent_total += (uint64_t)sent;
     }
-    if (link->phase == TWI_LINK_GREETING && link->out.size != 0) twi_bytes_wipe(&link->out); /* it held a password */
+    if (link->phase == TWI_LINK_GREETING && link->out.size != 0) twi_bytes_wipe(&link->out); /* it had a password */
     link->out.size = link->out_at = 0;
 }
 
@@ -366,7 +366,7 @@ void twi_link_answered(struct twi_link *link) {
     link->pause_ms = PAUSE_MS;
 }
 
-/* A caller waits for one of these calls: the others are cancels, or will be. */
+/* A caller waits for one of these calls. The others are cancels, or will be. */
 static bool has_caller(const struct twi_lane_list *list) {
     for (const struct twi_lane *lane = list->first; lane != NULL; lane = lane->next)
         if (lane->state == TWI_LANE_QUEUED || lane->state == TWI_LANE_SENT) return true;

@@ -9,11 +9,11 @@
  *     the login was refused
  *   - the first reply to a call closes it
  * Dialling and greeting have ten times redis_timeout_ms each. No time of a caller ends a link.
- * Nothing is requested of a replica. Its data may be old, and if it takes writes they are lost. The greeting drops a
+ * No call is sent to a replica. Its data may be old, and if it accepts writes they are lost. The greeting drops a
  * connection to a replica. A server that becomes a replica later replies READONLY (the scripts do that). In a cluster a
- * replica is not dropped: it replies MOVED, and so says who the master is.
+ * replica is not dropped. Its MOVED reply names the master.
  * Always true: `sent` holds the calls whose replies are due, in the order of the bytes; at most TWI_LINK_OUT_MAX bytes
- * and one command are handed over to the link, and what is in `waiting` is certainly unsent. */
+ * and one command are handed over to the link, and the calls in `waiting` are certainly unsent. */
 #ifndef TWI_SYNC_ASK_LINK_H
 #define TWI_SYNC_ASK_LINK_H
 
@@ -26,11 +26,11 @@
 
 #define TWI_LINK_OUT_MAX 65536u
 
-/* What all links of an engine have in common. */
+/* The data that all links of an engine share. */
 struct twi_link_rules {
     tw_engine *engine;
     const struct twi_where *where;
-    int set;               /* the socket set; -1 means none */
+    int set;               /* the socket set; -1 if there is none */
     uint32_t retry_max_ms; /* of each breaker */
     bool is_cluster;       /* endpoints are given; no resolver requests them */
 };
@@ -42,13 +42,13 @@ enum twi_link_end {
     TWI_LINK_CUT,      /* it was up */
     TWI_LINK_SILENT,   /* it was up */
     TWI_LINK_UNMADE,   /* it could not be made */
-    TWI_LINK_DENIED,   /* the login was refused: this does not heal by itself */
-    TWI_LINK_DISMISSED /* nothing was wrong */
+    TWI_LINK_DENIED,   /* the login was refused, which only a person can repair */
+    TWI_LINK_DISMISSED /* it was closed without an error */
 };
 
 /* The replies to the greeting. */
 struct twi_link_greeting {
-    size_t left, roles; /* replies that are due; of these, those to ROLE */
+    size_t left, roles; /* replies that are due; replies to ROLE among them */
     enum twi_role by_info, by_role;
 };
 
@@ -56,12 +56,12 @@ struct twi_link {
     const struct twi_link_rules *rules;
     struct twi_endpoint endpoint;
     enum twi_link_phase phase;
-    enum twi_link_end ended;       /* the link has ended, and its calls wait for what comes of it */
-    struct twi_resolver *resolver; /* NULL means none yet; in a cluster never */
-    void *transport;               /* the transport's; NULL means none yet */
+    enum twi_link_end ended;       /* the link has ended, and its calls wait for twi_loss_of() */
+    struct twi_resolver *resolver; /* NULL if there is none yet, and always in a cluster */
+    void *transport;               /* the transport's state; NULL before it is made */
     struct twi_reader *reader;
     struct twi_bytes out;
-    size_t out_at;                  /* in `out`: what is sent next */
+    size_t out_at;                  /* position in `out` of the next byte to send */
     uint64_t put_total, sent_total; /* bytes of this connection */
     struct twi_link_greeting greeting;
     int64_t deadline_ms; /* of dialling or greeting */
@@ -75,31 +75,33 @@ struct twi_link {
     bool has_heard;            /* in this step */
 };
 
-/* `endpoint`: NULL, unless the rules have a cluster. */
+/* `endpoint` is NULL unless the rules name a cluster. */
 void twi_link_make(struct twi_link *link, const struct twi_link_rules *rules, const struct twi_endpoint *endpoint);
 void twi_link_unmake(struct twi_link *link);
-/* In a forked child. `is_used`: a thread that the child does not have may have been changing it. */
+/* To be called in a forked child. `is_used` is true if a thread that the child does not have may have been changing
+ * it. */
 void twi_link_abandon(struct twi_link *link, bool is_used);
 
 /* Begins to connect if there is a reason to and it is time, or continues. */
 void twi_link_connect(struct twi_link *link, int64_t now_ms);
-/* The next reply to a call. False means none now, or the link has ended. `*room`: how many bytes may be received. */
+/* The next reply to a call. Returns false if there is none now, or if the link has ended. `*room` is the number of
+ * bytes that may be received. */
 bool twi_link_hear(struct twi_link *link, size_t *room, const struct twi_node **nodes, size_t *count, int64_t now_ms);
 /* Ends a link that is silent, or takes too long to be made. */
 void twi_link_look(struct twi_link *link, int64_t now_ms);
 /* Notes that so many bytes were appended to `out`, and to whose call they belong. */
 void twi_link_put(struct twi_link *link, struct twi_lane *lane, size_t bytes, int64_t now_ms);
 void twi_link_send(struct twi_link *link, int64_t now_ms);
-/* Closes the connection. The dispatcher then looks after the calls, and says twi_link_failed(). */
+/* Closes the connection. The dispatcher then looks after the calls, and calls twi_link_failed(). */
 void twi_link_end(struct twi_link *link, enum twi_link_end ended, const char *why);
 void twi_link_failed(struct twi_link *link, int64_t now_ms); /* `ended` is over */
 void twi_link_answered(struct twi_link *link);               /* a call */
 /* Until when no new call may go there; 0 means that they may. While the breaker is not closed one call at a time
  * tries. */
 int64_t twi_link_closed_until_ms(const struct twi_link *link);
-/* The link wants a step then; INT64_MAX means no need. */
+/* When the link needs its next step. INT64_MAX if it needs none. */
 int64_t twi_link_wake_ms(const struct twi_link *link, int64_t now_ms);
-/* When the driver was late: as if so much less time had passed. */
+/* To be called after the driver was late. Deadlines move as if that much less time had passed. */
 void twi_link_excuse(struct twi_link *link, int64_t late_ms);
 
 #endif

@@ -21,7 +21,7 @@ void twi_spoilt_end(struct twi_spoilt *spoilt) {
     pthread_mutex_destroy(&spoilt->lock);
 }
 
-/* Appends what finds room; what is not printable becomes "?". */
+/* Appends as many bytes as there is room for. Unprintable ones become "?". */
 static void put(char line[TWI_SPOILT_BYTES], const char *text, size_t size) {
     size_t used = strlen(line);
     twi_check(used < TWI_SPOILT_BYTES);
@@ -65,7 +65,7 @@ void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *reques
 void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine) {
     char line[TWI_SPOILT_BYTES];
     int64_t now_ms = twi_port_mono_ms(engine);
-    if (twi_load_relaxed(&spoilt->waiting) == 0) return; /* a hint: the next turn sees what this one misses */
+    if (twi_load_relaxed(&spoilt->waiting) == 0) return; /* a hint; the next turn sees lines that this one misses */
     if (spoilt->logged_ms != 0 && now_ms - spoilt->logged_ms < LOG_EVERY_MS) return;
     twi_lock(&spoilt->lock);
     uint32_t waiting = twi_load_relaxed(&spoilt->waiting) - 1;

@@ -1,5 +1,5 @@
-/* spoilt.h -- keys that hold something else than the script of a call expects: one log line for each.
- * Callers find them, and only the turn may write log lines. So a caller leaves the line here, and the turn takes it.
+/* spoilt.h -- keys whose value is not what the script of a call expects. Each gets one log line.
+ * Callers find them, and only the turn may write log lines. So a caller leaves the line here, and the turn logs it.
  * Always true: a line that was left is not left again while it is among the last TWI_SPOILT_KNOWN. */
 #ifndef TWI_SYNC_ASK_SPOILT_H
 #define TWI_SYNC_ASK_SPOILT_H
@@ -27,7 +27,8 @@ void twi_spoilt_begin(struct twi_spoilt *spoilt);
 void twi_spoilt_end(struct twi_spoilt *spoilt);
 /* One of the request's keys is spoilt; `why` is Redis's word. Any thread. */
 void twi_spoilt_note(struct twi_spoilt *spoilt, const struct twi_request *request, const char *why);
-/* Logs a line, if one waits: at most one a second, so that none is left out. By the owner of the turn. */
+/* Logs a line, if one waits. It logs at most one a second, so that the log drops no line. Only the owner of the turn
+ * calls it. */
 void twi_spoilt_log(struct twi_spoilt *spoilt, tw_engine *engine);
 
 #endif

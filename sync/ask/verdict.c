@@ -13,7 +13,7 @@
 
 /* ---- callers ----------------------------------------------------------------------------------------------------- */
 
-/* Whoever waited; NULL means nobody. From here on the call is nobody's. */
+/* Returns the caller that waited, or NULL if there is none. From here on the call has no caller. */
 static struct twi_lane_caller claim(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     struct twi_lane_caller caller = lane->caller;
     if (!twi_lanes_claim(&dispatcher->lanes, lane)) caller.answered = NULL;
@@ -57,7 +57,7 @@ static void note_unsettled(struct twi_dispatcher *dispatcher, struct twi_lane *l
     TWI_ASK_COUNT(dispatcher, ask_unsettled, 1);
 }
 
-/* Nothing of it is left in Redis, or nothing can be done about it. */
+/* The call has no charge left in Redis, or its charge cannot be removed. */
 static void settle(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     twi_check(lane->state != TWI_LANE_FREE && twi_load_relaxed(&lane->heard) == 0);
     bool was = lane->state == TWI_LANE_UNSETTLED || lane->state == TWI_LANE_CANCELLING;
@@ -90,7 +90,7 @@ static void leave_open(struct twi_dispatcher *dispatcher, struct twi_lane *lane,
 /* ---- without a reply --------------------------------------------------------------------------------------------- */
 
 void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
-    twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps); /* nothing of it went out */
+    twi_check(lane->state == TWI_LANE_QUEUED && !lane->tries.perhaps); /* no byte of it went out */
     TWI_ASK_COUNT(dispatcher, ask_away, 1);
     finish(dispatcher, lane, TWI_REQUEST_UNSENT);
 }
@@ -156,7 +156,7 @@ void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_l
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
-/* Nothing was done for this copy, and the call can go again. */
+/* This copy was not executed, and the call can go again. */
 static bool goes_again(struct twi_dispatcher *dispatcher, struct twi_lane *lane) {
     twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED);
     if (lane->state == TWI_LANE_SENT) {
@@ -179,7 +179,7 @@ static void note_spoilt(struct twi_dispatcher *dispatcher, const struct twi_lane
     twi_spoilt_note(&dispatcher->spoilt, &request, why);
 }
 
-/* A call of another life of this process has the number. Nothing was done: it goes out under another name. */
+/* A call of another life of this process has the number. The call was not executed, and goes out under another name. */
 static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     bool may = twi_call_says(&dispatcher->answer, "STALE") && lane->state == TWI_LANE_SENT && !lane->tries.perhaps &&
                lane->tries.renamed < RENAMES_MAX;
@@ -193,7 +193,7 @@ static bool takes_new_name(struct twi_dispatcher *dispatcher, struct twi_lane *l
 static void hear_answer(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED && lane->link == NULL);
     struct twi_answer *answer = &dispatcher->answer;
-    /* The script says that a value is no number. (Totals say so to their caller.) */
+    /* The script found a value that is no number. (Totals report that to their caller.) */
     if (lane->text.script != TWI_SCRIPT_TOTALS && twi_call_says(answer, "BAD"))
         note_spoilt(dispatcher, lane, "its value decides nothing");
     if (takes_new_name(dispatcher, lane, now_ms)) return;
@@ -222,7 +222,7 @@ static void say(struct twi_dispatcher *dispatcher, const struct twi_node *error)
     twi_port_last_error(dispatcher->rules.engine, text);
 }
 
-/* Redis has certainly done nothing, and would not do it the next time. */
+/* Redis has certainly not executed it, and would not do so the next time. */
 static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     twi_check(lane->state != TWI_LANE_FREE && lane->state != TWI_LANE_QUEUED && lane->link == NULL);
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
@@ -236,7 +236,7 @@ static void hear_refusal(struct twi_dispatcher *dispatcher, struct twi_lane *lan
         finish(dispatcher, lane, TWI_REQUEST_REFUSED);
 }
 
-/* A key holds something else: an answer, but it decides nothing. It would refuse a cancel for ever. */
+/* A key has a value of another kind. This is an answer, but not a decision. It would refuse a cancel for ever. */
 static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_node *error,
                         int64_t now_ms) {
     TWI_ASK_COUNT(dispatcher, ask_refused, 1);
@@ -250,7 +250,7 @@ static void hear_spoilt(struct twi_dispatcher *dispatcher, struct twi_lane *lane
     tell(dispatcher, &caller, TWI_REQUEST_DONE);
 }
 
-/* Perhaps executed: the same number asks again. */
+/* Perhaps executed, so the call goes again under the same number. */
 static void hear_doubt(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms) {
     struct twi_lane_tries *tries = &lane->tries;
     TWI_ASK_COUNT(dispatcher, ask_dropped, 1);
@@ -260,7 +260,7 @@ static void hear_doubt(struct twi_dispatcher *dispatcher, struct twi_lane *lane,
     if (goes_again(dispatcher, lane)) twi_way_pause(dispatcher, lane, now_ms + tries->pause_ms);
 }
 
-/* The server turns everybody away. It has done nothing for this call; what was sent behind it is unknown. */
+/* The server turns everybody away. It has not executed this call. The outcome of the calls behind it is unknown. */
 static void hear_dismissal(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
                            const struct twi_node *error, int64_t now_ms) {
     bool is_replica = twi_reply_is_replicas(error); /* its address may lead to the master by now */
@@ -288,7 +288,7 @@ static void hear_error(struct twi_dispatcher *dispatcher, struct twi_link *link,
     }
 }
 
-/* What a node of a cluster says of slots; otherwise as of one Redis. */
+/* Handles a cluster node's redirects, and otherwise acts the same as with one Redis. */
 static void hear_node(struct twi_dispatcher *dispatcher, struct twi_link *link, struct twi_lane *lane,
                       const struct twi_node *error, int64_t now_ms) {
     struct twi_redirect redirect;

@@ -1,4 +1,4 @@
-/* verdict.h -- what becomes of a call: its reply, its deadline, the loss of its link.
+/* verdict.h -- decides about a call after its reply, its deadline, or the loss of its link.
  *
  *   the caller is answered once, unless it has forgotten the call. Then, of a numbered call that may have charged
  *   something which nobody took. The cancel goes out, again and again until it is answered; otherwise the lane is free
@@ -15,14 +15,14 @@ void twi_verdict_heard(struct twi_dispatcher *dispatcher, struct twi_link *link,
 void twi_verdict_expired(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
 /* The call was begun while its server is left alone. It is in no list. */
 void twi_verdict_away(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
-/* The link of a call that was sent has ended; `is_out`: all bytes of the call had gone out. The lane is in no list.
- * Returns true if it goes again, as a request or as a cancel. Returns false if it is free. */
+/* The link of a call that was sent has ended. `is_out` is true if all bytes of the call had gone out. The lane is in no
+ * list. Returns true if it goes again, as a request or as a cancel. Returns false if it is free. */
 bool twi_verdict_lost(struct twi_dispatcher *dispatcher, struct twi_lane *lane, bool is_out);
 /* The login was refused. So is whoever waits there. Cancels continue waiting. */
 void twi_verdict_refuse_all(struct twi_dispatcher *dispatcher, struct twi_lane_list *waiting);
 /* No thread waits for a call that was not sent at all. */
 bool twi_verdict_is_needless(const struct twi_lane *lane);
-/* It need not be sent: its lane, which is in no list, is free. */
+/* The call need not be sent. Its lane, which is in no list, becomes free. */
 void twi_verdict_drop(struct twi_dispatcher *dispatcher, struct twi_lane *lane);
 
 #endif

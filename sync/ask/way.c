@@ -7,8 +7,8 @@
 #include "sync/wire/cluster_directory.h"
 
 #define IDLE_MS 60000  /* in a cluster a link without calls is closed after this time */
-#define FULL_MS 50     /* until a link may be free, where there are too many */
-#define REROUTE_MS 100 /* in a cluster: how often calls at a link that is down look for another */
+#define FULL_MS 50     /* until a link may be free, if there are too many */
+#define REROUTE_MS 100 /* in a cluster, how often calls at a link that is down look for another */
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
@@ -126,7 +126,7 @@ void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, 
         twi_directory_note_moved(directory, redirect->slot, &redirect->to);
     if (is_unserved || (redirect->kind == TWI_REDIRECT_MOVED && !redirect->has_endpoint)) twi_directory_want(directory);
     twi_detour_note(&lane->detour, redirect->kind, now_ms, twi_dispatcher_random(dispatcher));
-    if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) { /* at once: only the way back may be a circle */
+    if (redirect->kind == TWI_REDIRECT_ASK && redirect->has_endpoint) { /* at once; only the way back may be a circle */
         lane->tries.asking = true;
         (void)twi_way_join(dispatcher, lane, link_to(dispatcher, &redirect->to, now_ms), now_ms);
     } else if (lane->detour.again_ms > now_ms) {

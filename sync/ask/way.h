@@ -1,4 +1,4 @@
-/* way.h -- where a call goes: to the link of the one Redis, or to that of the master that has its slot.
+/* way.h -- chooses the link for a call. It is the link to the one Redis, or to the master that has the call's slot.
  * Always true: a call that is begun while its server is left alone is answered at once; one that is under way waits for
  * the next connection until its deadline. */
 #ifndef TWI_SYNC_ASK_WAY_H
@@ -9,11 +9,11 @@
 /* The lane is in no list. It goes to its link's waiting calls, or pauses until it can. Returns false if it is new, and
  * its server is left alone. It is in no list still. */
 bool twi_way_find(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t now_ms);
-/* The same with this link; NULL means that there is none for it now. */
+/* The same with a given link. NULL if the call has no link now. */
 bool twi_way_join(struct twi_dispatcher *dispatcher, struct twi_lane *lane, struct twi_link *link, int64_t now_ms);
 /* It is routed after a while. */
 void twi_way_pause(struct twi_dispatcher *dispatcher, struct twi_lane *lane, int64_t again_ms);
-/* A node of a cluster has sent the call away, and has done nothing. */
+/* A node of a cluster has redirected the call without executing it. */
 void twi_way_redirect(struct twi_dispatcher *dispatcher, struct twi_lane *lane, const struct twi_redirect *redirect,
                       int64_t now_ms);
 /* All calls that wait for the link are routed again, in their order. */

@@ -1,7 +1,7 @@
-/* audit.c -- compares what Redis holds with what it should hold: see tw_audit() in tallywheel.h.
+/* audit.c -- compares the data in Redis with the expected data. See tw_audit() in tallywheel.h.
  *
- * The audit has connections of its own, beside the engine's: one, or one to each master of a cluster. It sends one
- * command at a time, or a page of them, and each reply has a deadline. The caller waits.
+ * The audit has separate connections, one to the one Redis or one to each master of a cluster. It sends one command at
+ * a time, or a page of them, and each reply has a deadline. The caller waits.
  * Always true: apart from AUTH, SELECT and ASKING the audit sends only commands that read: ROLE INFO SCAN HGETALL HMGET
  * PTTL GET HGET ZSCORE, CLUSTER SLOTS, CLUSTER NODES. */
 #include "sync/audit/audit.h"
@@ -54,7 +54,7 @@ static void look_at_memory(const struct twi_audit *audit, struct twi_audit_serve
     twi_audit_put_words(connection, 1, (const char *[]){"INFO"});
     twi_audit_send(connection);
     const struct twi_node *info = twi_audit_hear(connection, true, &count);
-    if (!info || info->type != TWI_NODE_STRING) return; /* INFO is forbidden: the report has -1 */
+    if (!info || info->type != TWI_NODE_STRING) return; /* INFO is forbidden, so the report has -1 */
     int64_t used = sum_up(&report->memory_used, info_number(info, "used_memory"));
     int64_t most = sum_up(&report->memory_max, info_number(info, "maxmemory"));
     int64_t evicted = sum_up(&report->evicted, info_number(info, "evicted_keys"));
@@ -171,8 +171,8 @@ static void take_own(void *ctx, size_t at, tw_key name, const struct twi_node *n
                        "our ledger's sum of subtractions differs");
 }
 
-/* Compares this engine's ledgers with what the engine knew when the audit began (`own`). A ledger may be ahead of that,
- * but never behind, and its sums never have less. */
+/* Compares this engine's ledgers with the engine's state at the beginning of the audit (`own`). A ledger may be ahead
+ * of that, but never behind, and its sums never have less. */
 static void look_at_own(struct twi_audit_servers *servers, struct twi_audit_names *names) {
     const struct twi_audit *audit = servers->audit;
     for (size_t begin = 0; begin < audit->own_count; begin += TWI_AUDIT_PAGE) {

@@ -1,4 +1,4 @@
-/* audit.h -- compares what Redis holds with what it should hold. See audit.c. */
+/* audit.h -- compares the data in Redis with the expected data. See audit.c. */
 #ifndef TWI_SYNC_AUDIT_H
 #define TWI_SYNC_AUDIT_H
 

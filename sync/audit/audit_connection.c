@@ -25,7 +25,7 @@ void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, c
 
 static void await_fd(int fd, bool to_write, int64_t ms) {
     struct pollfd pollfd = {.fd = fd, .events = to_write ? POLLOUT : POLLIN};
-    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up may have got none */
+    (void)poll(&pollfd, fd >= 0, (int)(fd < 0 && ms > 10 ? 10 : ms)); /* a look-up may have got no descriptor */
 }
 
 static void await(struct twi_audit_connection *connection, bool to_write, int64_t ms) {
@@ -57,10 +57,11 @@ void twi_audit_send(struct twi_audit_connection *connection) {
         if (sent > 0) at += (size_t)sent;
         if (sent == 0 && !time_is_up(connection, deadline_ms, &left_ms)) await(connection, true, left_ms);
     }
-    twi_bytes_wipe(&connection->out); /* it may hold a password */
+    twi_bytes_wipe(&connection->out); /* it may contain a password */
 }
 
-/* Waits for the next reply. NULL means none came, or it was an error and `may_refuse` is false; `status` says which. */
+/* Waits for the next reply. Returns NULL if none came, or if it was an error and `may_refuse` is false. `status` then
+ * has the case. */
 const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count) {
     const struct twi_node *nodes = NULL;
     char chunk[16384];
@@ -112,7 +113,7 @@ static void choose_database(struct twi_audit_connection *connection) {
     (void)twi_audit_hear(connection, false, &count);
 }
 
-/* If the user may not call ROLE, INFO says it. Returns false if what was named is no master. */
+/* If the user may not call ROLE, INFO gives the role. Returns false if the named server is no master. */
 static bool is_master(struct twi_audit_connection *connection) {
     enum twi_role role = TWI_ROLE_UNKNOWN;
     size_t count;
@@ -144,7 +145,7 @@ static void locate(struct twi_audit_connection *connection, int64_t deadline_ms)
     }
 }
 
-/* Returns false if what was named cannot be reached. */
+/* Returns false if the named server cannot be reached. */
 static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     twi_check(connection->where != NULL);
     int64_t left_ms;
@@ -152,7 +153,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
         int64_t now_ms = connection->audit->mono_ms();
         int done = connection->where->transport->connect(connection->link, &connection->endpoint, now_ms, deadline_ms);
         if (done != 0) return done > 0;
-        /* The transport is asked once more when the time is over. It may know why. */
+        /* When the time is over, the transport is called once more, because it may have the reason. */
         int64_t last_ms = now_ms < deadline_ms ? deadline_ms + STOP_MS : deadline_ms;
         if (time_is_up(connection, last_ms, &left_ms)) break;
         await(connection, false, left_ms < deadline_ms - now_ms + 1 ? left_ms : deadline_ms - now_ms + 1);
@@ -160,7 +161,7 @@ static bool dial(struct twi_audit_connection *connection, int64_t deadline_ms) {
     return true;
 }
 
-/* Returns false if what was named is not it. */
+/* Returns false if the named server is not the master. */
 static bool try_endpoint(struct twi_audit_connection *connection, int64_t deadline_ms) {
     twi_check(connection->reader == NULL);
     connection->reader = twi_reader_create(&limits);
@@ -188,7 +189,7 @@ static void make_resolver(struct twi_audit_connection *connection) {
     if (!connection->resolver) twi_audit_fail(connection, TW_ERR_MEMORY, "audit", "no memory");
 }
 
-/* Sentinels may name one that is dead, or a replica: then each is asked once. */
+/* Sentinels may name a dead server, or a replica. Then each sentinel gets the question once. */
 void twi_audit_open(struct twi_audit_connection *connection) {
     int64_t deadline_ms = connection->audit->mono_ms() + 10 * (int64_t)connection->audit->options->timeout_ms;
     make_link(connection);

@@ -1,6 +1,6 @@
-/* audit_connection.h -- one connection of an audit: one command at a time, or a pipeline of a page; each reply within
- * its deadline. The caller waits.
- * Always true: after the first failure nothing more is sent, and `status` and `error` say what it was. */
+/* audit_connection.h -- one connection of an audit. It sends one command at a time, or a pipeline of a page, and each
+ * reply has a deadline. The caller waits.
+ * Always true: after the first failure no more is sent, and `status` and `error` describe the failure. */
 #ifndef TWI_SYNC_AUDIT_CONNECTION_H
 #define TWI_SYNC_AUDIT_CONNECTION_H
 
@@ -25,14 +25,15 @@ void twi_audit_fail(struct twi_audit_connection *connection, tw_status status, c
  * else is zero. */
 void twi_audit_open(struct twi_audit_connection *connection);
 /* Connects to `endpoint`, a node of a cluster, and logs in; `audit`, `where` and `endpoint` are set, all
- * else is zero. `must_be_master`: another one is refused. */
+ * otherwise is zero. If `must_be_master` is true, a server that is no master is refused. */
 void twi_audit_open_node(struct twi_audit_connection *connection, bool must_be_master);
 void twi_audit_close(struct twi_audit_connection *connection); /* also one that was never opened */
 
 /* Puts a command into `out`. */
 void twi_audit_put_words(struct twi_audit_connection *connection, size_t count, const char *const *words);
 void twi_audit_send(struct twi_audit_connection *connection); /* sends `out`, and empties it */
-/* The next reply. NULL means none came (`status` says why), or it was an error and may_refuse is false. */
+/* The next reply. Returns NULL if none came (`status` has the reason), or if it was an error and may_refuse is
+ * false. */
 const struct twi_node *twi_audit_hear(struct twi_audit_connection *connection, bool may_refuse, size_t *count);
 
 #endif

@@ -17,8 +17,8 @@ struct twi_audit_names {
     struct twi_bytes bytes; /* one after the other: */
     size_t ends[TWI_AUDIT_NAMES_MAX];
     size_t count;
-    uint16_t where[TWI_AUDIT_NAMES_MAX]; /* for audit_servers.c: whom to ask */
-    bool asking[TWI_AUDIT_NAMES_MAX];    /* the same: with ASKING */
+    uint16_t where[TWI_AUDIT_NAMES_MAX]; /* for audit_servers.c, the server to ask */
+    bool asking[TWI_AUDIT_NAMES_MAX];    /* for audit_servers.c, whether ASKING comes first */
 
     uint64_t *met; /* hashes of names, by open addressing; 0 means an empty place */
     size_t met_count, met_room;
@@ -32,7 +32,7 @@ void twi_audit_names_add(struct twi_audit_names *names, const char *text, size_t
 /* Ends the name whose bytes were appended to `bytes`. */
 void twi_audit_names_end(struct twi_audit_names *names);
 void twi_audit_names_empty(struct twi_audit_names *names);
-/* Keeps the names of which `is_kept` says so. */
+/* Keeps the names for which `is_kept` is true. */
 void twi_audit_names_keep(struct twi_audit_names *names, bool (*is_kept)(void *ctx, tw_key name), void *ctx);
 
 /* Whether the name is met for the first time. With no memory, `bytes.failed` is set. */

@@ -44,7 +44,7 @@ void twi_audit_find(const struct twi_audit *audit, int kind, tw_key name, int64_
 
 /* ---- who there is ------------------------------------------------------------------------------------------------ */
 
-/* `endpoint` NULL: the one Redis. NULL means no memory. */
+/* If `endpoint` is NULL, it is the one Redis. Returns NULL if there is no memory. */
 static struct twi_audit_server *add(struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
     bool has_room = twi_grow(&servers->all, sizeof(struct twi_audit_server *), &servers->room, servers->count + 1u, 4);
     struct twi_audit_server *server = has_room ? calloc(1, sizeof *server) : NULL;
@@ -61,14 +61,14 @@ static struct twi_audit_server *add(struct twi_audit_servers *servers, const str
     return server;
 }
 
-/* The server at this endpoint, plus 1; 0 means that there is none. */
+/* The server at this endpoint, plus 1; 0 if there is none. */
 static uint16_t find(const struct twi_audit_servers *servers, const struct twi_endpoint *endpoint) {
     for (uint16_t i = 0; i < servers->count; i++)
         if (twi_endpoint_equals(&servers->all[i]->connection.endpoint, endpoint)) return (uint16_t)(i + 1);
     return 0;
 }
 
-/* Asks one node for the map. False means `error` says why not. */
+/* Fetches the map from one node. Returns false on an error; `error` then has the reason. */
 static bool ask_for_map(struct twi_audit_servers *servers, const struct twi_endpoint *whom, struct twi_cluster_map *map,
                         char *error, size_t size) {
     struct twi_audit_connection connection = {.audit = servers->audit, .where = &servers->where, .endpoint = *whom};
@@ -274,8 +274,8 @@ tw_status twi_audit_servers_run(const struct twi_audit *audit,
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the owner of the slot keeps it, and tells nobody to ask elsewhere. It may have begun to move the slot since
- * the audit began, so it is asked again, once for each slot. */
+/* Whether the owner of the slot keeps it, and redirects no client. It may have begun to move the slot since the audit
+ * began, so it gets the question again, once for each slot. */
 static bool keeps(struct twi_audit_servers *servers, uint16_t owner, uint32_t slot) {
     struct twi_own_slots own;
     if (twi_slot_set_has(&servers->all[owner]->own.moves, slot)) return false;
@@ -296,9 +296,9 @@ enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, 
     return moves || owner != server + 1 ? TWI_AUDIT_ON_ITS_WAY : TWI_AUDIT_HERE;
 }
 
-enum { LOST = 0, DONE = UINT16_MAX }; /* names->where: a server, plus 1; or one of these */
+enum { LOST = 0, DONE = UINT16_MAX }; /* names->where is a server, plus 1, or one of these */
 
-/* The reply sends us on, or the server serves nobody. */
+/* The reply redirects us, or the server serves no client. */
 static bool sends_on(struct twi_audit_servers *servers, struct twi_audit_connection *connection,
                      const struct twi_node *reply, uint16_t *where, bool *asking) {
     struct twi_redirect redirect;
@@ -312,7 +312,7 @@ static bool sends_on(struct twi_audit_servers *servers, struct twi_audit_connect
     return true;
 }
 
-/* The reply about name number `i`, which is asked of this server. */
+/* The reply about name number `i`, whose question went to this server. */
 static void take_reply(struct twi_audit_servers *servers, uint16_t server, struct twi_audit_names *names, size_t i,
                        const struct twi_audit_question *question) {
     struct twi_audit_connection *connection = &servers->all[server]->connection;

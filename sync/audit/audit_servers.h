@@ -1,9 +1,10 @@
-/* audit_servers.h -- whom an audit asks: the one Redis, or each master of a cluster.
+/* audit_servers.h -- the servers that an audit asks. They are the one Redis, or each master of a cluster.
  *
- * In a cluster CLUSTER SLOTS names the masters, and each master says itself which slots it serves and which are on
- * their way (cluster_nodes.h). Whoever asks about a name asks the server of its slot, and follows MOVED and ASK. Always
- * true: a server that fails is not asked again, and the others are. The audit then ends with an error, and so it does
- * if slots have no master, or begin to move while it looks. An audit that ends with TW_OK has seen all. */
+ * In a cluster CLUSTER SLOTS names the masters, and each master reports which slots it serves and which are on their
+ * way (cluster_nodes.h). A question about a name goes to the server of its slot, and follows MOVED and ASK. Always
+ * true: no more questions go to a server that fails, but the others still get theirs. The audit then ends with an
+ * error, and so it does if slots have no master, or begin to move while it looks. An audit that ends with TW_OK has
+ * seen all. */
 #ifndef TWI_SYNC_AUDIT_SERVERS_H
 #define TWI_SYNC_AUDIT_SERVERS_H
 
@@ -17,9 +18,9 @@ struct twi_audit_server {
     struct twi_own_slots own;
 };
 
-/* Who has which slot, by what the servers say of themselves. */
+/* Which server has which slot, as the servers report it themselves. */
 struct twi_audit_slots {
-    uint16_t owner[TWI_KEY_SLOTS]; /* a server, plus 1; 0 means nobody, or one that fails */
+    uint16_t owner[TWI_KEY_SLOTS]; /* a server, plus 1; 0 if no server has the slot, or if its server fails */
     struct twi_slot_set moves;
 };
 
@@ -31,8 +32,8 @@ struct twi_audit_servers {
     uint16_t count;
     uint32_t room;
     struct twi_audit_slots slots; /* when the audit began */
-    struct twi_slot_set strays;   /* a key of the slot was met where nobody looks for it */
-    uint64_t lost;                /* names about which nobody could be asked */
+    struct twi_slot_set strays;   /* slots of which a key was met on a server where clients do not look */
+    uint64_t lost;                /* names for which no server could be asked */
 
     tw_status status; /* not TW_OK: the audit as a whole has failed */
     char error[400];
@@ -41,10 +42,10 @@ struct twi_audit_servers {
 /* False means `why` names the option that is refused. `audit` is set, all else is zero. */
 bool twi_audit_servers_read(struct twi_audit_servers *servers, char *why, size_t size);
 void twi_audit_servers_open(struct twi_audit_servers *servers);
-/* Looks once more who has which slot, and says how the audit ends; `error` then says why. */
+/* Looks once more which server has which slot. Returns how the audit ends; `error` then has the reason. */
 tw_status twi_audit_servers_conclude(struct twi_audit_servers *servers);
 void twi_audit_servers_close(struct twi_audit_servers *servers);
-/* All of that, with `work` between the opening and the end. What went wrong is in options->error_text, too. */
+/* Does all of that, and calls `work` between the opening and the end. The error is in options->error_text, too. */
 tw_status twi_audit_servers_run(const struct twi_audit *audit,
                                 void (*work)(struct twi_audit_servers *servers, void *ctx), void *ctx);
 
@@ -62,11 +63,11 @@ void twi_audit_find_whole(const struct twi_audit *audit, const tw_finding *findi
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* What a name is to the server that has shown it. */
+/* How a name relates to the server that has shown it. */
 enum twi_audit_place {
     TWI_AUDIT_HERE,       /* the server has its slot */
-    TWI_AUDIT_ON_ITS_WAY, /* its slot moves: another server may show it, too */
-    TWI_AUDIT_STRAY       /* another server has its slot, and sends nobody here: nobody finds it */
+    TWI_AUDIT_ON_ITS_WAY, /* its slot moves, so another server may show it, too */
+    TWI_AUDIT_STRAY       /* another server has its slot and redirects no client here, so no client finds it */
 };
 enum twi_audit_place twi_audit_servers_place(struct twi_audit_servers *servers, uint16_t server, const void *name,
                                              size_t size);
@@ -78,7 +79,7 @@ struct twi_audit_question {
     void (*take)(void *ctx, size_t i, tw_key name, const struct twi_node *reply, size_t count);
     void *ctx;
 };
-/* Asks, and calls `take` once for each name about which there is a reply. */
+/* Sends the questions, and calls `take` once for each name that has a reply. */
 void twi_audit_servers_ask(struct twi_audit_servers *servers, struct twi_audit_names *names,
                            const struct twi_audit_question *question);
 

@@ -19,7 +19,7 @@ struct totals {
     uint64_t line;
 };
 
-/* How a counter of each shape (TW_REDIS_*) is requested, and what is said of it. */
+/* How a counter of each shape (TW_REDIS_*) is requested and described. */
 static const struct shape {
     const char *command, *missing, *no_number;
 } shapes[] = {
@@ -37,7 +37,7 @@ static int hex_value(char digit) {
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* Decodes \t \n \\ \xHH in place. False means a backslash before anything else. */
+/* Decodes \t \n \\ \xHH in place. Returns false if there is a backslash before any other character. */
 static bool unescape(char *key, size_t *size) {
     twi_check(size != NULL);
     size_t used = 0;
@@ -59,7 +59,7 @@ static bool unescape(char *key, size_t *size) {
     return true;
 }
 
-/* Reads key<TAB>count. Returns what is wrong with the line, or NULL. */
+/* Reads key<TAB>count. Returns the error of the line, or NULL. */
 static const char *parse_line(char *line, size_t size, tw_key *key, int64_t *count) {
     char *tab = memchr(line, '\t', size), *end = NULL;
     if (size && line[size - 1] == '\r') line[--size] = '\0';
@@ -76,8 +76,8 @@ static const char *parse_line(char *line, size_t size, tw_key *key, int64_t *cou
     return NULL;
 }
 
-/* Splits a key into what is in the name and what is in the value, as the engine does (redis_shape.h). NULL means done.
- * Otherwise what is wrong with it. */
+/* Splits a key into its part in the name and its part in the value, as the engine does (redis_shape.h). Returns NULL,
+ * or the error of the key. */
 static const char *split_key(const tw_audit_options *options, tw_key key, tw_key *subject, tw_key *inner) {
     const char *bytes = key.data;
     *subject = *inner = tw_bytes(bytes, 0);
@@ -133,10 +133,10 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
-#define EXPONENT_MAX 400 /* beyond what a double has */
+#define EXPONENT_MAX 400 /* beyond the exponents of a double */
 
-/* The score of a counter is a whole number within 2^53. A later Redis writes some as 5e+15 or 4.6e+15. By hand: what
- * strtod() takes for a point, the host's locale decides. */
+/* The score of a counter is a whole number within 2^53. A later Redis writes some as 5e+15 or 4.6e+15. This is done by
+ * hand, because the point of strtod() depends on the host's locale. */
 static bool read_score(const struct twi_node *reply, int64_t *value) {
     if (reply->type != TWI_NODE_STRING) return false;
     const char *text = reply->text + (reply->text[0] == '-');

@@ -1,9 +1,9 @@
 /* search.c -- looks for hashes by name and field, for tw_lease_reclaim() in a cluster (struct twi_search).
  *
- * It walks the masters as an audit does, over connections of its own. Names are read page by page, and the field of
- * each name of a page is requested from whoever has the name's slot.
- * Always true: nothing is changed. What could not be looked at makes the search end with an error that says how many
- * slots that is; all the rest was looked at. */
+ * It walks the masters as an audit does, over separate connections. Names are read page by page, and the field of each
+ * name of a page is requested from the server that has the name's slot.
+ * Always true: the search changes no data. If slots could not be looked at, the search ends with an error that gives
+ * their number; all others were looked at. */
 #include "sync/audit/search.h"
 
 #include <stdlib.h>

@@ -18,13 +18,13 @@
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The shape of the item's group, before its letter: 'h', 'z', or none. */
+/* The shape of the item's group, before its letter: 'h', 'z', or no letter. */
 static char batch_shape_of(const struct twi_item *item) {
     if (!(item->flags & (TWI_ITEM_HASH | TWI_ITEM_ZSET))) return '\0';
     return item->flags & TWI_ITEM_HASH ? 'h' : 'z';
 }
 
-/* The letter of the item's group; batch.lua says what each letter means. */
+/* The letter of the item's group; batch.lua defines each letter. */
 static char batch_kind_of(const struct twi_item *item, bool look_always) {
     bool from_first = item->flags & TWI_ITEM_FROM_FIRST;
     bool look = look_always || (item->flags & TWI_ITEM_FIRST);
@@ -245,7 +245,7 @@ static size_t named_size(const struct twi_item *items, size_t count) {
     return size;
 }
 
-/* Behind all items: the names of those keys in which this engine counts for the first time, window by window. */
+/* After all items come the names of those keys in which this engine counts for the first time, window by window. */
 static void batch_put_names(struct twi_batch *batch, const struct twi_item *items, size_t count, bool look_always) {
     twi_check(count == batch->key_count);
     uint32_t arg = FIRST_ARG;
@@ -294,7 +294,7 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
     char name[TWI_REDIS_KEY_MAX];
     size_t fits = 0;
     if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
-    /* As a rule an item takes three commands, each with the name. */
+    /* As a rule an item needs three commands, each with the name. */
     for (size_t bytes = 0; fits < count; fits++) {
         bytes += 3 * (twi_port_render(&items[fits], name) + 64);
         if (fits > 0 && bytes > how->bytes_max) break;
@@ -351,9 +351,9 @@ static bool is_delta(char first) {
     return first == '-' || (first >= '0' && first <= '9');
 }
 
-/* Overwrites a delta with letters: Redis refuses what is no number. A delta struck out becomes an x for each character.
- * A delta set aside becomes a letter from a to j for each digit, and m for the sign, so that the amount can be read
- * again. */
+/* Overwrites a delta with letters, because Redis refuses a text that is no number. A delta struck out becomes an x for
+ * each character. A delta set aside becomes a letter from a to j for each digit, and m for the sign, so that the amount
+ * can be read again. */
 static uint64_t strike(struct twi_batch *batch, uint32_t index, bool aside) {
     size_t size;
     char *text = delta_at(batch, index, &size);

@@ -2,18 +2,18 @@
  * docs/ARCHITECTURE.md.
  *
  * Always true: the keys, deltas, expiries and nonce of a frozen batch do not change. A key that Redis refuses is not
- * removed. An old copy of the batch may still be under way on a dead connection. There is one exception: once a refusal
- * is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the envelope
- * (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only together with the
- * ledger, when no old copy can be applied any more. */
+ * removed. An old copy of the batch may still be under way on a dead connection. There is one exception. As soon as a
+ * refusal is known, the refused delta is overwritten with letters, so that a replay does not apply it. Only the
+ * envelope (EVALSHA or EVAL, the ledger's name) is made again at each sending. Number and nonce change only together
+ * with the ledger, when no old copy can be applied any more. */
 #ifndef TWI_SYNC_BATCH_BATCH_H
 #define TWI_SYNC_BATCH_BATCH_H
 
 #include "engine/port/items.h"
 #include "sync/wire/wire.h"
 
-/* The most keys of one batch; depth.h says how many most batches have. 1000 keys take about 2 ms of Redis's one
- * thread. 256 KiB bound a batch with the longest names, and what one sending may cost us. */
+/* The most keys of one batch; depth.h says how many most batches have. 1000 keys take about 2 ms of Redis's one thread.
+ * 256 KiB bound a batch with the longest names, and so the time of one sending. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
@@ -25,20 +25,20 @@ struct twi_batch {
     struct twi_item *items; /* in the order of the wire; NULL once all are settled */
     uint32_t item_count;
     uint32_t key_count, arg_count; /* the keys of the items */
-    uint32_t name_keys;            /* keys behind those: of names that it records (put_names() in batch.c) */
+    uint32_t name_keys;            /* keys after those, for the names that it records (put_names() in batch.c) */
     struct twi_bytes keys, args;   /* encoded */
-    uint64_t plus, minus;          /* units that it adds and takes away */
+    uint64_t plus, minus;          /* units that it adds and subtracts */
     uint64_t struck;               /* of these units, those that Redis has refused */
     uint64_t plus_sum, minus_sum;  /* running sums of the instance, this batch included */
-    bool strayed;         /* sent again while the outcome of an earlier copy was unknown: two stores may have it */
+    bool strayed;         /* sent again while the outcome of an earlier copy was unknown, so two stores may have it */
     bool was_short;       /* Redis cut a run of its script short; its units are counted as uncertain */
-    bool is_step;         /* no items: it stands for numbers whose batches are lost */
+    bool is_step;         /* it has no items, and replaces numbers whose batches are lost */
     uint32_t copies_open; /* sendings whose outcome is not known */
     int64_t sent_ms;      /* the latest sending */
     int64_t frozen_ms;
 };
 
-/* What a sending puts around a batch. */
+/* The envelope that a sending puts around a batch. */
 struct twi_envelope {
     bool eval; /* the script's text instead of its SHA-1 */
     const char *ledger_name, *marker_name, *marker;
@@ -54,20 +54,21 @@ struct twi_batch_names {
 };
 
 struct twi_freeze {
-    const struct twi_batch_names *names; /* for items with `named`; may be NULL if there is none */
-    /* Check each key's expiry, whatever INCRBY answers: after a reconnect, and now and then. */
+    const struct twi_batch_names *names; /* for items with `named`; may be NULL if there are no such items */
+    /* Check each key's expiry, whatever INCRBY answers. Set after a reconnect, and now and then. */
     bool look_always;
-    /* Redis's clock minus ours: Redis is given the ends of from-first lives by its own clock. */
+    /* Redis's clock minus ours. The end of a life from the first count (TW_WINDOW_FROM_FIRST) is sent in Redis's
+     * time. */
     int64_t redis_offset_ms;
     int64_t now_ms;
     uint32_t keys_max;  /* 1..TWI_BATCH_ITEMS_MAX */
-    uint32_t bytes_max; /* on the wire, roughly; at most TWI_BATCH_BYTES_MAX. One item is taken whatever it has. */
+    uint32_t bytes_max; /* on the wire, roughly; at most TWI_BATCH_BYTES_MAX. One item always fits */
 };
 
 /* Sorts items so that those of one kind and expiry are adjacent. They are one group on the wire. */
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
-/* Freezes as many of the (sorted) items as one batch holds, at least one. NULL if there is no memory, nothing was
- * frozen. */
+/* Freezes as many of the (sorted) items as fit in one batch, at least one. Returns NULL if there is no memory; then no
+ * item was frozen. */
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
 /* The same for a merge without a script. Such a batch is encoded only when it is sent. */
@@ -77,14 +78,14 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, c
  * lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
-/* Strikes the delta of an item out: Redis refuses it whenever the batch is sent again. Returns its magnitude; 0 for the
- * item has no delta, or it was overwritten before. */
+/* Strikes the delta of an item out, so that Redis refuses it whenever the batch is sent again. Returns its magnitude,
+ * or 0 if the item has no delta or it was overwritten before. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
-/* The same for a delta that goes back to its counter. The batch still knows the amount. */
+/* The same for a delta that goes back to its counter. The batch still contains the amount. */
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
 /* Strikes out a delta that was set aside. Returns its magnitude; 0 if it was not set aside. */
 uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
-size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory held */
+size_t twi_batch_bytes(const struct twi_batch *batch);  /* memory in use */
 uint64_t twi_batch_size(const struct twi_batch *batch); /* bytes on the wire, without the envelope */
 void twi_batch_items_drop(struct twi_batch *batch);     /* all items are settled */
 void twi_batch_free(struct twi_batch *batch);

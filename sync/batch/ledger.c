@@ -1,5 +1,5 @@
-/* ledger.c -- the list of batches, and what is known of the ledger in Redis. Pure bookkeeping: no sockets, no
- * engine, no clock. Always true: see ledger.h; twi_ledger_is_valid() checks it. */
+/* ledger.c -- the list of batches, and the known state of the ledger in Redis. The file is pure bookkeeping without
+ * sockets, engine or clock. Always true: see ledger.h; twi_ledger_is_valid() checks it. */
 #include "sync/batch/ledger.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->confirmed = ledger->replicated = ledger->looked = 0;
     ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
-    set_replay_bytes(ledger, 0); /* nothing is confirmed: nothing may be dropped */
+    set_replay_bytes(ledger, 0); /* no batch is confirmed, so no batch may be dropped */
     twi_check(ledger->acked <= ledger->last);
     twi_check_full(twi_ledger_is_valid(ledger));
 }
@@ -241,7 +241,7 @@ void twi_ledger_look_back(struct twi_ledger *ledger) {
     bool strayed = false;
     for (struct twi_batch *batch = ledger->head; batch && batch->number <= known; batch = batch->next) {
         if (batch->number + TWI_LEDGER_REMEMBERS <= known) continue;
-        if (batch->is_step) { /* a store may be at any number within a step: not back across it */
+        if (batch->is_step) { /* a store may be at any number within a step, so not back across it */
             from = known;
             strayed = false;
             continue;
@@ -275,7 +275,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         twi_batch_free(step);
         return 0;
     }
-    if (next && next->is_step) { /* Redis is further back than the last time: that step becomes longer */
+    if (next && next->is_step) { /* Redis is further back than the last time, so that step becomes longer */
         twi_batch_free(step);
         step = next;
         step->before = head->last;
@@ -283,7 +283,7 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_
         step->nonce = nonce;
         ledger_step_over(ledger, step, next, head->last);
     }
-    /* Somebody else may have written the sums in Redis. */
+    /* Another program may have written the sums in Redis. */
     uint64_t plus = head->plus_sum < step->plus_sum ? step->plus_sum - head->plus_sum : 0;
     uint64_t minus = head->minus_sum < step->minus_sum ? step->minus_sum - head->minus_sum : 0;
     uint64_t units = plus + minus;

@@ -65,8 +65,8 @@ enum twi_role twi_reply_info_role(const struct twi_node *info) {
     return strncmp(role, "slave", 5) == 0 || strncmp(role, "replica", 7) == 0 ? TWI_ROLE_REPLICA : TWI_ROLE_UNKNOWN;
 }
 
-/* Redis refuses a command because of what its key holds; or a script met a value that it cannot compute with. A script
- * that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
+/* Redis refuses a command because of the value of its key, or a script met a value with which it cannot compute. A
+ * script that stopped at a key of another node (wire/redirect.h), or at a command that the user may not run, is no such
  * case. */
 static bool is_of_a_key(const struct twi_node *error, const char *code, size_t size) {
     twi_check(size <= error->size);
@@ -107,8 +107,8 @@ static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
 
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
-/* GONE and an opening also say whether the store knows our instance. A reply that does not say so counts as "it
- * does". */
+/* GONE and the reply to an opening also state whether the store has a record of our instance. A reply without that
+ * counts as "it has". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
     twi_check(count > HEAD_SIZE);
     int64_t registered = 1;
@@ -124,7 +124,7 @@ bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply
     *head = (struct twi_reply_head){.items_at = 1 + HEAD_SIZE};
     if (nodes[0].type == TWI_NODE_ERROR) {
         head->kind = twi_reply_error(&nodes[0]);
-        if (head->kind == TWI_REPLY_SPOILT) head->kind = TWI_REPLY_UNKNOWN; /* of one key: none is an error of all */
+        if (head->kind == TWI_REPLY_SPOILT) head->kind = TWI_REPLY_UNKNOWN; /* it concerns one key, not the batch */
         head->error = &nodes[0];
         return true;
     }
@@ -145,7 +145,7 @@ bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply
     return head->has_last || head->kind == TWI_REPLY_GONE || head->kind == TWI_REPLY_CLASH;
 }
 
-/* A text beyond 64 bits is a value to which Redis adds nothing. */
+/* A text beyond 64 bits is a value to which Redis cannot add. */
 static bool is_total(const struct twi_node *node, int64_t *total) {
     return twi_node_i64(node, total) && twi_node_count(node, total);
 }

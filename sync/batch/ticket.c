@@ -1,26 +1,26 @@
-/* ticket.c -- see ticket.h. Labels: T1 with T2 lets the collection that begins for a ticket see what its caller
- * added before. T3 with T4 lets whoever sees a ticket settled see its outcome. T5 with T6 lets whoever finds an outcome
- * overwritten see that it was refused. */
+/* ticket.c -- see ticket.h. Labels: T1 with T2 lets the collection that begins for a ticket see its caller's earlier
+ * adds. T3 with T4 lets a reader that sees a ticket settled see its outcome. T5 with T6 lets a reader that finds an
+ * outcome overwritten see that it was refused. */
 #include "sync/batch/ticket.h"
 
 #include "engine/base/check.h"
 #include "engine/base/atomic.h"
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets) {
-    return twi_add_acqrel(&tickets->taken, 1) + 1; /* T1: releases what the caller added before */
+    return twi_add_acqrel(&tickets->taken, 1) + 1; /* T1 releases the caller's earlier adds */
 }
 
 enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket) {
     twi_check(ticket != 0);
     if (twi_load_acquire(&tickets->settled) < ticket) return TWI_TICKET_OPEN; /* T4, pairs with T3 */
-    /* The first round that reaches the ticket, among those still kept, is its own, or comes after it. */
+    /* The first kept round that reaches the ticket is the ticket's round, or a later one. */
     uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < TWI_TICKET_OUTCOMES; i++) {
         uint64_t outcome = twi_load_acquire(&tickets->outcomes[i]); /* T6, pairs with T5 */
         if (outcome >> 1 >= ticket && outcome < first) first = outcome;
     }
-    /* Its own round was overwritten after 256 more rounds. If any that was overwritten could be its own, and was
-     * refused, the ticket counts as refused: TW_OK would promise too much. */
+    /* The ticket's round was overwritten after 256 more rounds. If an overwritten round could be the ticket's, and was
+     * refused, the ticket counts as refused, because TW_OK would promise too much. */
     bool was_refused = (first & 1) != 0 || ticket <= twi_load_relaxed(&tickets->refused_before);
     return was_refused ? TWI_TICKET_REFUSED : TWI_TICKET_DONE;
 }

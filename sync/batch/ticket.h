@@ -1,11 +1,11 @@
-/* ticket.h -- tw_flush(): waits for a full collection that began after the call, until its batches are acknowledged.
+/* ticket.h -- tw_flush() waits for a full collection that began after the call, until its batches are acknowledged.
  *
  *   waiting --begin--> collecting --whole--> awaited (up to a number) --acknowledged--> settled: DONE or REFUSED
- * A round has a share in each store: up to which number the store's batches are awaited. It is settled when no store
- * is short any more.
- * Any thread takes a ticket and reads its state. The turn moves all waiting tickets on at once. Always true: there
- * is one round at a time. A ticket taken during a round waits for the next round, so this always includes what the
- * caller had added before. Numbers of one store say nothing of another. */
+ * A round has a share in each store, namely the number up to which the store's batches are awaited. It is settled when
+ * no store is short any more.
+ * Any thread takes a ticket and reads its state. The turn moves all waiting tickets on at once. Always true: there is
+ * one round at a time. A ticket taken during a round waits for the next round, so this always includes what the caller
+ * had added before. Numbers of different stores are independent. */
 #ifndef TWI_SYNC_BATCH_TICKET_H
 #define TWI_SYNC_BATCH_TICKET_H
 
@@ -14,7 +14,7 @@
 
 #define TWI_TICKET_OUTCOMES 256 /* rounds whose outcome is kept; a round takes a network round trip */
 
-/* What the round awaits of one store. Written by the turn alone. */
+/* The batches of one store that the round awaits. Written by the turn alone. */
 struct twi_ticket_share {
     uint64_t number; /* batches up to this number; valid once `again` is false */
     bool is_short;   /* they are not all acknowledged */
@@ -24,14 +24,14 @@ struct twi_ticket_share {
 struct twi_tickets {
     _Atomic uint64_t taken;   /* the last ticket given */
     _Atomic uint64_t settled; /* all up to this one are settled */
-    /* Of the last rounds: the last ticket of the round << 1 | refused. */
+    /* For each of the last rounds, the last ticket of the round << 1 | refused. */
     _Atomic uint64_t outcomes[TWI_TICKET_OUTCOMES];
-    _Atomic uint64_t refused_before; /* the last ticket of the last refused round that was overwritten; 0 if none */
+    _Atomic uint64_t refused_before; /* the last ticket of the last refused round that was overwritten; 0 without one */
     /* written by the turn alone */
     uint64_t round;                   /* rounds settled so far */
     uint64_t until;                   /* the round's last ticket */
     uint32_t stores_short;            /* shares with is_short */
-    bool active, collecting, refused; /* collecting: only while active */
+    bool active, collecting, refused; /* `collecting` is true only while `active` is */
 };
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets);                          /* any thread */
@@ -41,7 +41,7 @@ bool twi_ticket_waits(const struct twi_tickets *tickets); /* is any ticket not s
 bool twi_ticket_begin(struct twi_tickets *tickets);
 /* The round that collects has a share in this store. Also for a store that is made meanwhile. */
 void twi_ticket_join(struct twi_tickets *tickets, struct twi_ticket_share *share);
-/* The full collection has ended. Then, for each store: its last batch has that number. */
+/* The full collection has ended. Then, for each store, the number of its last batch. */
 void twi_ticket_collected(struct twi_tickets *tickets);
 void twi_ticket_await(struct twi_ticket_share *share, uint64_t number);
 void twi_ticket_refused(struct twi_tickets *tickets); /* a part of the round was refused, late or uncertain */
@@ -53,7 +53,7 @@ bool twi_ticket_renew(struct twi_tickets *tickets);
 bool twi_ticket_renew_share(struct twi_tickets *tickets, struct twi_ticket_share *share);
 /* The store has acknowledged all up to that number. */
 void twi_ticket_acknowledged(struct twi_tickets *tickets, struct twi_ticket_share *share, uint64_t acked);
-/* Settles the round if nothing is awaited any more. */
+/* Settles the round if no batch is awaited any more. */
 void twi_ticket_settle(struct twi_tickets *tickets);
 
 #endif

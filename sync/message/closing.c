@@ -39,7 +39,7 @@ static bool is_of_names(const struct twi_closing_message *message) {
 
 /* ---- what the stores still have ---------------------------------------------------------------------------------- */
 
-/* Makes an empty batch due: its reply shows the state of the ledger. */
+/* Makes an empty batch due. Its reply shows the state of the ledger. */
 static void closing_look_at(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_active_wake(sync, store);
     store->assumed.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
@@ -47,13 +47,13 @@ static void closing_look_at(struct twi_sync *sync, struct twi_store *store, int6
     store->assumed.look.written_ms = store->assumed.written_ms;
 }
 
-/* The election was forgotten, so Redis may have been wiped; of a cluster, a whole node. */
+/* The election was forgotten, so Redis, or a whole node of a cluster, may have been wiped. */
 static void closing_look_at_all(struct twi_sync *sync, int64_t now_ms) {
     for (uint32_t i = 0; i < sync->store_count; i++)
         if (!sync->by_slot || sync->stores[i]->ledger.name_size != 0) closing_look_at(sync, sync->stores[i], now_ms);
 }
 
-/* Whether the store may lack what it has acknowledged. */
+/* Whether the store may lack counts that it has acknowledged. */
 static bool is_suspect_store(const struct twi_sync *sync, const struct twi_store *store) {
     if (store->assumed.look.is_under_way) return true;
     if (!sync->by_slot || store->ledger.name_size == 0) return false;
@@ -81,8 +81,8 @@ static void count_suspects(struct twi_sync *sync, int64_t now_ms) {
     closing->suspects = suspects;
 }
 
-/* True means that this engine says that it has drained nothing. A store that stays away does not hold windows up for
- * ever. */
+/* Returns true if this engine must report that it has drained no window. A store that stays unreachable does not delay
+ * windows for ever. */
 static bool doubts(const struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->senders.closing.suspects <= sync->store_count);
     const struct twi_closing_sender *closing = &sync->senders.closing;
@@ -113,7 +113,7 @@ static enum twi_closing_kind closing_kind_of(const struct twi_node *status) {
         {"OLD", TWI_CLOSING_REPLY_RESEND},  {"LATER", TWI_CLOSING_REPLY_RESEND}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (twi_node_is(status, kinds[i].word)) return kinds[i].kind;
-    return TWI_CLOSING_REPLY_REFUSED; /* CLASH: engines of another version close these windows */
+    return TWI_CLOSING_REPLY_REFUSED; /* CLASH, as engines of another version close these windows */
 }
 
 static void closing_refused(struct twi_sync *sync, struct twi_connection *connection,
@@ -130,7 +130,7 @@ static void closing_refused(struct twi_sync *sync, struct twi_connection *connec
     twi_port_closing_answered(sync->engine, message, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_REFUSED});
 }
 
-/* The figure behind the number of others: how often heartbeats are to come, or in which round names are added. */
+/* The figure after the number of others. It is the interval of heartbeats, or the round in which names are added. */
 static void read_figure(const struct twi_closing_message *message, const struct twi_node *node,
                         struct twi_closing_answer *result) {
     int64_t figure = 0;
@@ -146,7 +146,8 @@ static void take_age(struct twi_sync *sync, const struct twi_node *nodes, int64_
         twi_closing_sender_met(sync, made_ms, redis_ms, now_ms);
 }
 
-/* One member of a set of names: a name; or, behind a zero byte, "size:name" for each of several (batch.lua). */
+/* One member of a set of names. It is a name, or a zero byte and then "size:name" for each of several names
+ * (batch.lua). */
 static void take_names(struct twi_sync *sync, const struct twi_closing_message *message, const struct twi_node *node) {
     const char *at = node->text, *end = node->text + node->size;
     if (node->size == 0 || *at != '\0') {
@@ -158,7 +159,7 @@ static void take_names(struct twi_sync *sync, const struct twi_closing_message *
         for (; at < end && *at >= '0' && *at <= '9' && digits < 4; at++, digits++)
             size = size * 10 + (size_t)(*at - '0');
         if (digits == 0 || at == end || *at != ':' || size == 0 || size > (size_t)(end - at - 1)) {
-            twi_port_closing_name(sync->engine, message, tw_bytes("", 0)); /* no engine wrote it: names were lost */
+            twi_port_closing_name(sync->engine, message, tw_bytes("", 0)); /* no engine wrote it, so names were lost */
             return;
         }
         twi_port_closing_name(sync->engine, message, tw_bytes(at + 1, size));
@@ -179,7 +180,7 @@ static void take_list(struct twi_sync *sync, const struct twi_closing_message *m
     }
 }
 
-/* The reply to one message: an array and its elements. False means that it is none. */
+/* The reply to one message, which is an array and its elements. Returns false if it is no such reply. */
 static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_message *message,
                                const struct twi_node *nodes, size_t count, int64_t now_ms) {
     twi_check(count != 0);
@@ -205,7 +206,7 @@ static bool closing_take_reply(struct twi_sync *sync, const struct twi_closing_m
     return true;
 }
 
-/* Where the reply to a message ends: before the next node that is not within it. */
+/* Where the reply to a message ends, which is before the next node that is not within it. */
 static size_t size_of(const struct twi_node *nodes, size_t count) {
     twi_check(count != 0);
     size_t size = 1;
@@ -239,7 +240,7 @@ static bool closing_take(struct twi_sync *sync, struct twi_connection *connectio
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* Keys and arguments of one message; `text` holds the numbers among them. */
+/* Keys and arguments of one message; `text` has the numbers among them. */
 struct words {
     struct twi_message_argument at[ARGUMENTS_MAX];
     size_t count, used;
@@ -330,7 +331,7 @@ static struct twi_store *closing_store_of(struct twi_sync *sync, const char *key
     return sync->by_slot ? sync->by_slot->store_of(sync, twi_key_slot_of(key, size)) : sync->stores[0];
 }
 
-/* What is sent as one: the keys of all messages, and behind them the arguments of each. */
+/* One parcel. It has the keys of all messages, and after them the arguments of each. */
 struct parcel {
     struct twi_store *store;
     struct twi_bytes keys, arguments;
@@ -404,7 +405,7 @@ static bool may_begin(const struct twi_sync *sync) {
     return sync->by_slot || twi_message_may_send(sync, NULL, TWI_SENDER_CLOSING);
 }
 
-/* Fills the slot, and sends it. False means that nothing more is to be sent in this turn. */
+/* Fills the slot, and sends it. Returns false if no more may be sent in this turn. */
 static bool closing_send_some(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
     twi_check(!slot->busy);
     tw_key names[TWI_CLOSING_NAMES_MAX];

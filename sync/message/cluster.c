@@ -70,7 +70,7 @@ void twi_cluster_drop_connection(struct twi_sync *sync, uint32_t i) {
 }
 
 bool twi_cluster_is_whole(const struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->active.count; i++) { /* those of all others take requests */
+    for (uint32_t i = 0; i < sync->active.count; i++) { /* those of all others accept requests */
         const struct twi_connection *connection = sync->active.stores[i]->connection;
         if (!connection || !twi_connection_takes(connection)) return false;
     }

@@ -17,8 +17,8 @@
 
 #define KEYS_MAX 64u          /* in one message: some 3 ms of Redis's one thread */
 #define BYTES_MAX (96u << 10) /* of registers in one message: eight dense keys are more */
-#define REFUSED_MS 1000       /* after a refusal: an earlier retry is pointless */
-#define AGAIN_MS 1000         /* between two walks over all keys: slots may move one after the other */
+#define REFUSED_MS 1000       /* after a refusal; an earlier retry is pointless */
+#define AGAIN_MS 1000         /* between two walks over all keys, because slots may move one after the other */
 
 static struct twi_distinct_sent *distinct_free_slot(struct twi_distinct_sender *sender) {
     twi_check(sender->count < TWI_DISTINCT_SENT_MAX);
@@ -96,7 +96,7 @@ static bool distinct_may_send(const struct twi_distinct_sender *sender) {
     return twi_waiting_may_go(&sender->waiting) && sender->count < TWI_DISTINCT_SENT_MAX;
 }
 
-/* Where there are several stores, items whose store takes no messages now go back. What is unsent of them is deferred
+/* If there are several stores, items whose store accepts no messages now go back. Their unsent registers are deferred
  * with their store when it is collected, so that it delays no other. */
 static void return_away(struct twi_sync *sync) {
     struct twi_waiting *waiting = &sync->senders.distinct.waiting;
@@ -125,8 +125,8 @@ void twi_distinct_step(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* Its window is over in Redis, where nobody merges or reads it any more. One log line in an outage names a key, and
- * on_lost names all. */
+/* Its window is over in Redis, and no engine merges or reads it there any more. One log line in an outage names a key,
+ * and on_lost names all. */
 static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *item) {
     twi_check((item->flags & TWI_ITEM_DISTINCT) != 0);
     struct twi_distinct_sender *sender = &sync->senders.distinct;
@@ -145,8 +145,8 @@ static void distinct_settle_late(struct twi_sync *sync, const struct twi_item *i
     twi_port_give_up(item, twi_port_wall_ms(sync->engine) >= item->expiry_ms ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
-/* The key is refused, or holds what cannot be read. It waits by itself, and one line names it. A key that a caller only
- * reads is not requested by itself. Its next reading is the next try. */
+/* The key is refused, or its value is unreadable. It waits alone, and one line names it. A key that a caller only reads
+ * is not requested again until its next reading. */
 static void settle_refused(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item,
                            const struct twi_node *error, int64_t now_ms) {
     twi_check(error->type == TWI_NODE_ERROR && (item->flags & TWI_ITEM_DISTINCT) != 0);
@@ -207,7 +207,7 @@ static void distinct_take_answer(struct twi_sync *sync, const struct twi_connect
     sync->senders.distinct.is_refusal_logged = false;
 }
 
-/* A replica that refuses is not where this engine wants to be. The connection ends. */
+/* A server that refuses as a replica is the wrong one, so the connection ends. */
 static void distinct_take_error(struct twi_sync *sync, struct twi_connection *connection,
                                 enum twi_message_outcome outcome, const struct twi_node *error) {
     twi_check(error->type == TWI_NODE_ERROR && outcome != TWI_MESSAGE_ANSWERED);
@@ -245,7 +245,7 @@ static bool distinct_answered(struct twi_sync *sync, struct twi_connection *conn
 /* ---- what Redis may have lost ------------------------------------------------------------------------------------ */
 
 /* Another history than that of the server that answered, or one that is not known: a server that was restarted or
- * promoted, or another one. It may lack what was answered. */
+ * promoted, or another one. It may lack acknowledged registers. */
 void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store) {
     twi_check(store->connection != NULL);
     struct twi_store_merged *merged = &store->assumed.merged;

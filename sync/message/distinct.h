@@ -3,9 +3,9 @@
  *
  *   collected ─▶ waiting ─▶ in a message under way ─▶ merged
  *                   └──────────────┴── back to their counters (waiting.h), and sent again
- * A merge takes the maximum of each register, so to send a message twice changes nothing. There is no ledger, and no
- * batch. A message has keys of one store, and goes to that. A redirect says that nothing was done. The keys go back,
- * and their counters are deferred until the store takes messages again (turn/collect.c).
+ * A merge computes the maximum of each register, so sending a message twice has no further effect. There is no ledger,
+ * and no batch. A message has keys of one store, and goes to that. A redirect means that the message was not executed.
+ * The keys go back, and their counters are deferred until the store accepts messages again (turn/collect.c).
  * If a store may have lost a merge that it answered, all its keys are sent again. When it is met at a server with
  * another history than the one that answered, and when batches find that it has forgotten something
  * (twi_port_forgotten()).
@@ -26,7 +26,7 @@ void twi_distinct_attached(struct twi_sync *sync, struct twi_store *store);
 void twi_distinct_restate(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_step(struct twi_sync *sync, int64_t now_ms);
 void twi_distinct_greeted(struct twi_sync *sync);
-void twi_distinct_dropped(struct twi_sync *sync); /* a connection has ended: waiting items go back */
+void twi_distinct_dropped(struct twi_sync *sync); /* a connection has ended, so waiting items go back */
 void twi_distinct_free(struct twi_distinct_sender *sender);
 
 #endif

@@ -1,8 +1,8 @@
 /* lease.c -- sends the engine's messages about leases: two scripts (the epoch, one lease), one call for each message.
  *
  * The calls go into the pipeline together with the batches, a bounded number at once. If the connection is lost, the
- * outcome of what was on it is unknown, and the engine sends it again. With wait_replicas a reply counts once the
- * replicas have what the script wrote. Until then it is held here (message.h), so that no unit is spent that a failover
+ * outcome of its messages is unknown, and the engine sends them again. With wait_replicas a reply counts when the
+ * replicas have the script's writes. Until then it waits here (message.h), so that no unit is spent that a failover
  * could forget. Always true: each message from the engine is answered exactly once. A reply that has not the form of
  * the scripts ends the connection. */
 #include "sync/message/lease.h"
@@ -42,7 +42,7 @@ static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char 
     twi_wire_put(words, text, (size_t)size);
 }
 
-/* Where there are several stores, each has names of its own in its slot. */
+/* If there are several stores, each has separate names in its slot. */
 static void lease_begin(struct twi_sync *sync, const struct twi_store *store, struct twi_bytes *words,
                         uint32_t script) {
     twi_check(script < sizeof scripts / sizeof *scripts);
@@ -136,7 +136,7 @@ static bool read_lease(const struct twi_lease_message *message, const struct twi
         !twi_node_count(&nodes[7], &answer->risk) || !twi_node_count(&nodes[8], &open) ||
         !twi_node_pause(&nodes[9], &answer->wait_ms))
         return false;
-    /* The script grants no more than was requested, and never takes a grant back. */
+    /* The script grants no more than was requested, and never withdraws a grant. */
     int64_t most = message->target > message->granted ? message->target : message->granted;
     if (answer->granted > most) answer->granted = most;
     if (answer->risk < 0) answer->risk = 0;
@@ -203,7 +203,7 @@ static void lease_keep(struct twi_lease_pending *slot, const struct twi_lease_an
     slot->answer.incarnation = slot->incarnation;
 }
 
-/* Names the key: that of the lease's counter, or the epoch of all leases. */
+/* Names the key of the lease's counter, or of the epoch of all leases. */
 static void report_refusal(struct twi_connection *connection, const struct twi_lease_message *message,
                            const struct twi_node *error) {
     twi_check(error->type == TWI_NODE_ERROR);
@@ -304,7 +304,7 @@ static uint32_t next_store(const struct twi_sync *sync, uint32_t from) {
     return twi_port_lease_next_store(sync->engine, from);
 }
 
-/* Another store begins in each turn. One that has much to say does not keep the others of its connection waiting. */
+/* Another store begins in each turn, so that a store with many messages does not delay the others of its connection. */
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->store_count != 0);
     uint32_t first = sync->senders.leases.turns++ % sync->store_count, at;

@@ -10,8 +10,8 @@ static struct twi_message_pending *pending_at(struct twi_messages *messages, uin
     return &messages->ring[(messages->first + i) % TWI_MESSAGES_MAX];
 }
 
-/* Of several stores each may come back empty by itself. Then nothing is written there before this engine knows what
- * that means. */
+/* If there are several stores, each may come back empty alone. Then this engine writes no message there before it has
+ * found the cause. */
 static bool message_is_known(const struct twi_sync *sync, const struct twi_store *store) {
     return !sync->by_slot || (store->assumed.is_open && store->assumed.unknown_since_ms == 0);
 }

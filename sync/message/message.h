@@ -1,4 +1,4 @@
-/* message.h -- small scripts besides the batches: a sender puts one into the pipeline, and its `done` is called once
+/* message.h -- small scripts besides the batches. A sender puts one into the pipeline, and its `done` is called once
  * with the outcome.
  *
  *   send ─▶ EVALSHA ─answered▶ done
@@ -26,7 +26,7 @@ struct twi_message {
     struct twi_store *store; /* where its keys lie; NULL for the first store */
     const struct twi_script_source *script;
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
-    size_t key_count, argument_count;             /* argument_count: keys included */
+    size_t key_count, argument_count;             /* argument_count includes the keys */
     twi_message_done *done;
     /* With wait_replicas, after `done` was called with ANSWERED. The reply counts once the replicas have what the
      * script wrote. NULL if it counts at once. */
@@ -34,21 +34,21 @@ struct twi_message {
     void *ctx;
 };
 
-/* False means that the store takes no message, whoever sends it. Its server is unreachable, its slot moves, or it is
- * not known whether it remembers us. */
+/* Returns false if the store accepts no message, whoever sends it. Then its server is unreachable, its slot moves, or
+ * it is unknown whether it remembers us. */
 bool twi_message_store_takes(const struct twi_sync *sync, const struct twi_store *store);
-/* `store` NULL: the first one. */
+/* If `store` is NULL, the first store is used. */
 bool twi_message_may_send(const struct twi_sync *sync, const struct twi_store *store, enum twi_sender sender);
 /* False if it was not sent (no connection, no room, no memory, too long), and `done` is not called. */
 bool twi_message_send(struct twi_sync *sync, const struct twi_message *message, int64_t now_ms);
 /* The same with encoded arguments (twi_wire_put), the number of keys first. message->arguments is ignored. The queue
- * takes the memory of `arguments`, whatever it returns. */
+ * becomes the owner of the memory of `arguments`, whatever it returns. */
 bool twi_message_send_encoded(struct twi_sync *sync, const struct twi_message *message, struct twi_bytes *arguments,
                               int64_t now_ms);
 twi_taker twi_message_reply, twi_message_wait_reply;
 /* Sends a WAIT, if a message needs one. The turn calls it after all senders. */
 void twi_message_step(struct twi_connection *connection, int64_t now_ms);
-/* No reply comes any more to what is under way. */
+/* No reply comes any more to the messages under way. */
 void twi_message_dropped(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 
 #endif

@@ -34,7 +34,7 @@ enum twi_command {
     TWI_MERGE_PLAIN, /* a batch without a script, of many replies */
     TWI_REPAIR,
     TWI_ASKING,     /* before a batch that ASK sent to another node */
-    TWI_ABANDONED,  /* a batch or an opening whose store has begun again: its reply has no meaning any more */
+    TWI_ABANDONED,  /* a batch or an opening whose store has begun again, so that its reply has no meaning any more */
     TWI_SLOTS,      /* CLUSTER SLOTS */
     TWI_COUNT_KEYS, /* CLUSTER COUNTKEYSINSLOT */
     TWI_COMMANDS
@@ -42,17 +42,17 @@ enum twi_command {
 
 struct twi_pending {
     enum twi_command command;
-    struct twi_store *store; /* of OPEN, BATCH, MERGE_PLAIN, REPAIR, ABANDONED and COUNT_KEYS; else NULL */
+    struct twi_store *store; /* of OPEN, BATCH, MERGE_PLAIN, REPAIR, ABANDONED and COUNT_KEYS; otherwise NULL */
     struct twi_batch *batch; /* of OPEN, BATCH and MERGE_PLAIN */
-    uint32_t cost;           /* of a batch: its part in keys_under_way */
+    uint32_t cost;           /* a batch's part in keys_under_way */
     uint32_t replies;        /* how many are still to come */
     int64_t sent_ms;         /* when its last byte was sent; 0 if not yet */
     int64_t wall_ms;         /* the same moment in engine time */
     int64_t sent_us;         /* the same moment in us; 0 if not yet */
     uint64_t out_end;        /* where it ends, in bytes of this connection */
     uint64_t out_begin;      /* where it begins */
-    bool compiles;           /* the script's text went with it: Redis may have to compile that first */
-    bool alone;              /* nothing else was under way: its reply measures the round trip */
+    bool compiles;           /* the script's text went with it, and Redis may have to compile that first */
+    bool alone;              /* it was the only request under way, so its reply measures the round trip */
 };
 
 struct twi_pipeline {
@@ -71,7 +71,7 @@ struct twi_pipeline {
 typedef void twi_taker(struct twi_sync *sync, struct twi_connection *connection, const struct twi_pending *pending,
                        const struct twi_node *nodes, size_t count, int64_t now_ms);
 
-/* To be called before a command is put into an `out` that may be empty: the time limit for sending begins now. */
+/* To be called before a command is put into an `out` that may be empty. The time limit for sending begins now. */
 void twi_pipeline_begin(struct twi_pipeline *pipeline, int64_t now_ms);
 /* Notes that a command was put into `out`, and that it has this many replies. */
 struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_command command, struct twi_batch *batch,
@@ -80,14 +80,14 @@ struct twi_pending *twi_pipeline_await(struct twi_pipeline *pipeline, enum twi_c
 struct twi_pending *twi_pipeline_at(struct twi_pipeline *pipeline, uint32_t i);
 /* Takes one reply of the oldest entry off. Returns a copy of the entry from before the call. */
 struct twi_pending twi_pipeline_take(struct twi_pipeline *pipeline);
-/* Returns when the last byte of the oldest entry was sent; 0 if not yet, or nothing is awaited. */
+/* Returns when the last byte of the oldest entry was sent; 0 if not yet, or if no reply is awaited. */
 int64_t twi_pipeline_awaited_since_ms(const struct twi_pipeline *pipeline);
 /* Returns how many bytes of this connection there will be once `out` is sent. */
 uint64_t twi_pipeline_end(const struct twi_pipeline *pipeline);
 /* Of one entry, all its commands. */
 uint64_t twi_pending_bytes(const struct twi_pending *pending);
 bool twi_pipeline_is_sent(const struct twi_pipeline *pipeline); /* all of `out` was sent */
-/* The connection has ended. Nothing is awaited, and `out` is wiped (it may hold a password). */
+/* The connection has ended. No reply is awaited any more, and `out` is wiped (it may contain a password). */
 void twi_pipeline_clear(struct twi_pipeline *pipeline);
 
 #endif

@@ -22,8 +22,8 @@
 #include "reserve.lua.h"
 #include "reserve.lua.sha1.h"
 
-#define REFUSED_MS 1000  /* after a refusal: an earlier retry is pointless */
-#define SWEEP_MS 3600000 /* Redis names the next end of a reservation: no later than this it is asked again */
+#define REFUSED_MS 1000  /* after a refusal; an earlier retry is pointless */
+#define SWEEP_MS 3600000 /* Redis names the next end of a reservation; the next sweep comes no later than this */
 
 static struct twi_statement *presence_free_slot(struct twi_presence *presence) {
     twi_check(presence->count < TWI_PRESENCE_MAX);
@@ -66,7 +66,8 @@ static int64_t life_ms(const struct twi_sync *sync) {
     return twi_port_tuning(sync->engine)->presence_life_ms;
 }
 
-/* The first three arguments of scripts of calls that wait, too (ask/call_text.h): no caller, number 0, a request. */
+/* The first three arguments, which the scripts of waiting calls also have (ask/call_text.h). They mean no caller,
+ * number 0, a request. */
 static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "");
     twi_wire_put_text(words, "0");
@@ -117,7 +118,7 @@ static void holds_answered(struct twi_sync *sync, uint64_t serial) {
         twi_port_holds_answered(sync->engine);
 }
 
-/* Where there are several stores, each hold has a statement of its own. */
+/* If there are several stores, each hold has a separate statement. */
 static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
     static const struct twi_hold_member none;
     struct twi_bytes keys = {0}, members = {0}, words = {0};
@@ -171,7 +172,8 @@ static bool presence_may_send(const struct twi_sync *sync) {
     return sync->senders.presence.count < TWI_PRESENCE_MAX;
 }
 
-/* Gauges of stores that take nothing now wait for the next turns. Too many would keep counters from being collected. */
+/* Gauges of stores that accept no message now wait for the next turns. Too many would keep counters from being
+ * collected. */
 static void hold_back(struct twi_sync *sync) {
     struct twi_waiting *waiting = &sync->senders.presence.waiting;
     waiting->is_held = sync->by_slot && twi_presence_wait(&sync->senders.presence);
@@ -247,7 +249,7 @@ static bool presence_take_answer(struct twi_sync *sync, const struct twi_stateme
     int64_t wait_ms = -1;
     if (acked->what == TWI_STATEMENT_GAUGES) return report_gauges(sync, acked, nodes, count, now_ms);
     if (acked->what == TWI_STATEMENT_HOLDS) return true;
-    bool is_bad = count == 3 && twi_node_is(&nodes[2], "BAD"); /* the counter holds no number */
+    bool is_bad = count == 3 && twi_node_is(&nodes[2], "BAD"); /* the counter's value is no number */
     if (is_bad) wait_ms = REFUSED_MS;
     if (!is_bad && (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_count(&nodes[5], &wait_ms))) return false;
     if (wait_ms > SWEEP_MS) wait_ms = SWEEP_MS;

@@ -4,7 +4,7 @@
  *   gauges:  collected ─▶ waiting ─▶ in a statement under way ─▶ answered: the sums become views
  *                            └─────────────┴── the statement is refused, or the connection is lost: the items go back
  *                                              to their counters, and are sent again
- * Where there are several stores, a statement has keys of one store, and goes to that.
+ * If there are several stores, a statement has keys of one store, and goes to that.
  * Always true: each item of a gauge is acknowledged or returned, once. Each statement on gauges has a higher number
  * than all before it. */
 #ifndef TWI_SYNC_MESSAGE_PRESENCE_H
@@ -16,13 +16,13 @@
 
 struct twi_sync;
 
-/* True means that gauges wait, there is room for a statement, and a store takes it. */
+/* Returns true if gauges wait, there is room for a statement, and a store accepts it. */
 static inline bool twi_presence_wait(const struct twi_presence *presence) {
     return twi_waiting_may_go(&presence->waiting) && presence->count < TWI_PRESENCE_MAX;
 }
 
 void twi_presence_step(struct twi_sync *sync, int64_t now_ms);
-void twi_presence_dropped(struct twi_sync *sync); /* the connection has ended: waiting items go back */
+void twi_presence_dropped(struct twi_sync *sync); /* the connection has ended, so waiting items go back */
 void twi_presence_free(struct twi_presence *presence);
 
 #endif

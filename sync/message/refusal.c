@@ -30,8 +30,8 @@ static bool was_logged(struct twi_outage_log *outage, const char *line) {
     return false;
 }
 
-/* True means that the sentence is Redis's own. Others repeat arguments, as Redis does in quotes for a command that it
- * does not know. */
+/* Returns true if the whole sentence comes from Redis. Other sentences repeat arguments, as Redis does in quotes for an
+ * unknown command. */
 static bool is_without_secret(const struct twi_login *login, const char *text) {
     twi_check(text != NULL);
     if (login->ask || strpbrk(text, "'`\"")) return false;

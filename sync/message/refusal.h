@@ -16,12 +16,12 @@ struct twi_sync;
 
 /* Copies the text of an error, printable and cut. `first_word`: only its first word. */
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size);
-/* Redis refuses `what`: writes a log line and the last error. */
+/* Redis refuses `what`. Writes a log line and the last error. */
 void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* The same for a login. Servers repeat what they did not understand: only the first word of such a reply reaches the
- * log. */
+/* The same for a login. Servers repeat arguments that they did not understand, so only the first word of such a reply
+ * reaches the log. */
 void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error);
-/* A key that is only read cannot be read: one log line an outage, and nothing waits. */
+/* A key that is only read cannot be read. Writes one log line in an outage, and no counter waits. */
 void twi_refusal_read(struct twi_connection *connection, const struct twi_item *item, const struct twi_node *error);
 /* Redis refuses the item's key. The first refusal of a key is counted and logged. A flush under way ends as refused.
  * Returns how long the key is to wait. */

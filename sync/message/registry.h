@@ -11,12 +11,12 @@
 struct twi_registry;
 struct twi_sync;
 
-#define TWI_REGISTRY_EVERY_MS 1000 /* longer, if the reply says so: above 2,000 engines half a millisecond for each */
-#define TWI_REGISTRY_MS 5000       /* four heartbeats may be lost; longer, if there are many engines */
-#define TWI_REGISTRY_FIRST_MS 10   /* after the first heartbeat; it doubles: engines started together meet soon */
-#define TWI_REGISTRY_MANY 64       /* with this many engines none sends more often than once a second */
-#define TWI_REGISTRY_BACK_MS 5000  /* after a reconnect: for this long no smaller number than before it is used */
-#define TWI_REGISTRY_REFUSED_MS 30000 /* after a refusal: before the next heartbeat */
+#define TWI_REGISTRY_EVERY_MS 1000    /* longer, if the reply requires it; above 2,000 engines 0.5 ms for each */
+#define TWI_REGISTRY_MS 5000          /* four heartbeats may be lost; longer, if there are many engines */
+#define TWI_REGISTRY_FIRST_MS 10      /* after the first heartbeat; it doubles, so engines started together meet soon */
+#define TWI_REGISTRY_MANY 64          /* with this many engines, each sends at most once a second */
+#define TWI_REGISTRY_BACK_MS 5000     /* this long after a reconnect, the number in use does not get smaller */
+#define TWI_REGISTRY_REFUSED_MS 30000 /* after a refusal, the time until the next heartbeat */
 
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms);
 int64_t twi_registry_due_ms(const struct twi_sync *sync);

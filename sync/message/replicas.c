@@ -1,14 +1,14 @@
-/* replicas.c -- wait_replicas: what Redis acknowledged counts as safe only once enough replicas have it, too.
+/* replicas.c -- for wait_replicas. Acknowledged data counts as safe only when enough replicas have it, too.
  *
- *   batches ─▶ WAIT n ms ─▶ "m replicas"     m >= n: all that this connection has written before it is on n replicas
+ *   batches ─▶ WAIT n ms ─▶ "m replicas" m >= n means that all earlier writes of this connection are on n replicas
  *
- * WAIT blocks this connection at the server, for about half of redis_timeout_ms at most. It blocks nothing in this
- * process. While a replica lags, most WAITs are short, so that they do not delay batches. The reply is about what this
- * connection has written. A batch with the reply DUP has written nothing; if a connection has only had such replies, it
- * sends an empty batch first.
+ * WAIT blocks this connection at the server, for about half of redis_timeout_ms at most. It does not block this
+ * process. While a replica lags, most WAITs are short, so that they do not delay batches. The reply is about the writes
+ * of this connection. A batch with the reply DUP has not written. If a connection has only had such replies, it sends
+ * an empty batch first.
  * Always true: only such a reply moves `replicated`, to a batch that was answered OK on this connection before it. A
  * batch above `replicated` stays in the replay buffer, and a flush that needs it is not done. While the buffer is full
- * of such batches, nothing more is collected: deltas wait in their counters. */
+ * of such batches, no counter is collected, and deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
 #include "engine/base/check.h"
@@ -18,7 +18,7 @@
 #include "sync/message/state.h"
 
 #define SHORT_MS 20           /* how long a WAIT lasts while replicas lag ... */
-#define SHORT_RUN 8u          /* ... except one of eight: replicas may be further away than that */
+#define SHORT_RUN 8u          /* ... except one of eight, because replicas may be further away than that */
 #define AGAIN_MS 100          /* from a WAIT or its reply to the next WAIT, if no batch is sent */
 #define AGAIN_REFUSED_MS 2000 /* the same, after WAIT was refused */
 
@@ -52,7 +52,7 @@ void twi_replicas_request(struct twi_connection *connection, int64_t now_ms) {
     (void)twi_pipeline_await(&connection->pipeline, TWI_WAIT, NULL, 1);
 }
 
-/* Acts if replicas may lack what a store acknowledged, and no reply about it is under way. */
+/* Acts if replicas may lack data that a store acknowledged, and no reply about it is under way. */
 void twi_replicas_step(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     bool has_written = false;
     if (connection->replicas.wanted == 0) return;
@@ -83,7 +83,7 @@ static void note_short(struct twi_connection *connection, int64_t replicas) {
                  connection->target.name, connection->replicas.wanted);
 }
 
-/* The replicas have what this connection has written to that store. */
+/* The replicas have the writes of this connection to that store. */
 static void take_replicated(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL);
     struct twi_ledger *ledger = &store->ledger;

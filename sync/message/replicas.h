@@ -1,4 +1,4 @@
-/* replicas.h -- wait_replicas: finds out what enough replicas have. See replicas.c. */
+/* replicas.h -- wait_replicas: finds out which writes enough replicas have. See replicas.c. */
 #ifndef TWI_SYNC_MESSAGE_REPLICAS_H
 #define TWI_SYNC_MESSAGE_REPLICAS_H
 

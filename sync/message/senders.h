@@ -1,5 +1,5 @@
-/* senders.h -- what the senders of messages have under way (message.h): leases, gauges and holds, distinct counts, the
- * heartbeat of the registry, and the close election. One of each for an engine.
+/* senders.h -- the messages that each sender has under way (message.h). The senders are leases, gauges and holds,
+ * distinct counts, the heartbeat of the registry, and the close election. An engine has one of each.
  *
  * Always true: a message that is under way here is in the connection's queue (message_queue.h). */
 #ifndef TWI_SYNC_MESSAGE_SENDERS_H
@@ -32,9 +32,9 @@ struct twi_lease_sender {
 struct twi_waiting {
     struct twi_item *items; /* a queue: from `at` to `end` */
     uint32_t at, end, room;
-    bool is_held;             /* the stores of all that wait take nothing now */
+    bool is_held;             /* the stores of all waiting items accept no message now */
     uint64_t taken, answered; /* items, since the start */
-    uint64_t until;           /* a flush waits until `until - 1` items are answered; 0 if none waits */
+    uint64_t until;           /* a flush waits until `until - 1` items are answered; 0 if no flush waits */
 };
 
 /* A statement on gauges or holds, or a sweep of reservations. */
@@ -43,7 +43,7 @@ struct twi_statement {
     bool is_under_way;
     struct twi_item *items; /* GAUGES */
     uint32_t count;
-    uint64_t serial; /* SWEEP: the engine's number for it; HOLDS: its number among the statements on holds */
+    uint64_t serial; /* for a SWEEP, the engine's number for it; for HOLDS, its number among the statements on holds */
 };
 struct twi_presence {
     struct twi_waiting waiting; /* gauges */
@@ -53,7 +53,7 @@ struct twi_presence {
     /* The engine learns of the statements on holds in the order in which they were made. Replies may come in another
      * order: if Redis does not know the script, the statement is sent again, behind others. */
     uint64_t holds_sent, holds_answered;
-    uint32_t holds_done; /* bit i: statement holds_answered + 1 + i was answered */
+    uint32_t holds_done; /* bit i is set if statement holds_answered + 1 + i was answered */
 };
 
 /* A message under way that merges counters of distinct elements. */
@@ -68,8 +68,8 @@ struct twi_distinct_sender {
     struct twi_waiting waiting;
     struct twi_distinct_sent sent[TWI_DISTINCT_SENT_MAX];
     uint32_t count;                         /* messages under way */
-    bool has_suspects;                      /* stores that may lack what they answered (store.h) */
-    int64_t again_ms;                       /* their keys are not sent again before this time, but for a flush */
+    bool has_suspects;                      /* some stores may lack writes that they acknowledged (store.h) */
+    int64_t again_ms;                       /* their keys are not sent again before this time, except for a flush */
     bool is_refusal_logged, is_late_logged; /* a line about a refused message, or about windows that are over, is out */
 };
 
@@ -77,9 +77,9 @@ struct twi_distinct_sender {
 struct twi_registry {
     int64_t at_ms;             /* the next heartbeat */
     int64_t pause_ms;          /* from that heartbeat to the one after it */
-    uint32_t reported, before; /* the number of live engines: as last reported; before this connection */
+    uint32_t reported, before; /* the number of live engines, as last reported, and before this connection */
     int64_t before_until_ms;   /* until then no smaller number than `before` is used */
-    bool has_left;             /* the engine closes, and has said so */
+    bool has_left;             /* the engine closes, and has announced it */
     bool awaiting, is_logged;  /* a reply is awaited; a refusal was logged */
 };
 
@@ -92,7 +92,7 @@ struct twi_closing_sent {
 struct twi_closing_sender {
     struct twi_closing_sent *sent[TWI_CLOSING_SENT_MAX]; /* NULL if not needed yet */
     uint64_t number;                                     /* of the last message */
-    uint32_t suspects;                                   /* how many stores are suspected: closing.h */
+    uint32_t suspects;                                   /* how many stores are suspected (see closing.h) */
     int64_t suspects_ms;                                 /* when that number last rose */
     bool is_logged;
 };

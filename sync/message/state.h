@@ -1,8 +1,8 @@
 /* state.h -- the state of one engine's sync: the scheduler, with its connections and its stores.
  *
  * Four headers define the state: connection.h (one server), store.h (one ledger and its marker), senders.h (messages
- * besides the batches) and this one (what is collected, and when). They hold types. A function takes the part that it
- * uses, or struct twi_sync and the store that it works on.
+ * besides the batches) and this one (the collection and its times). They define types. A function receives the part
+ * that it uses, or struct twi_sync and the store that it works on.
  * One Redis is one connection and one store. A Redis Cluster has a connection for each master in use, and a store for
  * each key slot in use.
  * Always true: only the owner of the turn uses the state, one thread at a time. Any thread may use `published`, and
@@ -27,13 +27,13 @@ struct twi_collecting {
     size_t items_max;         /* the most of one collection */
     int64_t at_ms;            /* when the next collection may begin */
     int64_t near_limit_at_ms; /* counters near their limit are not collected before this time */
-    int64_t hold_ms;          /* nothing is collected before this time, not even for a flush: no memory, or the pace */
+    int64_t hold_ms;          /* no collection begins before this time, not even for a flush (no memory, or the pace) */
     int64_t look_until_ms;    /* until this time the expiry of every key is requested */
-    bool is_under_way;        /* a collection has begun, and has not taken everything yet */
+    bool is_under_way;        /* a collection has begun, and has not yet collected all counters */
     bool begin_again;         /* the round of a tw_flush() starts over */
 };
 
-/* Only where keys have hash tags: a store for each key slot in use (turn/stores.h). */
+/* Used only if keys have hash tags. There is a store for each key slot in use (turn/stores.h). */
 struct twi_by_slot {
     /* Returns the store of that slot, and makes it if it is missing (turn/stores.h). NULL if there is no memory. */
     struct twi_store *(*store_of)(struct twi_sync *sync, uint32_t slot);
@@ -41,7 +41,7 @@ struct twi_by_slot {
     struct twi_batch_names names;   /* theirs, as far as there is room */
     uint32_t room;                  /* of sync->stores */
     uint32_t version;               /* of the map, when stores were looked at last */
-    uint32_t starts[TWI_KEY_SLOTS]; /* while sorting: where the items of a store begin */
+    uint32_t starts[TWI_KEY_SLOTS]; /* during sorting, the index of the first item of each store */
 };
 
 struct twi_store_list {
@@ -56,32 +56,32 @@ struct twi_active {
     struct twi_store_list idle;    /* in the order in which their ledgers were written */
     struct twi_store_list waiting; /* for a place, in the order in which they came */
     uint32_t places, taken;        /* by stores of users' own tags that are active, and have something to send */
-    int64_t waiting_since_ms;      /* since when some wait in each turn; 0 if none does */
+    int64_t waiting_since_ms;      /* since when some store waits in each turn; 0 if no store waits */
     int64_t logged_ms;             /* that some wait; 0 if not yet */
 };
 
-/* What other threads may read. */
+/* The values that other threads may read. */
 struct twi_published {
     _Atomic int64_t wake_ms;
     _Atomic uint32_t breaker_state;  /* at the end of the last turn */
-    _Atomic int64_t outage_since_ms; /* monotonic: when the whole outage began; 0 means Redis replies */
+    _Atomic int64_t outage_since_ms; /* monotonic time when the whole outage began; 0 if Redis replies */
     _Atomic uint32_t nodes, stores, stores_away, stores_split, stores_waiting; /* for tw_stats */
-    _Atomic int64_t acked_ms; /* monotonic: the last acknowledgement; 0 if none yet */
+    _Atomic int64_t acked_ms; /* monotonic time of the last acknowledgement; 0 before the first one */
 };
 
 struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
-    struct twi_dispatcher *dispatcher; /* of calls that wait; NULL if a simulator has one connection, so none may */
+    struct twi_dispatcher *dispatcher; /* of calls that wait; NULL in a simulator with one connection, without calls */
     struct twi_where where;            /* how Redis is reached */
     uint32_t interval_ms;
-    bool own_thread; /* turns come every tick, whatever wake_ms says */
+    bool own_thread; /* turns come every tick, whatever wake_ms is */
 
     /* The first one is made with the engine; with one Redis it is the only one. */
     struct twi_connection **connections;
     uint32_t connection_count;
-    /* The first one is made with the engine, and is there also if no key lies in it: probes and messages need a store.
-     * None goes, or moves in memory, before the engine ends. */
+    /* The first one is made with the engine, and exists even if no key lies in it, because probes and messages need a
+     * store. No store is freed, or moves in memory, before the engine ends. */
     struct twi_store **stores;
     uint32_t store_count;
     struct twi_active active;
@@ -102,7 +102,7 @@ struct twi_sync {
     struct twi_published published;
 };
 
-/* Drops batches of the replay windows: of this store those that are too old; then, while those of all
+/* Drops batches of the replay windows: first the batches of this store that are too old; then, while the batches of all
  * stores are more than their common budget (replay_bytes_max of each ledger), those that were frozen first. */
 void twi_sync_trim(struct twi_sync *sync, struct twi_store *store, int64_t now_ms);
 uint64_t twi_sync_random(tw_engine *engine);

@@ -30,7 +30,7 @@ bool twi_waiting_take(struct twi_waiting *waiting, const struct twi_item *items,
 uint32_t twi_waiting_choose(struct twi_sync *sync, struct twi_waiting *waiting, enum twi_sender sender,
                             uint32_t count_max, struct twi_store **store) {
     twi_check(count_max != 0 && waiting->at <= waiting->end);
-    uint32_t count = 0, passed = UINT32_MAX; /* the last store that takes nothing */
+    uint32_t count = 0, passed = UINT32_MAX; /* the last store that accepts no message */
     *store = NULL;
     for (uint32_t i = waiting->at; i < waiting->end && count < count_max; i++) {
         struct twi_item item = waiting->items[i];

@@ -21,7 +21,7 @@
 #define HOLD_MAX_MS 500      /* how long a collection waits for memory */
 #define UNPARK_MAX 4096u     /* counters of one store that become unsent again in one turn */
 #define LOOK_SHARE_MS \
-    3000 /* ... for three seconds each key's expiry is checked: a lost one is healed, for a tenth of the cost */
+    3000 /* ... for three seconds each key's expiry is checked; this repairs a lost one, for a tenth of the cost */
 
 uint64_t twi_sync_unsettled(const struct twi_store *store) {
     return store->ledger.last - store->ledger.acked;
@@ -48,7 +48,7 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
     return unsettled >= most;
 }
 
-/* Of several stores each has a part of the keys only. What it has goes into one batch, if that is not large. */
+/* If there are several stores, each has only a part of the keys. That part goes into one batch, if it is not large. */
 static uint32_t keys_max(const struct twi_sync *sync, const struct twi_connection *connection) {
     twi_check(connection->near_keys != 0);
     uint32_t keys = twi_connection_load(connection).keys, whole = TAG_BATCHES * connection->near_keys;
@@ -89,8 +89,8 @@ static bool freeze(struct twi_sync *sync, struct twi_store *store, struct twi_it
     return true;
 }
 
-/* The counters of a store that takes no batches now wait in its list. False if there is no memory; the items that are
- * left went back. */
+/* The counters of a store that accepts no batches now wait in its list. Returns false if there is no memory; the
+ * remaining items then went back. */
 static bool park(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count, int64_t now_ms) {
     twi_check(count != 0);
     size_t at = 0;
@@ -125,7 +125,7 @@ static bool collect_set_aside(struct twi_sync *sync, struct twi_waiting *waiting
     return false;
 }
 
-/* The store takes what it is given: counters in batches, distinct counts in messages of their own. */
+/* The store accepts the items. Counters go in batches, distinct counts in separate messages. */
 static bool collect_give(struct twi_sync *sync, struct twi_store *store, struct twi_item *items, size_t count,
                          int64_t now_ms) {
     size_t counters = put_behind(items, count, TWI_ITEM_DISTINCT);
@@ -153,7 +153,7 @@ static bool deal_out(struct twi_sync *sync, size_t count, int64_t now_ms) {
     return whole;
 }
 
-/* Where there are several stores: which one each gauge is for. False if there is no memory. */
+/* If there are several stores, finds the store of each gauge. Returns false if there is no memory. */
 static bool assign_gauges(struct twi_sync *sync, struct twi_item *items, size_t count) {
     twi_check(items != NULL);
     char name[TWI_REDIS_KEY_MAX];
@@ -183,7 +183,7 @@ static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_m
     return false;
 }
 
-/* Counters whose store takes batches again become unsent. A flush then collects once more for that store. */
+/* Counters whose store accepts batches again become unsent. A flush then collects once more for that store. */
 static void unpark(struct twi_sync *sync) {
     for (uint32_t i = 0; i < sync->active.count; i++) {
         struct twi_store *store = sync->active.stores[i];
@@ -194,7 +194,8 @@ static void unpark(struct twi_sync *sync) {
     }
 }
 
-/* Whether to collect now: at once for a flush and for an engine that closes, otherwise at the interval. */
+/* Whether to collect now. The answer is at once for a flush and for an engine that closes, otherwise at the
+ * interval. */
 static bool collect_begin(struct twi_sync *sync, int64_t now_ms) {
     bool is_new = twi_ticket_begin(&sync->tickets);
     if (is_new || sync->collecting.begin_again) {
@@ -237,7 +238,7 @@ static void end_round(struct twi_sync *sync) {
             twi_ticket_await(&sync->active.stores[i]->flush, sync->active.stores[i]->ledger.last);
 }
 
-/* A flush may be done without another reply. There may have been nothing to send. */
+/* A flush may be done without another reply. Perhaps there was no batch to send. */
 static void collect_look_at_flush(struct twi_sync *sync) {
     if (!sync->tickets.active) return;
     for (uint32_t i = 0; i < sync->active.count; i++) {
@@ -247,7 +248,7 @@ static void collect_look_at_flush(struct twi_sync *sync) {
     twi_ticket_settle(&sync->tickets);
 }
 
-/* Sends counters near their limit early: some hundred bytes, at most sixteen times in an interval. */
+/* Sends counters near their limit early, some hundred bytes, at most sixteen times in an interval. */
 static void collect_near_limit(struct twi_sync *sync, int64_t now_ms) {
     if (now_ms < sync->collecting.near_limit_at_ms || !twi_port_is_near_limit(sync->engine)) return;
     sync->collecting.near_limit_at_ms = now_ms + sync->interval_ms / 16 + 1;
@@ -266,7 +267,7 @@ static void append_empty(struct twi_sync *sync, struct twi_store *store, int64_t
     (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
 }
 
-/* After a reconnect a batch probes Redis: one that waits, or an empty one. */
+/* After a reconnect a batch probes Redis. It is a waiting batch, or an empty one. */
 static void probe(struct twi_sync *sync, const struct twi_connection *connection, int64_t now_ms) {
     struct twi_store *first = NULL;
     if (!twi_connection_is_up(connection) || connection->breaker.state == TWI_BREAKER_CLOSED) return;
@@ -318,7 +319,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         sync->collecting.is_under_way = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting.is_under_way);
         if (!set_gauges_aside(sync, &count, now_ms) || !deal_out(sync, count, now_ms)) {
-            /* The round lacks what went back. */
+            /* The round lacks the items that went back. */
             sync->collecting.begin_again = twi_ticket_renew(&sync->tickets);
             return;
         }

@@ -10,6 +10,6 @@ struct twi_sync;
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
 uint64_t twi_sync_unsettled(const struct twi_store *store); /* batches whose items are not settled */
-bool twi_sync_is_full(const struct twi_sync *sync);         /* as many batches as may be sent now: no more are frozen */
+bool twi_sync_is_full(const struct twi_sync *sync);         /* so many batches exist that no more are frozen */
 
 #endif

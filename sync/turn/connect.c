@@ -1,12 +1,12 @@
 /* connect.c -- from nothing to a connection that takes batches, and back.
  *
- * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, TIME (without a script), ROLE (where Redis may
+ * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, TIME (without a script), ROLE (if Redis may
  * move), INFO. A new instance then sends number 0, the opening, which makes its ledger, unless the ledger of the
- * instance before is there. An opening whose outcome is unknown is not sent again. The next opening has another
- * identity. So no ledger is made twice, and no batch meets a ledger that was made without our knowing. The instance
- * before ends only when an opening was answered (instance.c).
- * Always true: a password is wiped from every buffer as soon as it went out. Of the reply to AUTH, only the first
- * word reaches a log (servers quote what they did not understand). */
+ * previous instance is there. An opening whose outcome is unknown is not sent again. The next opening has another
+ * identity. So no ledger is made twice, and no batch meets a ledger that we did not expect. The previous instance ends
+ * only when an opening was answered (instance.c).
+ * Always true: a password is wiped from every buffer as soon as it went out. Of the reply to AUTH, only the first word
+ * reaches a log (servers quote arguments that they did not understand). */
 #include "sync/turn/connect.h"
 
 #include <ctype.h>
@@ -33,7 +33,7 @@
 #include "sync/wire/cluster_slots.h"
 #include "sync/wire/tls.h"
 
-/* Between two tries to find the master, where what was named is none. A failover is under way. */
+/* Between two tries to find the master, if the named server is no master. A failover is under way. */
 #define OTHER_MASTER_MS 100
 #define OTHER_MASTER_SPREAD_MS 900
 
@@ -86,9 +86,8 @@ static void connect_greet(struct twi_sync *sync, struct twi_connection *connecti
     put_word(connection, TWI_INFO, "INFO");
 }
 
-/* How long connecting may take: ten times `timeout_ms` at first. After two failures in a row: half of retry_max_ms,
- * but at least twice and at most ten times `timeout_ms`. Where nobody answers at all, this time passes before the
- * next try. */
+/* How long connecting may take: ten times `timeout_ms` at first. After two failures in a row: half of retry_max_ms, but
+ * at least twice and at most ten times `timeout_ms`. If no server answers, this time passes before the next try. */
 static int64_t dial_ms(const struct twi_connection *connection) {
     twi_check(connection->timeout_ms != 0);
     int64_t most_ms = 10 * (int64_t)connection->timeout_ms, least_ms = 2 * (int64_t)connection->timeout_ms;
@@ -159,7 +158,7 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
     if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
 }
 
-/* Whether another database of that server holds keys. It may have changed places with ours (SWAPDB). */
+/* Whether another database of that server has keys. It may have changed places with ours (SWAPDB). */
 static bool has_other_keys(const struct twi_connection *connection, const struct twi_node *info) {
     for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char *end;
@@ -169,9 +168,9 @@ static bool has_other_keys(const struct twi_connection *connection, const struct
     return false;
 }
 
-/* Whether Redis may have evicted ledger and marker. The policy of this moment does not say it alone. It may have been
- * allkeys-* for a while. With noeviction no key goes, so keys that went since this server was first met went under
- * another policy. (With volatile-* keys go all the time; the marker has no end, so it stays.) */
+/* Whether Redis may have evicted ledger and marker. The current policy alone does not show it. It may have been
+ * allkeys-* for a while. With noeviction no key is evicted, so keys that were evicted since this server was first met
+ * left under another policy. (With volatile-* keys are evicted all the time. The marker has no expiry, so it stays.) */
 static bool may_restore(struct twi_server *server, const char *policy, const struct twi_node *info) {
     char value[64];
     info_value(info, "evicted_keys", value, sizeof value);
@@ -196,7 +195,8 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
     info_value(info, "master_replid", connection->server.history, sizeof connection->server.history);
     connection->server.has_other_keys = has_other_keys(connection, info);
-    /* A replica has the history of its master. Once it leads it has its own, and may lack what its master had. */
+    /* A replica has the history of its master. When it becomes master it has a new one, and may lack data of its former
+     * master. */
     if (twi_reply_info_role(info) == TWI_ROLE_REPLICA) connection->server.history[0] = '\0';
     info_value(info, "aof_enabled", value, sizeof value);
     connection->server.has_aof = strcmp(value, "1") == 0;
@@ -215,9 +215,8 @@ static void check_server(struct twi_sync *sync, struct twi_connection *connectio
         log_start(sync, news, "redis+cluster:// leads to a Redis that is no node of a cluster (mode %s)", value);
 }
 
-/* With aof-load-truncated, Redis starts from an append-only file that ends within a transaction. At the restart
- * after that, Redis applies the first half of the transaction again: a batch, or half of one, counts twice (fault
- * 16). */
+/* With aof-load-truncated, Redis starts from an append-only file that ends within a transaction. At the restart after
+ * that, Redis applies the first half of the transaction again, so a batch, or half of one, counts twice (fault 16). */
 static void check_config(struct twi_sync *sync, const struct twi_node *nodes, size_t count) {
     if (count == 3 && twi_node_is(&nodes[2], "yes"))
         log_start(sync, true, "a torn append-only file may be applied twice by Redis itself (aof-load-truncated %s)",
@@ -334,8 +333,8 @@ void twi_connect_not_master(struct twi_connection *connection, const char *why) 
         OTHER_MASTER_MS + (int64_t)(twi_sync_random(connection->engine) % OTHER_MASTER_SPREAD_MS);
 }
 
-/* A replica reports what its master had a while ago, or nothing. A replica that takes writes loses them again. Where
- * Redis may move, the server itself has to say that it is the master. */
+/* A replica may have old data of its master, or no data. A replica that accepts writes loses them again. If Redis may
+ * move, ROLE has to show that the server is the master. */
 static bool may_stay(struct twi_connection *connection, const struct twi_node *info) {
     enum twi_role role = twi_reply_info_role(info);
     if (connection->is_node) return true;
@@ -350,7 +349,7 @@ static bool may_stay(struct twi_connection *connection, const struct twi_node *i
 static void take_info(struct twi_sync *sync, struct twi_connection *connection, const struct twi_node *info,
                       int64_t now_ms) {
     twi_check(connection->phase == TWI_GREETING);
-    /* INFO may be forbidden. Then nothing is known of the server, and nothing is restored after a wipe. */
+    /* INFO may be forbidden. Then the server's state is unknown, and no counts are restored after a wipe. */
     connection->server.may_restore = connection->server.is_seven = false;
     if (!may_stay(connection, info)) return;
     if (info->type == TWI_NODE_STRING) check_server(sync, connection, info);
@@ -362,7 +361,7 @@ void twi_connect_reply(struct twi_sync *sync, struct twi_connection *connection,
     bool error = nodes->type == TWI_NODE_ERROR;
     switch (pending->command) {
     case TWI_PING:
-        if (error && twi_node_is(nodes, "NOPERM")) return; /* Redis answers; the batches will show what it permits */
+        if (error && twi_node_is(nodes, "NOPERM")) return; /* Redis answers; batches will show its permissions */
         /* fall through */
     case TWI_AUTH:
     case TWI_SELECT:
@@ -401,8 +400,8 @@ static struct twi_batch *make_opening(struct twi_sync *sync, struct twi_store *s
     return NULL;
 }
 
-/* The store was found to be wiped, and the opening could not be sent in time. What other masters hold may have changed.
- * So the store is asked once more whether it knows the instance before. */
+/* The store was found to be wiped, and the opening could not be sent in time. The keys of other masters may have
+ * changed. So the store must answer once more whether it has a record of the previous instance. */
 static void reopen(struct twi_store *store) {
     twi_batch_free(store->opening);
     store->opening = NULL;
@@ -416,7 +415,7 @@ void twi_connect_open(struct twi_sync *sync, struct twi_store *store, int64_t no
         reopen(store);
         return;
     }
-    /* If there is one, the reply was "nothing was done". The same identity may be sent again. */
+    /* If there is one, the reply meant "not executed". The same identity may be sent again. */
     if (!store->opening) store->opening = make_opening(sync, store, now_ms);
     if (store->opening)
         twi_send_batch(sync, store, store->opening, TWI_OPEN, now_ms);
@@ -442,20 +441,20 @@ void twi_connect_unanswered(struct twi_sync *sync, struct twi_connection *connec
     twi_distinct_dropped(sync);
 }
 
-/* What the store had under way on the connection has no reply any more. */
+/* The requests of the store under way on the connection get no reply any more. */
 static void interrupt(struct twi_sync *sync, const struct twi_connection *connection, struct twi_store *store) {
     if (store->connection != connection && store->route.via != connection && store->route.asking != connection) return;
     twi_active_wake(sync, store);
     if (store->route.asking == connection) store->route.asking = NULL;
     if ((store->awaited != 0 ? store->route.via : store->connection) != connection) {
-        /* A node of an ASK ended with the last reply: its batch is sent again, to the master of its slot. */
+        /* The connection to the node of an ASK ended. Its batch is sent again, to the master of its slot. */
         if (store->route.via == connection) store->rewind = true;
         return;
     }
     twi_batch_free(store->opening);
     store->opening = NULL;
     twi_split_forget(store);
-    store->rewind = store->connection != connection; /* else it is sent again when the connection is up */
+    store->rewind = store->connection != connection; /* otherwise it is sent again when the connection is up */
     store->awaited = 0;
     store->wrote_number = 0;
 }

@@ -1,5 +1,5 @@
-/* instance.c -- decides which store this is, and whether we continue in it under our name: what follows from GONE and
- * from the reply to an opening.
+/* instance.c -- decides which store this is, and whether we continue in it under our name, after GONE and after the
+ * reply to an opening.
  *
  *   GONE ──▶ unknown: look again, for doubt_ms ──still there──▶ an opening of another instance
  *
@@ -17,8 +17,8 @@
  *     ledger is there
  *     none: a key of another type has its name  uncertain
  *     another, or made just now                 Redis was wiped: all is sent again, out of the counters
- * Always true: ledger name, numbers and replay buffer stay what they are until a store has accepted number 0 of
- * another instance, and said in the same reply that the ledger of this instance is not there. */
+ * Always true: ledger name, numbers and replay buffer stay the same until a store has accepted number 0 of another
+ * instance, and the same reply states that the ledger of this instance is not there. */
 #include "sync/turn/instance.h"
 
 #include <inttypes.h>
@@ -36,8 +36,8 @@
 #include "sync/message/closing.h"
 #include "sync/message/state.h"
 
-#define UNKNOWN_LOOK_MS 50 /* between two looks at a store that does not know us: 50 to 100 ms */
-#define REWRITE_TRIES 3u   /* of BGREWRITEAOF; a lost one may be done: one more does no harm, endless ones would */
+#define UNKNOWN_LOOK_MS 50 /* between two looks at a store without a record of us; 50 to 100 ms */
+#define REWRITE_TRIES 3u   /* tries of BGREWRITEAOF; a lost one may have been executed; one more is harmless */
 
 /* Whether we have counted in this store before, by its marker. */
 static bool is_known_store(const struct twi_store *store, const struct twi_reply_head *head) {
@@ -96,8 +96,8 @@ void twi_instance_at_own_store(const struct twi_connection *connection, struct t
     twi_split_forget(store);
 }
 
-/* The reply to each copy of this store's batches that is under way on this connection is "no ledger": none was applied
- * or can be. */
+/* The reply to each copy of this store's batches that is under way on this connection is "no ledger", so no copy was or
+ * can be applied. */
 static void close_copies_in_flight(const struct twi_store *store) {
     twi_check(store->awaited == 0 || store->route.via != NULL);
     struct twi_connection *connection = store->route.via;
@@ -109,10 +109,10 @@ static void close_copies_in_flight(const struct twi_store *store) {
     }
 }
 
-/* Gives up the unsettled batches with a copy of unknown outcome: the ledger that knew the outcome is gone. They need
- * not be the first ones. A batch may have been refused, and the reply to the next one lost. (The next one was not
- * applied either, if the ledger was ours alone. Where two engines wrote it, the other engine's batch may have come
- * before ours. So it is given up.) */
+/* Gives up the unsettled batches with a copy of unknown outcome. The ledger with the outcome is gone. They need not be
+ * the first ones. A batch may have been refused, and the reply to the next one lost. (The next one was not applied
+ * either, if the ledger was ours alone. If two engines wrote it, the other engine's batch may have come before ours. So
+ * it is given up.) */
 static void give_up_uncertain(struct twi_sync *sync, struct twi_store *store) {
     twi_check(store->ledger.acked <= store->ledger.last);
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
@@ -138,7 +138,7 @@ static void leave_instance(struct twi_sync *sync, struct twi_store *store, const
     twi_port_last_error(sync->engine, why);
 }
 
-/* What is under way for the store says nothing any more. */
+/* The replies to the store's requests under way have no meaning any more. */
 static void abandon(struct twi_store *store) {
     twi_check(store->awaited == 0 || store->route.via != NULL);
     struct twi_connection *connection = store->route.via;
@@ -195,8 +195,8 @@ static void note_forgotten(struct twi_connection *connection, uint64_t lost, con
     twi_port_last_error(connection->engine, what);
 }
 
-/* Redis has nothing of this instance any more, but perhaps something of an earlier one. The batches that are held
- * are sent under another instance. */
+/* Redis has no counts of this instance any more, but perhaps counts of an earlier one. The kept batches are sent under
+ * another instance. */
 static void send_all_again(struct twi_sync *sync, struct twi_store *store, const char *what) {
     twi_check(store->connection != NULL);
     twi_port_forgotten(sync->engine, store->index);
@@ -211,8 +211,8 @@ static void note_adrift(struct twi_store *store) {
             twi_port_adrift(&batch->items[i]);
 }
 
-/* This store has nothing of this engine, and it can apply no copy that is under way, because it lacks the ledger.
- * The counters know what they contributed; the batches of the replay buffer are a part of that. */
+/* This store has no counts of this engine, and it can apply no copy that is under way, because it lacks the ledger. The
+ * counters have all their contributions, including the batches of the replay buffer. */
 static void restore_all(struct twi_sync *sync, struct twi_store *store, const char *what) {
     twi_check(store->connection != NULL);
     note_adrift(store);
@@ -245,8 +245,8 @@ static void keep_unsettled(struct twi_sync *sync, struct twi_store *store) {
     }
 }
 
-/* For a store that we knew, or may have known. What it has of ours is not sent again. What another store
- * acknowledged since is not there. If it is the store that we left for another one, it lacks only what is new since
+/* For a store that we used, or may have used. Our counts there are not sent again. Counts that another store
+ * acknowledged since are not there. If it is the store that we left for another one, it lacks only the counts since
  * then. */
 static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, const char *why) {
     twi_check(why != NULL);
@@ -262,16 +262,16 @@ static void leave_uncertain(struct twi_sync *sync, struct twi_store *store, cons
     leave_instance(sync, store, why);
 }
 
-/* Whether the store that we know went back to before our ledger was made, because it does not know us. This follows
- * only if our entry must be there unless it was forgotten. It was made, or seen, since the marker was made, and not so
- * long ago, by either clock, that it might have been tidied away. */
+/* Whether our store went back to before our ledger was made, because it has no record of us. This follows only if our
+ * entry must be there unless it was forgotten. It was made, or seen, since the marker was made, and not so long ago, by
+ * either clock, that it might have been tidied away. */
 static bool was_never_born(const struct twi_store *store, const struct twi_reply_head *head, int64_t now_ms) {
     return !head->registered && head->marker_made_ms <= store->assumed.entered_redis_ms &&
            now_ms - store->assumed.entered_ms < TWI_LEDGER_TTL_MS &&
            head->redis_ms - store->assumed.entered_redis_ms < TWI_LEDGER_TTL_MS;
 }
 
-/* A store has accepted another instance of ours. Decides what becomes of the instance before. */
+/* A store has accepted another instance of ours. Decides about the previous instance. */
 static void part_from_instance(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                                int64_t now_ms) {
     twi_check(store->ledger.name_size != 0 && store->connection != NULL);
@@ -280,7 +280,7 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
     static const char back[] = "Redis went back to a state from before it was wiped";
     bool same = is_same_store(store, head);
     if (same && was_never_born(store, head, now_ms)) {
-        /* A part of our counts may be older than that marker. A marker that a batch has made again proves nothing about
+        /* A part of our counts may be older than that marker. A marker that a batch has made again is no evidence about
          * the slot. */
         if (store->assumed.is_joined || head->survivors < 0)
             leave_uncertain(sync, store, apart);
@@ -305,11 +305,11 @@ static void part_from_instance(struct twi_sync *sync, struct twi_store *store, c
     }
 }
 
-/* ---- a store that does not know us ------------------------------------------------------------------------------- */
+/* ---- a store without a record of us ------------------------------------------------------------------------------ */
 
-/* The store may be another one, seen for a moment. Then what it lacks was never lost. The server that knew us has
- * surely forgotten us if, after a new greeting, none of its other databases holds keys (SWAPDB). Any other server is
- * accepted only after it has stayed for doubt_ms. Until then counts wait. */
+/* The store may be another one, seen for a moment. Then the counts that it lacks were never lost. The server that had
+ * our record has surely lost it if, after a new greeting, its other databases have no keys (SWAPDB). Any other server
+ * is accepted only after it has stayed for doubt_ms. Until then counts wait. */
 static bool is_unknown(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->connection != NULL);
     struct twi_connection *connection = store->connection;
@@ -358,12 +358,12 @@ void twi_instance_went_back(struct twi_sync *sync, struct twi_store *store, uint
                  gone, lost);
 }
 
-/* The store is at the number of `head`. What it lacks is sent again. */
+/* The store is at the number of `head`. The missing batches are sent again. */
 static void go_back_to(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                        int64_t now_ms) {
     twi_check(head->last <= store->ledger.last);
     store->rewind = true;
-    if (head->last >= store->ledger.confirmed) return; /* it lacks nothing */
+    if (head->last >= store->ledger.confirmed) return; /* it lacks no batch */
     struct twi_batch *step = twi_batch_empty(now_ms);
     if (!step) {
         twi_connection_fail(store->connection, false, "no memory");
@@ -382,7 +382,7 @@ void twi_instance_at(struct twi_sync *sync, struct twi_store *store, const struc
 
 /* ---- an opening -------------------------------------------------------------------------------------------------- */
 
-/* Begins the instance of the candidate identity: the first one, or another one. */
+/* Begins the instance of the candidate identity, which is the first or another one. */
 static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     twi_check(store->candidate.name_size != 0);
     memcpy(store->formers.names[store->formers.next++ % TWI_FORMERS], store->ledger.name, sizeof store->ledger.name);
@@ -393,7 +393,7 @@ static void begin_instance(struct twi_sync *sync, struct twi_store *store) {
     store->assumed.is_restoring = store->assumed.is_joined = false;
     store->assumed.life = sync->lives;
     if (twi_ticket_renew_share(&sync->tickets, &store->flush))
-        sync->collecting.begin_again = true; /* numbers have changed: the round collects once more */
+        sync->collecting.begin_again = true; /* numbers have changed, so the round collects once more */
 }
 
 static void end_opening(struct twi_connection *connection, struct twi_store *store, int64_t now_ms) {
@@ -406,9 +406,9 @@ static void end_opening(struct twi_connection *connection, struct twi_store *sto
     store->assumed.written_ms = now_ms;
 }
 
-/* Without an earlier ledger, nothing was asked of this store but to begin a new one. If it has a marker that we have
- * not met, and we have met others, it may be another store, seen for a moment: counts sent to it would be lost with it.
- * The ledger that was made there stays empty and expires. */
+/* Without an earlier ledger, this store was only asked to begin a new one. If it has a marker that we have not met, and
+ * we have met others, it may be another store, seen for a moment. Counts sent to it would be lost with it. The ledger
+ * that was made there stays empty and expires. */
 static bool opened_elsewhere(struct twi_sync *sync, struct twi_store *store, const struct twi_reply_head *head,
                              int64_t now_ms) {
     return store->ledger.name_size == 0 && store->known.next != 0 && !is_known_store(store, head) &&
@@ -438,8 +438,8 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
         twi_instance_note(sync, store, head);
         twi_closing_sender_met(sync, head->marker_made_ms, head->redis_ms, now_ms);
         twi_settle_success(sync, connection, now_ms);
-        /* Once the replicas have the first batch of this identity, they also have what an earlier one had
-         * acknowledged. */
+        /* When the replicas have the first batch of this identity, they also have the acknowledged data of earlier
+         * identities. */
         if (connection->replicas.wanted)
             (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
         break;
@@ -453,7 +453,7 @@ static void take_opening(struct twi_sync *sync, struct twi_connection *connectio
     case TWI_REPLY_REFUSED:
     case TWI_REPLY_TURNED_AWAY:
     case TWI_REPLY_UNKNOWN: twi_settle_refused(sync, connection, store, head, now_ms); break;
-    default: /* the name was taken, by a copy of this opening or by chance; the next one has another */
+    default: /* the name was in use, by a copy of this opening or by chance; the next opening has another */
         if (!sync->by_slot) twi_connection_fail(connection, false, "the name of a new instance was taken");
         restart(sync, store, UNKNOWN_LOOK_MS, now_ms);
     }

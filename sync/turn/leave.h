@@ -1,5 +1,5 @@
-/* leave.h -- the end of an engine in Redis: once all that it counted is acknowledged, its ledgers get a short life.
- * Always true: Redis does not learn that an engine leaves before every batch of that store has its answer. */
+/* leave.h -- the end of an engine in Redis. When all its counts are acknowledged, its ledgers get a short life. Always
+ * true: Redis does not learn that an engine leaves before every batch of that store has its answer. */
 #ifndef TWI_SYNC_TURN_LEAVE_H
 #define TWI_SYNC_TURN_LEAVE_H
 
@@ -7,8 +7,8 @@
 
 struct twi_sync;
 
-/* To be called after turns, while tw_close() has time, when the engine has nothing more to send. True means that
- * nothing more is to be waited for. A store that cannot be reached keeps its ledger for a day. */
+/* To be called after turns, while tw_close() has time, when the engine has no more to send. Returns true if there is no
+ * reply left to wait for. A store that cannot be reached keeps its ledger for a day. */
 bool twi_leave(struct twi_sync *sync);
 
 #endif

@@ -1,16 +1,17 @@
-/* merge_plain.c -- merging without a script, for servers that have none: TW_MERGE_MULTI and TW_MERGE_SETNX.
+/* merge_plain.c -- merging with TW_MERGE_MULTI and TW_MERGE_SETNX, for servers without scripts.
  *
  *   TIME  [MULTI]  an item's commands, item by item ...  [EXEC]        one batch under way at a time
  *
  *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
- *   INCRBY key delta        or GET key, where only the total is requested
+ *   INCRBY key delta or GET key, if only the total is requested
  *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each key
- *                           without an end: it expired and INCRBY made it again, or it lost its end
- *   PEXPIRETIME key         from-first lives, Redis 7: the end that another engine may have set (before 7: PTTL)
+ *                           without an end. It expired and INCRBY made it again, or it lost its end
+ *   PEXPIRETIME key families with TW_WINDOW_FROM_FIRST, Redis 7. It is the end that another engine may have set (before
+ *   7 by PTTL)
  *
  * There is no ledger. So a batch whose reply was lost is sent again and may count twice. Its units are `uncertain`.
- * What is known to be done is not sent again. An answered item is settled and leaves its batch, and a transaction whose
- * EXEC had not gone out applied nothing. Here Redis does not refuse a dead window. So an item whose key ends within
+ * Executed commands are not sent again. An answered item is settled and leaves its batch, and a transaction whose EXEC
+ * had not gone out had no effect. Here Redis does not refuse a dead window. So an item whose key ends within
  * BEFORE_END_MS by Redis's clock is late and is not sent.
  * There are no tags without a script. All is in the engine's first store, and that is the only one.
  * Always true: a batch's items are those that are not settled, except those before `item` while replies arrive. */
@@ -37,11 +38,11 @@ enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
 
 /* The batch that is under way, and how far its replies have come. */
 struct twi_merge_plain {
-    uint32_t stage, item, step; /* what the next reply answers: which stage, which item, which of its commands */
+    uint32_t stage, item, step; /* the stage, the item and its command that the next reply answers */
     uint32_t commands;          /* of all its items */
     uint32_t kept;              /* items before `item` that are sent again; they are moved to the front */
     bool in_multi, refused, turned_away;
-    bool over; /* this item is settled, or is sent again: its other replies mean nothing */
+    bool over; /* this item is settled, or is sent again, so its other replies are ignored */
     struct twi_item_answer result;
     uint32_t unhealed;
     int64_t redis_ms;
@@ -172,7 +173,7 @@ static int64_t units_of(const struct twi_batch *batch) {
     return units;
 }
 
-/* Earlier copies got no reply: from here on some of the batch may be counted twice. */
+/* Earlier copies got no reply. From here on some of the batch may be counted twice. */
 static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
     int64_t units = units_of(batch);
     if (batch->copies_open == 0 || units == 0) return;
@@ -219,7 +220,7 @@ static bool is_of_the_key(const struct twi_node *error) {
     return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
 }
 
-/* Nothing was done for this item, and its key is not the cause. */
+/* The commands of this item were not executed, and its key is not the cause. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     if (!merge_plain->refused) twi_refusal_report(sync->connections[0], "a batch", error);
@@ -245,7 +246,7 @@ static void plain_take_count(struct twi_sync *sync, struct twi_batch *batch, con
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
     merge_plain->result = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
     if (node->type == TWI_NODE_ERROR) {
-        merge_plain->over = true; /* handled now: the error's text is gone when the next reply is read */
+        merge_plain->over = true; /* handled now, because the error's text is gone when the next reply is read */
         if (!is_of_the_key(node)) {
             note_refusal(sync, node);
             batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
@@ -297,7 +298,7 @@ static void take_result(struct twi_sync *sync, struct twi_batch *batch, const st
     case STEP_LIFE:
         if (node->type == TWI_NODE_INTEGER && node->integer > 0) merge_plain->result.end_ms = node->integer;
         break;
-    default: break; /* SET: if Redis refused it, it refuses INCRBY, too */
+    default: break; /* for SET; if Redis refused it, it refuses INCRBY, too */
     }
     merge_plain->step = step + 1;
     if (next_step(sync, item, (enum step)merge_plain->step) == STEP_NONE) finish_item(sync, batch, now_ms);
@@ -315,7 +316,7 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
     } else if (node->type == TWI_NODE_ERROR && item->cell) {
         const struct twi_item_answer failed = {.kind = TWI_ITEM_FAILED, .error = node};
         plain_settle(sync, batch, merge_plain->item, &failed, now_ms);
-        item->cell = NULL; /* settled: not sent again */
+        item->cell = NULL; /* settled, so it is not sent again */
     }
     merge_plain->step = step + 1;
     if (next_step(sync, item, (enum step)merge_plain->step) != STEP_NONE) return;
@@ -368,7 +369,7 @@ void twi_merge_plain_time(struct twi_sync *sync, struct twi_connection *connecti
         twi_settle_clock(connection, pending, store->merge_plain->redis_ms, now_ms);
 }
 
-/* Before Redis 7: gives an end to the keys that have none. */
+/* Before Redis 7, gives an end to the keys without one. */
 static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
     struct twi_connection *connection = sync->connections[0];
     struct twi_merge_plain *merge_plain = sync->stores[0]->merge_plain;
@@ -401,7 +402,7 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
         twi_settle_refusal(sync, store->connection, store, merge_plain->turned_away, now_ms);
         return;
     }
-    if (batch->item_count) { /* some items had to leave the transaction: the others go at once */
+    if (batch->item_count) { /* some items had to leave the transaction; the others go at once */
         store->rewind = true;
         return;
     }
@@ -435,7 +436,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, struct twi_connection *connect
         twi_merge_plain_time(sync, connection, pending, nodes, count, now_ms);
         merge_plain->stage = store->merge->is_multi ? STAGE_MULTI : STAGE_RESULTS;
         break;
-    case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
+    case STAGE_MULTI: /* refused, so the commands after it are executed one by one, or refused as well */
         merge_plain->in_multi = nodes->type != TWI_NODE_ERROR;
         if (!merge_plain->in_multi) note_refusal(sync, nodes);
         merge_plain->stage = merge_plain->in_multi ? STAGE_QUEUE : STAGE_RESULTS;
@@ -468,8 +469,8 @@ static void drop_plain(struct twi_sync *sync) {
     if (pending->command != TWI_MERGE_PLAIN) return;
     bool whole = pending->out_end <= connection->pipeline.out_sent,
          none = connection->pipeline.out_sent <= pending->out_begin;
-    if (none || (merge_plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
-    if (merge_plain->in_multi) /* EXEC got no reply: only items that left the transaction are settled */
+    if (none || (merge_plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out, so it had no effect */
+    if (merge_plain->in_multi) /* EXEC got no reply, so only items that left the transaction are settled */
         merge_plain->item = 0;
     else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
         finish_item(sync, batch, connection->replied.at_ms); /* its count was answered */

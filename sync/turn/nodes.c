@@ -1,11 +1,11 @@
 /* nodes.c -- see nodes.h.
  *
  *   store:  no node known ─map─▶ its connection is being made ─▶ up ─MOVED, or a new map─▶ leaving ─▶ the next one
- * The map is refreshed over an open connection, if there is one to the node that is to be asked. A refresh that cannot
- * be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off takes long
- * to be missed. A connection may be made for ten times redis_timeout_ms. The map does not wait for that.
- * Always true: a store leaves a connection only when nothing of it is under way there: no batch, no opening and no
- * message. While it leaves, nothing more is sent for it. A connection is dialled only while somebody has use for it. */
+ * The map is refreshed over an open connection, if there is one to the node that gets the question. A refresh that
+ * cannot be sent, or is not answered, has failed, and the map says when another one may begin. A node that is off is
+ * detected late. An attempt to connect may last ten times redis_timeout_ms. The map does not wait for that.
+ * Always true: a store leaves a connection only when it has no batch, no opening and no message under way there. While
+ * it leaves, no more is sent for it. A connection is dialled only while it is needed. */
 #include "sync/turn/nodes.h"
 
 #include "engine/base/check.h"
@@ -65,7 +65,7 @@ void twi_nodes_reply(struct twi_sync *sync, struct twi_connection *connection, c
                      const struct twi_node *nodes, size_t count, int64_t now_ms) {
     twi_check(sync->cluster != NULL && pending->command == TWI_SLOTS);
     struct twi_cluster *cluster = sync->cluster;
-    bool is_late = cluster->asked != connection; /* another one is being asked meanwhile */
+    bool is_late = cluster->asked != connection; /* meanwhile another node has the question */
     (void)pending;
     if (is_late && (nodes->type == TWI_NODE_ERROR || knows_masters(cluster))) return;
     if (nodes->type == TWI_NODE_ERROR) {
@@ -90,7 +90,7 @@ void twi_nodes_lost(struct twi_sync *sync, const struct twi_connection *connecti
     twi_cluster_map_want(sync->cluster->map, now_ms);
 }
 
-/* What callers that wait have learnt goes into the map, and the map to them. */
+/* Puts the notes of waiting callers into the map, and publishes the map to them. */
 static void share_map(struct twi_sync *sync, int64_t now_ms) {
     twi_check(sync->cluster->map != NULL);
     struct twi_cluster *cluster = sync->cluster;
@@ -106,9 +106,9 @@ static void share_map(struct twi_sync *sync, int64_t now_ms) {
     if (is_new && twi_directory_set(cluster->directory, cluster->map)) cluster->published = cluster->version;
 }
 
-/* When another node is to be asked, though the connection to this one may still come up: the attempt continues. While
- * no master is known, an answer may still come, too, and is taken. A call that waits for the map has as much time left
- * then. */
+/* When to send the question to another node, although the connection to this one may still come up. The attempt
+ * continues. While no master is known, an answer may still come, too, and is used. A call that waits for the map has as
+ * much time left then. */
 static int64_t give_up_ms(const struct twi_cluster *cluster) {
     twi_check(cluster->asked != NULL);
     if (cluster->was_sent && knows_masters(cluster)) return INT64_MAX;
@@ -132,7 +132,7 @@ static void nodes_refresh(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
 
-/* Nobody is known to serve its slot. */
+/* The owner of its slot is unknown. */
 static void leave_unserved(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(sync->cluster != NULL && store->slot < TWI_KEY_SLOTS);
     twi_cluster_map_want(sync->cluster->map, now_ms);
@@ -183,7 +183,7 @@ static void nodes_end_idle(struct twi_connection *connection, int64_t now_ms) {
         twi_connection_rest(connection);
 }
 
-/* Its stores are to say that they want it. A node that the map has forgotten has no number any more. */
+/* Its stores then mark the connections that they need. A node that the map has forgotten has no number any more. */
 static void look_at_use(const struct twi_cluster *cluster, struct twi_connection *connection) {
     struct twi_node_use *use = &connection->use;
     use->is_wanted = use->idle_stores != 0 || (cluster->asked && connection == cluster->asked);
@@ -210,7 +210,7 @@ int64_t twi_nodes_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
         wake_ms = sync->cluster->asked ? give_up_ms(sync->cluster) : twi_cluster_map_due_ms(sync->cluster->map);
     for (uint32_t i = 0; sync->by_slot && i < sync->active.count; i++) {
         const struct twi_store *store = sync->active.stores[i];
-        /* If the time is over, the store waits for something else: a reply, or a connection. */
+        /* If the time is over, the store waits for another event, a reply or a connection. */
         int64_t again_ms = store->route.is_waiting ? store->route.detour.again_ms : 0;
         if (again_ms > now_ms && again_ms < wake_ms) wake_ms = again_ms;
     }

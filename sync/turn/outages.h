@@ -1,8 +1,8 @@
-/* outages.h -- no outage is silent. What does not answer for five seconds has a log line and an error in tw_stats, and
- * its time counts as outage_ms, whatever the reason is.
- * A connection that ends says why (connect.c). This file logs what continues without an end: a name that is looked
- * up, an address that is dialled, a greeting without a reply, a slot that nobody is known to serve.
- * Always true: an outage of a connection has one such line, and so has one of all slots that nobody serves. */
+/* outages.h -- no outage is silent. A server or slot that does not answer for five seconds gets a log line and an error
+ * in tw_stats, and its time counts as outage_ms, whatever the reason is.
+ * The reason why a connection ends is logged in connect.c. This file logs waits that have no end yet: a name that is
+ * looked up, an address that is dialled, a greeting without a reply, a slot without a known owner.
+ * Always true: an outage of a connection has one such line, and all slots that no node serves have one together. */
 #ifndef TWI_SYNC_TURN_OUTAGES_H
 #define TWI_SYNC_TURN_OUTAGES_H
 
@@ -13,12 +13,12 @@ struct twi_connection;
 struct twi_store;
 struct twi_sync;
 
-/* Nothing can be sent to that server now. */
+/* No request can be sent to that server now. */
 bool twi_outages_is_away(const struct twi_connection *connection);
-/* Since when nobody answers for the store, though it was tried; 0 if somebody does. */
+/* Since when no server answers for the store, though it was tried; 0 if a server does. */
 int64_t twi_outages_of_store_ms(const struct twi_store *store);
-/* Looks at all that is wanted, and logs what is silent. Returns since when the first of them is unreachable; 0 if none
- * is. */
+/* Looks at all connections and slots in use, and logs the silent ones. Returns since when the first of them is
+ * unreachable; 0 if all are reachable. */
 int64_t twi_outages_look(struct twi_sync *sync, int64_t now_ms);
 /* When the next line is due; INT64_MAX if never. */
 int64_t twi_outages_due_ms(const struct twi_sync *sync);

@@ -1,4 +1,4 @@
-/* outcome.c -- what a reply does to batches, and through settle.c to counters.   Steps 7 and 8 of the flow.
+/* outcome.c -- the effect of a reply on batches, and through settle.c on counters. Steps 7 and 8 of the flow.
  *
  *   reply       the batch                                     the connection
  *   OK, DUP     confirmed; its items settled, once            continues
@@ -13,8 +13,8 @@
  *   UNKNOWN     waits, its outcome open                       ends
  *   none        waits, its outcome open: no reply in time,    ends; the same batch is sent again under its number, and
  *               or the connection was lost before one came    OK or DUP says what became of it
- * instance.c decides what becomes of the instance after GONE.
- * Always true: an item is settled only by the first reply that says its batch was applied, or when its batch is
+ * instance.c decides about the instance after GONE.
+ * Always true: an item is settled only by the first reply that shows that its batch was applied, or when its batch is
  * given up. Replies about batches out of turn are ignored. These batches are sent again and answered DUP. */
 #include "sync/turn/outcome.h"
 
@@ -74,7 +74,7 @@ static void settle_items(struct twi_sync *sync, struct twi_store *store, struct 
 }
 
 struct replayed {
-    uint64_t refused; /* not restored: Redis refuses the key by now (the key of a late item has died there anyway) */
+    uint64_t refused; /* units not restored, because Redis refuses the key by now (a late item's key has ended) */
     uint64_t twice;   /* this store has them, but another one refused them, so they went back to their counters */
 };
 
@@ -175,7 +175,7 @@ static void settle_gap(struct twi_sync *sync, const struct twi_connection *conne
     twi_instance_at(sync, store, head, now_ms);
 }
 
-/* The store went back, got batches again, and is now further than that, where it was before. Another store was seen in
+/* The store went back, got batches again, and is now further than that, at its former number. Another store was seen in
  * between. */
 static void settle_past(struct twi_sync *sync, struct twi_store *store, const struct twi_batch *batch,
                         const struct twi_reply_head *head) {

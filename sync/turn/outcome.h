@@ -1,4 +1,4 @@
-/* outcome.h -- what a reply does to a batch. See outcome.c. */
+/* outcome.h -- the effect of a reply on a batch. See outcome.c. */
 #ifndef TWI_SYNC_TURN_OUTCOME_H
 #define TWI_SYNC_TURN_OUTCOME_H
 

@@ -36,7 +36,7 @@ void twi_send_batch(struct twi_sync *sync, struct twi_store *store, struct twi_b
     twi_pipeline_begin(&connection->pipeline, now_ms);
     if (store->route.asking) put_asking(connection);
     twi_batch_encode(batch, &envelope, &connection->pipeline.out);
-    /* the buffer ends with half a command. Redis would understand nothing after it */
+    /* the buffer ends with half a command. Redis would understand no command after it */
     if (connection->pipeline.out.failed) {
         twi_connection_fail(connection, false, "no memory");
         return;

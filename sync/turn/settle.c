@@ -1,5 +1,5 @@
-/* settle.c -- what replies mean for counters and for the connection. Settles items through the port, and informs the
- * breaker, the clock and the log.   Step 8 of the flow.
+/* settle.c -- applies replies to counters and to the connection. Settles items through the port, and informs the
+ * breaker, the clock and the log. Step 8 of the flow.
  * Always true: an item of a batch is settled once. */
 #include "sync/turn/settle.h"
 
@@ -34,19 +34,19 @@ static void acknowledge(struct twi_store *store, const struct twi_item *item, ui
 
 void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason) {
     if (item->delta == 0) {
-        twi_port_return(item, 0); /* it only requests the total: nothing is lost with it */
+        twi_port_return(item, 0); /* it only requests the total, so no count is lost with it */
         return;
     }
     twi_ticket_refused(&sync->tickets);
     twi_port_give_up(item, reason);
 }
 
-/* The window is dead by Redis's clock. The reason says why: Redis could not be reached in time, or the clocks
+/* The window is dead by Redis's clock. The reason states whether Redis could not be reached in time, or the clocks
  * differ. */
 static void settle_late(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number) {
     bool was_rejected = store->rejected.count && twi_rejected_settled(&store->rejected, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
-    /* What an earlier store has, and what was only sent again to this one, is not lost with it. */
+    /* Units that an earlier store has, and that were only sent again to this one, are not lost with it. */
     struct twi_item fresh = *item;
     if (twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
     if (fresh.delta == 0 && item->delta != 0) {
@@ -62,7 +62,7 @@ static void settle_failed(struct twi_sync *sync, struct twi_store *store, const 
     twi_check(item->delta == 0 || error == NULL || error->type == TWI_NODE_ERROR);
     if (item->delta == 0) {
         struct twi_reply none = {0};
-        twi_port_acknowledge(item, &none); /* answered: there is no total */
+        twi_port_acknowledge(item, &none); /* answered, but there is no total */
         return;
     }
     uint32_t wait_ms = twi_refusal_key(sync, store, item, error, now_ms);
@@ -95,8 +95,8 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
 
 /* ---- how Redis does ---------------------------------------------------------------------------------------------- */
 
-/* Redis is back. Other engines return at the same time. So none begins at once, unless a flush waits, and none sends
- * all it has at once. */
+/* Redis is back. Other engines return at the same time. So no engine begins at once, unless a flush waits, and no
+ * engine sends all its counts at once. */
 static void spread(struct twi_sync *sync, int64_t away_ms, int64_t now_ms) {
     twi_check(away_ms >= 0);
     sync->collecting.is_under_way = false;
@@ -121,10 +121,10 @@ void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection
                  since_ms ? now_ms - since_ms : 0);
 }
 
-#define CLOCK_WAS_SET_MS 1000 /* beyond what round trips and the length of a turn explain */
+#define CLOCK_WAS_SET_MS 1000 /* more than round trips and the length of a turn can explain */
 
-/* Measures Redis's clock minus ours, by the fastest reply of the last minute: the error is at most half its round
- * trip. A slower reply counts only if it shows that a clock was set since. */
+/* Measures Redis's clock minus ours, by the fastest reply of the last minute. The error is at most half its round trip.
+ * A slower reply counts only if it shows that a clock was set since. */
 void twi_settle_clock(struct twi_connection *connection, const struct twi_pending *pending, int64_t redis_ms,
                       int64_t now_ms) {
     int64_t rtt_ms = now_ms - pending->sent_ms;
@@ -146,7 +146,7 @@ void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection
     if (!slowly) {
         twi_port_connected(sync->engine, false);
         store->rewind = true;
-        /* The other replies of the pipeline say the same: one failure. */
+        /* The other replies of the pipeline have the same cause, so this is one failure. */
         if (connection->breaker.state != TWI_BREAKER_OPEN)
             twi_breaker_fail(&connection->breaker, now_ms, twi_sync_random(sync->engine));
         return;

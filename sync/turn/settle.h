@@ -9,7 +9,7 @@
 struct twi_connection;
 struct twi_store;
 
-void twi_settle_give_back(struct twi_batch *batch); /* its items return to their counters: it was surely not applied */
+void twi_settle_give_back(struct twi_batch *batch); /* returns its items to their counters; it was surely not applied */
 void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason);
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
 void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struct twi_item *item, uint64_t number,
@@ -18,8 +18,8 @@ void twi_settle_item(struct twi_sync *sync, struct twi_store *store, const struc
 void twi_settle_success(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
 void twi_settle_clock(struct twi_connection *connection, const struct twi_pending *pending, int64_t redis_ms,
                       int64_t now_ms);
-/* A batch of that store was refused and waits. `slowly`: waiting does not help on this connection, so the connection
- * fails. */
+/* A batch of that store was refused and waits. If `slowly` is true, waiting does not help on this connection, so the
+ * connection fails. */
 void twi_settle_refusal(struct twi_sync *sync, struct twi_connection *connection, struct twi_store *store, bool slowly,
                         int64_t now_ms);
 /* The same for the reply to a batch, whose error is reported. An unknown outcome also fails the connection. */

@@ -1,21 +1,21 @@
 /* split.c -- see split.h.
  *
  * Half of a slot has moved to another master, the store's ledger with it. Then the source fails over, and the new
- * master knows nothing of the move (Redis 7 and before): it has the slot, without the ledger, and the other half of the
- * keys. To take that for a wipe and to restore all counters would double those that are still there. So before an
- * engine assumes that a store was wiped, it asks every master for the keys that it holds of that slot:
+ * master has no record of the move (Redis 7 and before). It has the slot, without the ledger, and the other half of the
+ * keys. To treat that as a wipe and to restore all counters would double those that are still there. So before an
+ * engine assumes that a store was wiped, it counts the keys of that slot on every master:
  *
  *   GONE ─▶ ASKING one master after the other ─all say 0─▶ RULED OUT: it was wiped; an opening is sent
  *             └─one holds keys, or does not answer─▶ FOUND: the store is held; asked again, until all say 0 or the
  *                                                    ledger is back (redis-cli --cluster fix)
  * The opening may have to wait while the slot moves or its master is unreachable. Meanwhile keys may come to masters
- * that had none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT
- * holds for RULING_MS, and for one owner of the slot. After that the masters are asked again. CLUSTER SLOTS names no
- * master without slots; the first slot may be on its way to such a one. So the node that ASK has named is asked, too,
- * until it has not answered for a minute. What the store's own master holds says nothing here. Its marker does
- * (batch.lua, `k`). A map that is behind may name a former master. That one follows another node by now, and rules
- * nothing out: so each is asked for its role as well. Always true: while a store is held, its counts wait in their
- * counters. */
+ * that had none, and the slot may go to another master, so that the earlier one is one of the others. So RULED OUT is
+ * valid for RULING_MS, and for one owner of the slot. After that the masters get the question again. CLUSTER SLOTS
+ * names no master without slots; the first slot may be on its way to such a one. So the node that ASK has named gets
+ * the question, too, until it has not answered for a minute. The keys of the store's current master are no evidence
+ * here, but its marker is (batch.lua, `k`). A map that is behind may name a former master. That one follows another
+ * node by now, and cannot rule anything out. So each must report its role as well. Always true: while a store is
+ * deferred, its counts wait in their counters. */
 #include "sync/turn/split.h"
 
 #include "engine/base/check.h"
@@ -26,7 +26,7 @@
 
 #define TARGET_LOST_MS 60000
 #define AGAIN_MS 1000  /* between two rounds over all masters, and half as long again by chance */
-#define RULING_MS 3000 /* for so long "all say 0" counts */
+#define RULING_MS 3000 /* for so long the reply 0 of all masters counts */
 
 void twi_split_forget(struct twi_store *store) {
     store->split = (struct twi_split){.asked = store->split.asked, .target = store->split.target};
@@ -63,7 +63,8 @@ static void found(struct twi_sync *sync, struct twi_store *store, const char *na
                  store->slot, name, what);
 }
 
-/* Each ROLE is answered just before its question: whatever else is under way there, the role is that of the moment. */
+/* Each ROLE is answered just before its question, so the role is current, whatever other requests are under way
+ * there. */
 static void put_role(struct twi_connection *connection) {
     twi_wire_begin(&connection->pipeline.out, 1);
     twi_wire_put_text(&connection->pipeline.out, "ROLE");
@@ -84,14 +85,14 @@ static void split_put_question(struct twi_connection *connection, struct twi_sto
     store->split.asked = connection;
 }
 
-/* No map names it, and nobody has answered there for long. It has another address by now, or is no more. */
+/* It is in no map, and has not answered for long. It has another address by now, or has ended. */
 static bool is_target_lost(struct twi_split *split, int64_t now_ms) {
     twi_check(split->target != NULL);
     if (split->target_away_ms == 0) split->target_away_ms = now_ms ? now_ms : 1;
     return now_ms - split->target_away_ms > TARGET_LOST_MS;
 }
 
-/* Asks the next master, if it can be asked now. */
+/* Sends the question to the next master, if that can be reached now. */
 static void ask_next(struct twi_sync *sync, struct twi_store *store, int64_t now_ms) {
     twi_check(store->split.state == TWI_SPLIT_ASKING && store->split.asked == NULL);
     struct twi_split *split = &store->split;
@@ -144,7 +145,7 @@ void twi_split_reply(struct twi_sync *sync, struct twi_connection *connection, c
     if (nodes->type == TWI_NODE_ERROR || !twi_node_count(nodes, &keys)) {
         if (nodes->type == TWI_NODE_ERROR) twi_refusal_report(connection, "CLUSTER COUNTKEYSINSLOT", nodes);
         found(sync, store, connection->target.name, "does not say what it holds of it", now_ms);
-    } else if (connection->server.role == TWI_ROLE_REPLICA) { /* the node of an ASK: its master is asked, too */
+    } else if (connection->server.role == TWI_ROLE_REPLICA) { /* at an ASK's node; its master follows */
         if (!store->split.has_asked_target)
             found(sync, store, connection->target.name, "is no master any more", now_ms);
     } else if (keys != 0) {

@@ -174,7 +174,7 @@ size_t twi_stores_sort(struct twi_sync *sync, size_t count) {
     return count;
 }
 
-/* ---- which store takes batches ----------------------------------------------------------------------------------- */
+/* ---- which store accepts batches --------------------------------------------------------------------------------- */
 
 bool twi_stores_may_take(const struct twi_store *store) {
     return store->connection && twi_connection_takes(store->connection) && !store->route.is_waiting &&
@@ -191,7 +191,7 @@ void twi_stores_open(struct twi_sync *sync, int64_t now_ms) {
         struct twi_connection *connection = store->connection;
         if (store->assumed.is_open || store->awaited != 0 || store->route.is_waiting) continue;
         if (!connection || !twi_connection_is_up(connection) || !twi_connection_has_room(connection, 0)) continue;
-        store->rewind = false; /* nothing is under way: the reply to the opening counts */
+        store->rewind = false; /* no batch is under way, so the reply to the opening counts */
         twi_connect_open(sync, store, now_ms);
     }
 }

@@ -1,10 +1,9 @@
-/* transfer.c -- the bytes of one connection: what is sent, what comes, and how long a reply may take.   Steps 5 and 6.
+/* transfer.c -- sends and receives the bytes of one connection, and limits the time for a reply. Steps 5 and 6.
  *
- * Deadlines: a reply has `timeout_ms` from the moment its request went out whole, or from the reply before it, even
- * if its bytes arrive one by one. It has longer where that is measured to be too short: four round trips, twice what
- * the link needs for the request's bytes, and twice as long after each deadline that passed (estimate.h). A
- * connection that is not up yet has ten times `timeout_ms` for a reply. A request has ten times `timeout_ms` to go
- * out.
+ * A reply has `timeout_ms` from the moment its request went out whole, or from the reply before it, even if its bytes
+ * arrive one by one. It has longer if measurements show that this is too short. Then it has four round trips, twice the
+ * time that the link needs for the request's bytes, and twice as long after each deadline that passed (estimate.h). A
+ * connection that is not up yet has ten times `timeout_ms` for a reply. A request has ten times `timeout_ms` to go out.
  * Always true: a turn reads at most RECEIVE_BYTES_MAX. Replies behind the one that shows the connection broken are not
  * read. */
 #include "sync/turn/transfer.h"
@@ -93,14 +92,14 @@ static twi_taker *const takers[TWI_COMMANDS] = {
     [TWI_COUNT_KEYS] = twi_split_reply,
 };
 
-/* Whether the oldest pending request went out: its last byte, or, where it is many commands, any byte. */
+/* Whether the oldest pending request went out. This means its last byte, or any byte if it has many commands. */
 static bool was_asked(const struct twi_pipeline *pipeline) {
     const struct twi_pending *pending = &pipeline->pending[pipeline->first];
     if (pipeline->count == 0) return false;
     return pending->sent_ms || (pending->command == TWI_MERGE_PLAIN && pipeline->out_sent > pending->out_begin);
 }
 
-/* Learns from a reply. Where replicas are awaited, they are a part of the round trip. */
+/* Learns from a reply. If replicas are awaited, they are a part of the round trip. */
 static void measure(struct twi_connection *connection, const struct twi_pending *pending) {
     twi_check(pending->out_begin <= pending->out_end);
     int64_t now_us = twi_port_mono_us(connection->engine), since_us = pending->sent_us;
@@ -123,7 +122,7 @@ static bool was_demoted(const struct twi_connection *connection, const struct tw
            twi_reply_is_replicas(reply);
 }
 
-/* A request of a store was answered. A question about its slot is none of its requests. */
+/* A request of a store was answered. A question about its slot is not a request of the store. */
 static void note_replied(struct twi_connection *connection, const struct twi_pending *pending) {
     twi_check(connection->room.keys_under_way >= pending->cost);
     twi_check(pending->cost == 0 || connection->room.bytes_under_way >= twi_pending_bytes(pending));
@@ -159,7 +158,7 @@ static void take_replies(struct twi_sync *sync, struct twi_connection *connectio
     }
 }
 
-/* A proxy that knows only some commands answers PING, and closes at the next one. */
+/* A proxy with only some commands answers PING, and closes at the next one. */
 static void note_closed(struct twi_connection *connection) {
     twi_check(!connection->failure.is_there);
     const struct twi_pipeline *pipeline = &connection->pipeline;
@@ -191,7 +190,7 @@ void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connecti
             take_replies(sync, connection, now_ms);
         }
     }
-    connection->has_more = true; /* within TLS they raise no event: the descriptor may be silent */
+    connection->has_more = true; /* bytes within TLS raise no event, so the descriptor may be silent */
 }
 
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection) {

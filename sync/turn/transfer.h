@@ -7,11 +7,11 @@
 struct twi_connection;
 struct twi_sync;
 
-/* Sends what is in the pipeline, as far as the socket takes it. */
+/* Sends the bytes of the pipeline, as many as the socket accepts. */
 void twi_transfer_send(struct twi_connection *connection, int64_t now_ms);
 /* Handles every whole reply that is there, up to one that shows the connection broken. */
 void twi_transfer_receive(struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms);
-/* When the connection is given up if nothing comes; INT64_MAX if nothing is awaited. */
+/* When the connection is given up if no reply comes; INT64_MAX if no reply is awaited. */
 int64_t twi_transfer_deadline_ms(const struct twi_connection *connection);
 
 /* Marks the connection as broken if that moment has come. */

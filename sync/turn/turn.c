@@ -1,11 +1,11 @@
 /* turn.c -- one bounded round: connect, receive, collect, send. Never waits.
  *
- * Bounds: one step of each connection, and for each what transfer.c reads at most; as many batches as may be under way.
- * Lateness: if a turn was due and did not come (a starved thread, a stopped process), that time is no evidence against
- * Redis. It is added to the deadline of a reply, up to nine times `timeout_ms`.
- * A step that finds a connection broken marks it, and is the last step with that connection. Nothing more is read or
- * sent there. Only twi_sync_turn() ends connections.
- * Always true: at the end of a turn the engine's socket set and wake_ms say what to wait for. */
+ * The bounds are one step of each connection, the bytes that transfer.c reads at most for each, and as many batches as
+ * may be under way. If a turn was due and did not come (a starved thread, a stopped process), that time is no evidence
+ * against Redis. It is added to the deadline of a reply, up to nine times `timeout_ms`.
+ * A step that finds a connection broken marks it, and is the last step with that connection. No more is read or sent
+ * there. Only twi_sync_turn() ends connections.
+ * Always true: at the end of a turn the engine's socket set and wake_ms cover all awaited events. */
 #include "sync/turn/turn.h"
 
 #include <string.h>
@@ -34,14 +34,14 @@
 #include "sync/message/replicas.h"
 #include "sync/message/state.h"
 
-#define LATE_MS 5 /* a shorter delay is none: it is the grain of a scheduler or a clock */
+#define LATE_MS 5 /* a shorter delay does not count; it is the grain of a scheduler or a clock */
 #define LATE_TIMES 9
 #define DIAL_LOOK_MS 100 /* is the next address to be tried? And for a look-up that could get no descriptor */
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* How many batches may be in flight on the connection: as many as the distance calls for; one without a script, or as a
- * probe; none before the back-off is over. */
+/* How many batches may be in flight on the connection: as many as the distance requires, one without a script or as a
+ * probe, and 0 before the back-off is over. */
 static uint32_t pipeline_room(const struct twi_sync *sync, struct twi_connection *connection, int64_t now_ms) {
     twi_check(sync->store_count != 0);
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
@@ -88,7 +88,7 @@ static void turn_send_of(struct twi_sync *sync, struct twi_store *store, int64_t
     }
 }
 
-/* Replicas are to have what was sent. */
+/* Replicas must have the sent data. */
 static void await_replicas(struct twi_connection *connection, int64_t now_ms) {
     twi_check(connection->pipeline.count <= TWI_PENDING_MAX);
     if (!connection->replicas.wanted || !connection->room.has_sent || connection->failure.is_there) return;
@@ -114,7 +114,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- the round --------------------------------------------------------------------------------------------------- */
 
-/* A new flush cuts a back-off short, once: its caller may know that Redis is back. */
+/* A new flush cuts a back-off short, once, because its caller may know that Redis is back. */
 static void nudge(struct twi_sync *sync, int64_t now_ms) {
     uint64_t taken = twi_load_relaxed(&sync->tickets.taken);
     if (taken == sync->nudged || !twi_ticket_waits(&sync->tickets)) return;
@@ -126,9 +126,9 @@ static int64_t turn_earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
-/* Nobody has read replies for `late_ms`, and Redis may have been short of time, too. So this time does not count, and
- * once for each reply there is a while to read once more. Not for each late turn: on a busy machine every turn is a bit
- * late, and the deadline would move away faster than time passes. */
+/* No turn has read replies for `late_ms`, and Redis may have been short of time, too. So this time does not count, and
+ * once for each reply there is a while to read once more. This happens not for each late turn, because on a busy
+ * machine every turn is a bit late, and the deadline would move away faster than time passes. */
 static void turn_note_late(struct twi_connection *connection, int64_t late_ms) {
     twi_check(connection->replied.late_ms >= 0);
     int64_t most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;
@@ -207,7 +207,7 @@ static int64_t batches_wake_ms(const struct twi_sync *sync, int64_t now_ms) {
         (twi_ticket_waits(&sync->tickets) && !sync->tickets.active))
         return now_ms;
     if (sync->tickets.collecting) return now_ms + 1; /* adders that began before still mark their counters dirty */
-    /* A collection is due, but no counter is dirty. Look again soon: marking wakes nobody (P9). */
+    /* A collection is due, but no counter is dirty. Look again soon, because marking does not wake the turn (P9). */
     return turn_earlier(wake_ms,
                         sync->collecting.at_ms > now_ms ? sync->collecting.at_ms : now_ms + sync->interval_ms / 4 + 1);
 }
@@ -217,7 +217,7 @@ static void publish_stores(struct twi_sync *sync) {
     uint32_t nodes = 0, away = 0, split = 0;
     for (uint32_t i = 0; i < sync->connection_count; i++)
         nodes += sync->connections[i]->phase == TWI_UP && sync->connections[i]->use.node != 0;
-    for (uint32_t i = 0; i < sync->active.count; i++) { /* nothing changes of an idle store */
+    for (uint32_t i = 0; i < sync->active.count; i++) { /* an idle store does not change */
         const struct twi_store *store = sync->active.stores[i];
         twi_port_outage(sync->engine, store->index, twi_outages_of_store_ms(store));
         away += !store->connection || twi_outages_is_away(store->connection);
@@ -231,7 +231,7 @@ static void publish_stores(struct twi_sync *sync) {
     twi_store_relaxed(&sync->published.stores_waiting, sync->active.waiting.count);
 }
 
-/* How far the farthest server is that is up. While none is, what was measured last holds. */
+/* The distance of the farthest server that is up. While no server is up, the last measurement stays valid. */
 static void publish_way(const struct twi_sync *sync) {
     const struct twi_estimate *farthest = NULL;
     for (uint32_t i = 0; i < sync->connection_count; i++) {
@@ -242,7 +242,7 @@ static void publish_way(const struct twi_sync *sync) {
     if (farthest) twi_port_measured(sync->engine, twi_estimate_way_us(farthest), twi_estimate_timeout_ms(farthest));
 }
 
-/* Hints: a reader of an old value wakes once too often, or at its own tick. */
+/* These are hints. A reader of an old value wakes once too often, or at its own tick. */
 static void turn_publish(struct twi_sync *sync, int64_t now_ms) {
     uint32_t state = TWI_BREAKER_CLOSED;
     int64_t since_ms = twi_outages_look(sync, now_ms),

@@ -14,7 +14,7 @@
 
 struct table {
     uint32_t count, room;           /* of `endpoints` */
-    uint16_t owners[TWI_KEY_SLOTS]; /* index of the endpoint + 1; 0 for nobody */
+    uint16_t owners[TWI_KEY_SLOTS]; /* index of the endpoint + 1; 0 if it has no owner */
     struct twi_endpoint endpoints[];
 };
 
@@ -26,7 +26,7 @@ struct moved {
 struct twi_directory {
     pthread_mutex_t lock;
     struct table *table;
-    struct moved moved[TWI_DIRECTORY_MOVED_MAX]; /* that the turn has not taken yet. A slot has at most one */
+    struct moved moved[TWI_DIRECTORY_MOVED_MAX]; /* that the turn has not fetched yet. A slot has at most one */
     uint32_t moved_count;
     bool is_wanted;
 };

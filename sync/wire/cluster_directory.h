@@ -1,12 +1,12 @@
-/* cluster_directory.h -- what the threads of callers know of a Redis Cluster: which endpoint has which slot.
+/* cluster_directory.h -- which endpoint of a Redis Cluster has which slot, for the threads of callers.
  *
- *   the turn       publishes its map (cluster_map.h) after each change, and takes what callers have learnt
- *   any thread     finds the owner of a slot, notes a MOVED, and says that a refresh is wanted
- * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too. Until it has taken it, no
- * older map that it publishes undoes it.
- * Always true: the mutex is held for some microseconds, never while anything is waited for. Memory is bounded: a table
- * of the slots, the endpoints of the map, and TWI_DIRECTORY_MOVED_MAX notes. If there are more notes, the turn learns
- * that a refresh is wanted. */
+ *   the turn publishes its map (cluster_map.h) after each change, and fetches the notes of callers
+ *   any thread finds the owner of a slot, notes a MOVED, and requests a refresh
+ * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too. Until the turn has fetched
+ * it, no older map that it publishes undoes it.
+ * Always true: the mutex is locked for some microseconds, never during a wait. Memory is bounded by a table of the
+ * slots, the endpoints of the map, and TWI_DIRECTORY_MOVED_MAX notes. If there are more notes, the turn learns that a
+ * refresh is needed. */
 #ifndef TWI_SYNC_WIRE_CLUSTER_DIRECTORY_H
 #define TWI_SYNC_WIRE_CLUSTER_DIRECTORY_H
 
@@ -16,7 +16,7 @@
 
 struct twi_directory;
 
-/* NULL if there is no memory. At first nobody is known to have any slot. */
+/* NULL if there is no memory. At first the owner of each slot is unknown. */
 struct twi_directory *twi_directory_create(void);
 /* No thread uses it any more; or in a forked child. NULL is harmless. */
 void twi_directory_destroy(struct twi_directory *directory);
@@ -25,14 +25,14 @@ void twi_directory_destroy(struct twi_directory *directory);
 
 /* The map has changed. False if there is no memory; the directory is as before. */
 bool twi_directory_set(struct twi_directory *directory, const struct twi_cluster_map *map);
-/* What a caller has learnt since: for twi_cluster_map_moved(). False means no more. */
+/* The next note of a caller, for twi_cluster_map_moved(). Returns false if there are no more. */
 bool twi_directory_take_moved(struct twi_directory *directory, uint32_t *slot, struct twi_endpoint *to);
-/* Whether a caller has said since the last call that a refresh is wanted: for twi_cluster_map_want(). */
+/* Whether a caller has requested a refresh since the last call, for twi_cluster_map_want(). */
 bool twi_directory_take_wanted(struct twi_directory *directory);
 
 /* Any thread. */
 
-/* False means that nobody is known to have the slot. */
+/* Returns false if the owner of the slot is unknown. */
 bool twi_directory_find(struct twi_directory *directory, uint32_t slot, struct twi_endpoint *endpoint);
 void twi_directory_note_moved(struct twi_directory *directory, uint32_t slot, const struct twi_endpoint *to);
 void twi_directory_want(struct twi_directory *directory);

@@ -1,5 +1,5 @@
-/* cluster_map.c -- see cluster_map.h. A slot holds the place of its node in the table, plus 1. Changes by MOVED stand
- * in a ring, in the order of their times; each slot has at most one of them. */
+/* cluster_map.c -- see cluster_map.h. A slot has the place of its node in the table, plus 1. Changes by MOVED are in a
+ * ring, in the order of their times; each slot has at most one of them. */
 #include "sync/wire/cluster_map.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "sync/wire/cluster_slots.h"
 
 #define NO_SLOT UINT16_MAX
-#define MANY_FAILURES 3u /* in a row: from then on every other try asks a seed */
+#define MANY_FAILURES 3u /* failures in a row, after which every other try uses a seed */
 
 struct node {
     uint64_t number;
@@ -22,34 +22,34 @@ struct node {
     int64_t idle_since_ms; /* without slots */
 };
 
-/* A change by MOVED, and what one master has said against it. */
+/* A change by MOVED, and the different owner by one master's reply. */
 struct patch {
-    uint16_t slot; /* NO_SLOT: a later change of the slot took its place */
+    uint16_t slot; /* NO_SLOT if a later change of the slot replaced it */
     int64_t at_ms;
-    uint64_t claimant; /* 0 for nobody */
-    uint64_t claimed;  /* the node that has the slot, by its words; 0 if none */
+    uint64_t claimant; /* 0 if there is none */
+    uint64_t claimed;  /* the node that has the slot, by its reply; 0 if there is none */
 };
 
 struct twi_cluster_map {
     struct node *nodes[TWI_MAP_NODES_MAX]; /* NULL for an empty place */
     uint32_t nodes_end;
     uint64_t numbers;                 /* the last number */
-    uint16_t owners[TWI_KEY_SLOTS];   /* place + 1; 0 for nobody */
-    uint16_t patch_of[TWI_KEY_SLOTS]; /* place in the ring + 1; 0 if none */
+    uint16_t owners[TWI_KEY_SLOTS];   /* place + 1; 0 if it has no owner */
+    uint16_t patch_of[TWI_KEY_SLOTS]; /* place in the ring + 1; 0 if there is none */
     struct patch patches[TWI_MAP_PATCHES_MAX];
     uint32_t patch_first, patch_count;
 
     struct twi_endpoint *seeds;
     uint32_t seed_count;
-    uint32_t seed_first, seeds_asked; /* they are asked in turn, from a random one on */
+    uint32_t seed_first, seeds_asked; /* they get the question in turn, beginning with a random one */
 
     bool is_wanted, is_under_way;
-    bool is_routine;      /* nobody wanted the refresh under way */
+    bool is_routine;      /* the refresh under way was not requested */
     int64_t next_ms;      /* the next refresh begins no sooner */
-    int64_t stale_ms;     /* and no later, also if nobody wants it */
-    uint32_t unchanged;   /* refreshes in a row that changed nothing */
+    int64_t stale_ms;     /* and no later, also if it was not requested */
+    uint32_t unchanged;   /* refreshes in a row without a change */
     uint32_t failures;    /* in a row */
-    uint32_t asked_place; /* of the node that was asked last; TWI_MAP_NODES_MAX means none was */
+    uint32_t asked_place; /* place of the node that got the last question; TWI_MAP_NODES_MAX before the first one */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static void map_forget(struct twi_cluster_map *map, struct node *node) {
     while (map->nodes_end > 0 && !map->nodes[map->nodes_end - 1]) map->nodes_end--;
 }
 
-/* An empty place; if there is none, that of the node that has had no slots for longest. False means that all are in
+/* An empty place; if there is none, that of the node that has had no slots for longest. Returns false if all are in
  * use. */
 static bool find_place(struct twi_cluster_map *map, uint16_t *place) {
     struct node *oldest = NULL;
@@ -140,7 +140,7 @@ static struct node *add_node(struct twi_cluster_map *map, const struct twi_endpo
     return node;
 }
 
-/* `node` NULL: nobody has it. */
+/* `node` is NULL if it has no owner. */
 static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *node, int64_t now_ms) {
     twi_check(slot < TWI_KEY_SLOTS);
     struct node *before = owner_of(map, slot);
@@ -151,7 +151,7 @@ static void map_give(struct twi_cluster_map *map, uint32_t slot, struct node *no
     map->owners[slot] = node ? (uint16_t)(node->place + 1) : 0;
 }
 
-/* The master with the id has come to this address. What was known of the address goes to it. */
+/* The master with the id has come to this address. The known facts about the address go to it. */
 static void relocate(struct twi_cluster_map *map, struct node *node, const struct twi_endpoint *endpoint,
                      int64_t now_ms) {
     twi_check(node != NULL);
@@ -208,7 +208,7 @@ bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const str
     return true;
 }
 
-/* ---- refreshes: what they say ------------------------------------------------------------------------------------ */
+/* ---- refreshes: their replies ------------------------------------------------------------------------------------ */
 
 /* A master of the reply that is being applied. */
 struct named {
@@ -222,12 +222,12 @@ struct refresh {
     const struct twi_node *nodes; /* of the reply */
     size_t count;
     int64_t now_ms;
-    const struct node *witness; /* who was asked; NULL if no master is known under this address */
+    const struct node *witness; /* the node that replied; NULL if no master is known under this address */
     bool is_changed;
     bool is_contested; /* a change by MOVED contradicts it */
     struct named masters[TWI_MAP_NAMED_MAX];
     uint32_t master_count;
-    uint16_t master_of[TWI_KEY_SLOTS]; /* in `masters`, plus 1; 0 if nobody serves it */
+    uint16_t master_of[TWI_KEY_SLOTS]; /* place in `masters`, plus 1; 0 if no master serves it */
 };
 
 static bool has_same_endpoint(const struct twi_slot_range *a, const struct twi_slot_range *b) {
@@ -272,8 +272,8 @@ static bool list_masters(struct refresh *refresh) {
     return has_endpoint;
 }
 
-/* Finds or makes the node of a master; NULL if nobody knows where it is. False means that another master of the reply
- * is there, or no memory. */
+/* Finds or makes the node of a master; NULL if its address is unknown. Returns false if another master of the reply is
+ * there, or if there is no memory. */
 static bool place_master(struct refresh *refresh, struct named *named) {
     struct twi_cluster_map *map = refresh->map;
     const struct twi_slot_range *range = &named->range;
@@ -304,7 +304,7 @@ static bool place_masters(struct refresh *refresh) {
     return true;
 }
 
-/* Whether the reply may change a slot that MOVED has changed. A second master says the same. */
+/* Whether the reply may change a slot that MOVED has changed. It may if a second master agrees. */
 static bool may_overrule(const struct refresh *refresh, struct patch *patch, const struct node *named) {
     twi_check(patch->slot != NO_SLOT);
     uint64_t claimed = named ? named->number : 0;
@@ -351,7 +351,7 @@ static bool apply(struct refresh *refresh) {
     return placed;
 }
 
-/* ---- refreshes: when, and of whom -------------------------------------------------------------------------------- */
+/* ---- refreshes: when, and by which node -------------------------------------------------------------------------- */
 
 /* The pauses double, up to a bound. Each is uniform between a half and the whole of that. */
 static void pause_for(struct twi_cluster_map *map, int64_t base_ms, int64_t most_ms, uint32_t doublings, int64_t now_ms,
@@ -379,8 +379,8 @@ static uint32_t count_masters(const struct twi_cluster_map *map) {
     return count;
 }
 
-/* One of the masters that have slots, by chance, but not the one that was asked last if there are others; NULL if none
- * is known. While none answers they are asked in turn. */
+/* One of the masters that have slots, by chance, but not the one that got the last question if there are others; NULL
+ * if no master is known. While no master answers, they get the question in turn. */
 static const struct node *choose(const struct twi_cluster_map *map, uint64_t random) {
     twi_check(map->asked_place <= TWI_MAP_NODES_MAX);
     bool was_last =
@@ -394,7 +394,7 @@ static const struct node *choose(const struct twi_cluster_map *map, uint64_t ran
     return NULL;
 }
 
-/* An unreachable seed is asked again only after all others. */
+/* An unreachable seed gets the question again only after all others. */
 static const struct twi_endpoint *next_seed(struct twi_cluster_map *map, uint64_t random) {
     twi_check(map->seed_count != 0);
     if (map->seeds_asked == 0) map->seed_first = (uint32_t)(random % map->seed_count);

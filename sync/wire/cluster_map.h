@@ -1,15 +1,16 @@
 /* cluster_map.h -- which master of a Redis Cluster has which slot, as far as this engine has learnt.
  *
  * Two sources change the map. MOVED changes its one slot at once. A refresh (CLUSTER SLOTS, of a master chosen at
- * random) says all slots, but the master that was asked may be behind the others. So a refresh changes a slot that
- * MOVED has changed only if the change is older than TWI_MAP_TRUST_MS, or if two masters say the same against it. ASK
- * never changes the map.
+ * random) lists all slots, but the master that replies may be behind the others. So a refresh changes a slot that MOVED
+ * has changed only if the change is older than TWI_MAP_TRUST_MS, or if two masters agree against it. ASK never changes
+ * the map.
  *   node     one address of one master. Its number is never used again. If a master has a new address, its slots get a
  *            new number, so that they are dialled again
- *   seeds    the hosts of the URL: asked in turn while no master is known; every other try asks one while none answers
+ *   seeds the hosts of the URL. While no master is known they get the question in turn. While no master answers, every
+ *   other try uses one of them
  * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
- * same address, nor the same id. Memory is bounded: TWI_MAP_NODES_MAX nodes, TWI_MAP_PATCHES_MAX changes by MOVED.
- * Between two refreshes lies at least a second, once a master is known. */
+ * same address, nor the same id. Memory is bounded by TWI_MAP_NODES_MAX nodes and TWI_MAP_PATCHES_MAX changes by MOVED.
+ * As soon as a master is known, at least a second passes between two refreshes. */
 #ifndef TWI_SYNC_WIRE_CLUSTER_MAP_H
 #define TWI_SYNC_WIRE_CLUSTER_MAP_H
 
@@ -23,10 +24,11 @@
 #define TWI_MAP_UNUSED_MS 60000      /* a node without slots is forgotten after this time */
 #define TWI_MAP_STALE_MS 60000       /* a map is read again after a half to the whole of this, though no request came */
 #define TWI_MAP_REFRESH_MS 2000      /* the longest pause before the second refresh; the pauses double ... */
-#define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while nothing changes */
-/* The same if the node could not even be asked, or no master is known. All are tried before it doubles. */
+#define TWI_MAP_REFRESH_MAX_MS 10000 /* ... to this while the map stays the same */
+/* The same if the question could not even be sent, or if no master is known. All are tried before it doubles. */
 #define TWI_MAP_DIAL_MS 100
-/* A try that reaches nobody disturbs nobody: the breaker of a node decides how often an unreachable node is dialled. */
+/* A try that reaches no node costs no server anything. The breaker of a node decides how often an unreachable node is
+ * dialled. */
 #define TWI_MAP_DIAL_MAX_MS 1000
 
 struct twi_cluster_map;
@@ -37,21 +39,21 @@ void twi_cluster_map_destroy(struct twi_cluster_map *map); /* NULL is harmless *
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */
 
-/* The number of the node that has the slot; 0 if nobody is known. */
+/* The number of the node that has the slot; 0 if it is unknown. */
 uint64_t twi_cluster_map_owner(const struct twi_cluster_map *map, uint32_t slot);
 /* NULL if the node was forgotten. Valid until the map is changed. */
 const struct twi_endpoint *twi_cluster_map_endpoint(const struct twi_cluster_map *map, uint64_t number);
-/* How many slots the node has. 0 if its connection may be closed, once nothing is under way there. */
+/* How many slots the node has. 0 if its connection may be closed as soon as no request is under way there. */
 uint32_t twi_cluster_map_slots(const struct twi_cluster_map *map, uint64_t number);
-/* The masters that have slots, in the order of their numbers: begin after 0. 0 if there are no more. */
+/* The next master that has slots, in the order of their numbers. Begin with 0. Returns 0 if there are no more. */
 uint64_t twi_cluster_map_next(const struct twi_cluster_map *map, uint64_t after);
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 
-/* MOVED says that the slot is there. False if there is no memory; nothing was changed. */
+/* A MOVED reply has named the owner of the slot. Returns false if there is no memory; then the map is unchanged. */
 bool twi_cluster_map_moved(struct twi_cluster_map *map, uint32_t slot, const struct twi_endpoint *to, int64_t now_ms);
-/* The reply to CLUSTER SLOTS, from `asked`. False means that it cannot be read, or names no master. Nothing was
- * changed, and the refresh counts as failed. */
+/* The reply to CLUSTER SLOTS, from `asked`. Returns false if it cannot be read, or names no master. Then the map is
+ * unchanged, and the refresh counts as failed. */
 bool twi_cluster_map_reply(struct twi_cluster_map *map, const struct twi_endpoint *asked, const struct twi_node *nodes,
                            size_t count, int64_t now_ms, uint64_t random);
 /* Forgets nodes that had no slots for TWI_MAP_UNUSED_MS. */
@@ -59,18 +61,20 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
 
 /* ---- refreshes --------------------------------------------------------------------------------------------------- */
 
-/* A refresh is wanted, since a connection was lost or could not be made, MOVED named an unknown node, or no node serves
- * a slot. Without that the map is refreshed each minute. An engine that uses one master only would miss that all others
- * were replaced, and have nobody to ask when this one goes, too. */
+/* Requests a refresh, because a connection was lost or could not be made, MOVED named an unknown node, or no node
+ * serves a slot. Without that the map is refreshed each minute. An engine that uses one master only would miss that all
+ * others were replaced, and would have no node left when this one fails, too. */
 void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
 /* When the next refresh is to begin. INT64_MAX if one is under way. */
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
-/* A refresh begins: who is to be asked. Then exactly one of twi_cluster_map_reply() and twi_cluster_map_failed(). */
+/* Begins a refresh. Returns the node that gets the question. Then exactly one of twi_cluster_map_reply() and
+ * twi_cluster_map_failed(). */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
-/* Nobody answered with a map. `was_asked`: the command was sent; otherwise no connection could be made. */
+/* No node answered with a map. `was_asked` is true if the command was sent, and false if no connection could be
+ * made. */
 void twi_cluster_map_failed(struct twi_cluster_map *map, bool was_asked, int64_t now_ms, uint64_t random);
 
-/* For tests and checks: whether all that is said above holds. */
+/* Whether all statements above are true. For tests and checks. */
 bool twi_cluster_map_is_valid(const struct twi_cluster_map *map);
 
 #endif

@@ -15,7 +15,7 @@ void twi_slot_set_add(struct twi_slot_set *set, uint32_t slot) {
     set->bits[slot / 8] |= (uint8_t)(1u << slot % 8);
 }
 
-/* A word of a line; size 0: the line has ended. */
+/* A word of a line. Its size is 0 if the line has ended. */
 struct word {
     const char *text;
     size_t size;

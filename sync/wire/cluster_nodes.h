@@ -1,5 +1,5 @@
-/* cluster_nodes.h -- what a node of a Redis Cluster says of its own slots, in its reply to CLUSTER NODES: those that it
- * serves, and those that are on their way from it or to it. CLUSTER SLOTS has no word of the latter.
+/* cluster_nodes.h -- the slots of one node of a Redis Cluster, from its reply to CLUSTER NODES. They are the slots that
+ * it serves, and those that move from it or to it. CLUSTER SLOTS does not list the latter.
  *
  * A line of the reply: id, address, flags, master, ping, pong, epoch, link, then the slots: 5, 7-9, [93->-id] (93 moves
  * to that node), [77-<-id] (77 comes from there). Only the line of the node itself, "myself", has moves.
@@ -15,7 +15,7 @@ struct twi_slot_set {
 };
 
 struct twi_own_slots {
-    struct twi_slot_set serves, moves; /* `moves`: from it or to it */
+    struct twi_slot_set serves, moves; /* `moves` has the slots that move from it or to it */
     bool imports;                      /* some come to it */
 };
 
@@ -24,7 +24,7 @@ void twi_slot_set_add(struct twi_slot_set *set, uint32_t slot);
 
 /* False means that there is no line of the node itself, or it cannot be read. */
 bool twi_cluster_nodes_own(const char *text, struct twi_own_slots *own);
-/* The next node to which a slot of this one moves. Begin with `*at` = 0. False means that there are no more. `asked` is
+/* The next node to which a slot of this one moves. Begin with `*at` = 0. Returns false if there are no more. `asked` is
  * the node that replied. */
 bool twi_cluster_nodes_target(const char *text, const struct twi_endpoint *asked, size_t *at,
                               struct twi_endpoint *target);

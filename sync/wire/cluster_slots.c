@@ -53,7 +53,7 @@ static const struct twi_node *host_of(const struct twi_node *master) {
     return host;
 }
 
-/* Host, port and id come first, and none of them is an array. They lie side by side. */
+/* Host, port and id come first, and they are no arrays. They lie side by side. */
 static bool read_master(const struct twi_node *master, const struct twi_endpoint *asked, struct twi_slot_range *range) {
     if (!is_array(master, MASTER_PARTS)) return false;
     const struct twi_node *host = host_of(master), *port = master + 2;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Like in a URL: no blanks, no control characters, and none that separates hosts from others. */
+/* As in a URL, there are no blanks, no control characters, and no characters that separate hosts from other parts. */
 static bool is_host(const char *host, size_t size) {
     if (size >= TWI_HOST_SIZE) return false;
     for (size_t i = 0; i < size; i++)

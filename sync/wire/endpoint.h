@@ -1,5 +1,6 @@
-/* endpoint.h -- where one server listens, and how it is spoken to: all that a transport needs in order to connect.
- * Pure data: no login, no database, no state. Always true: a copy of an endpoint is as good as the endpoint. */
+/* endpoint.h -- where one server listens, and with which protocol. It has all data that a transport needs in order to
+ * connect. Pure data: no login, no database, no state. Always true: a copy of an endpoint is as good as the
+ * endpoint. */
 #ifndef TWI_SYNC_WIRE_ENDPOINT_H
 #define TWI_SYNC_WIRE_ENDPOINT_H
 
@@ -11,22 +12,22 @@
 #define TWI_ENDPOINT_NAME_SIZE 300 /* of "host:port", with its NUL */
 
 struct twi_endpoint {
-    bool is_unix;                    /* `host` is the path of a socket, and `port` means nothing */
+    bool is_unix;                    /* `host` is the path of a socket, and `port` is unused */
     bool is_tls;                     /* TLS is spoken from the first byte on */
     uint16_t port;                   /* 1 to 65535 */
     char host[TWI_HOST_SIZE];        /* a name, or an address without brackets. A path has at most 107 bytes */
-    char verify_name[TWI_HOST_SIZE]; /* with TLS: the name that the certificate must have; "" for `host` */
+    char verify_name[TWI_HOST_SIZE]; /* with TLS, the name that the certificate must have; "" for `host` */
 };
 
-/* What a node of a Redis Cluster says of where another one is. */
+/* How a node of a Redis Cluster describes the place of another one. */
 enum twi_endpoint_found {
     TWI_ENDPOINT_HERE,
-    TWI_ENDPOINT_UNKNOWN, /* the node does not know it */
+    TWI_ENDPOINT_UNKNOWN, /* it is unknown to the node */
     TWI_ENDPOINT_BAD      /* no host name or address, or no port */
 };
 
-/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" is
- * for one that is not known. TLS and the name to verify are those of `asked`. */
+/* Reads such a host and port. An empty host means the host of `asked`, which is the node that sent it; "?" means an
+ * unknown host. TLS and the name to verify are those of `asked`. */
 enum twi_endpoint_found twi_endpoint_read(const struct twi_endpoint *asked, const char *host, size_t size, int64_t port,
                                           struct twi_endpoint *endpoint);
 bool twi_endpoint_equals(const struct twi_endpoint *a, const struct twi_endpoint *b);

@@ -6,12 +6,12 @@
 #define HALF_US 5000000 /* a measurement counts for five to ten seconds */
 #define MIB (INT64_C(1) << 20)
 #define FAST_US 250          /* a request that passes in this time measures the round trip, though it is heavy */
-#define PACE_MAX 64000000    /* 16 KiB a second: a deadline that passed says no more than that */
-#define PASSING_MAX_MS 60000 /* what the bytes may add to a reply's time */
-#define WAYS 4               /* a reply may take so many round trips */
-#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that: it may have been delayed */
+#define PACE_MAX 64000000    /* 16 KiB a second; the bound for the pace by a passed deadline */
+#define PASSING_MAX_MS 60000 /* the most time that the bytes may add to a reply's time */
+#define WAYS 4               /* a reply may last so many round trips */
+#define SLOWER_TIMES 8       /* one reply changes the pace by no more than that, because it may have been delayed */
 #define FASTER_TIMES 4
-#define DEADLINE_PART 8 /* of what deadlines said, a reply takes away one */
+#define DEADLINE_PART 8 /* a reply removes one such part of the pace by passed deadlines */
 
 static int64_t earlier_or(int64_t a, int64_t b) {
     return a == 0 || (b != 0 && b < a) ? b : a;

@@ -1,9 +1,10 @@
-/* pace.c -- see pace.h. A token bucket of keys: it fills at keys_per_s, holds two chunks, and starts with one. */
+/* pace.c -- see pace.h. A token bucket of keys. It fills at keys_per_s, has room for two chunks, and starts with
+ * one. */
 #include "sync/wire/pace.h"
 
 #include "engine/base/check.h"
 
-/* One chunk: the keys of 20 ms, at least 8 and at most 1000. That is short enough for other clients of Redis. */
+/* One chunk has the keys of 20 ms, at least 8 and at most 1000. That is short enough for other clients of Redis. */
 static int64_t chunk_mkeys(const struct twi_pace *pace) {
     uint32_t keys = pace->keys_per_s / 50;
     if (keys < TWI_PACE_CHUNK_MIN) keys = TWI_PACE_CHUNK_MIN;

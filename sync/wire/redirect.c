@@ -9,7 +9,7 @@
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *text; /* the first words, in order: the longer ones first */
+    const char *text; /* the first words, with the longer ones first */
     enum twi_redirect_kind kind;
 } kinds[] = {
     {"MOVED", TWI_REDIRECT_MOVED},       {"ASK", TWI_REDIRECT_ASK},

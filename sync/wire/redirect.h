@@ -1,14 +1,15 @@
-/* redirect.h -- what a node of a Redis Cluster answers instead of doing what it was asked, and how long a store waits
- * before it asks again.
+/* redirect.h -- the redirects that a node of a Redis Cluster sends in place of an answer, and how long a store waits
+ * before it tries again.
  *
  *   MOVED slot host:port   the slot is another node's. The map is changed (cluster_map.h)
  *   ASK slot host:port     this one request may be done there, behind ASKING. The map stays
- *   TRYAGAIN               some of the keys are here, some have moved: once the slot has moved, all will be there
- *   CLUSTERDOWN            nobody serves the slot, or the node serves nobody
- *   CROSSSLOT              the keys lie in several slots: our mistake
- * All of these mean that nothing was done. One error more comes from the middle of a script (TWI_REDIRECT_NON_LOCAL).
- * Pure: times and random bits come from the caller. Always true: a store that is sent to and fro follows
- * TWI_REDIRECT_HOPS_MAX times, waiting longer each time. Then it is held, and tries again now and then. */
+ *   TRYAGAIN some of the keys are here, some have moved. When the slot has moved, all will be there CLUSTERDOWN no node
+ *   serves the slot, or this node serves no client
+ *   CROSSSLOT the keys lie in several slots, by a mistake of ours
+ * All of these mean that the request was not executed. One error more comes from the middle of a script
+ * (TWI_REDIRECT_NON_LOCAL). The file is pure; times and random bits come from the caller. Always true: a store that is
+ * sent to and fro follows TWI_REDIRECT_HOPS_MAX times, waiting longer each time. Then it is held, and tries again now
+ * and then. */
 #ifndef TWI_SYNC_WIRE_REDIRECT_H
 #define TWI_SYNC_WIRE_REDIRECT_H
 
@@ -21,15 +22,15 @@ enum twi_redirect_kind {
     TWI_REDIRECT_ASK,
     TWI_REDIRECT_TRYAGAIN,
     TWI_REDIRECT_UNSERVED, /* CLUSTERDOWN of one slot */
-    TWI_REDIRECT_DOWN,     /* CLUSTERDOWN of the node: for all slots */
+    TWI_REDIRECT_DOWN,     /* CLUSTERDOWN of the node, for all slots */
     TWI_REDIRECT_CROSSSLOT,
-    TWI_REDIRECT_NON_LOCAL /* a script stopped in its middle at a key that has moved: what it had written stays */
+    TWI_REDIRECT_NON_LOCAL /* a script stopped in its middle at a key that has moved; its earlier writes stay */
 };
 
 struct twi_redirect {
     enum twi_redirect_kind kind;
     uint32_t slot;          /* of MOVED and ASK */
-    bool has_endpoint;      /* of MOVED and ASK; false if the node does not know where */
+    bool has_endpoint;      /* for MOVED and ASK; false if the node does not name an address */
     struct twi_endpoint to; /* if has_endpoint */
 };
 
@@ -40,24 +41,24 @@ void twi_redirect_read(const struct twi_node *error, const struct twi_endpoint *
 
 #define TWI_REDIRECT_HOPS_MAX 6u      /* MOVED and ASK followed in a row */
 #define TWI_REDIRECT_HOP_MS 2         /* before the second of them; it doubles */
-#define TWI_REDIRECT_PROBE_MS 20      /* between the tries of a store that is held; it doubles ... */
+#define TWI_REDIRECT_PROBE_MS 20      /* between the tries of a deferred store; it doubles ... */
 #define TWI_REDIRECT_PROBE_MAX_MS 200 /* ... to this */
 #define TWI_REDIRECT_MISTAKE_MS 30000 /* after CROSSSLOT */
 
-/* One store's waiting. All zero: nothing is waited for. */
+/* One store's waiting. All zero if it does not wait. */
 struct twi_detour {
     uint32_t hops;    /* MOVED and ASK since the last answer */
-    uint32_t probes;  /* tries while it was held */
-    int64_t again_ms; /* nothing is sent for the store before this time */
+    uint32_t probes;  /* tries while it was deferred */
+    int64_t again_ms; /* no request is sent for the store before this time */
     bool is_held;     /* one request at a time is sent, as a probe */
     /* of batches and openings alone (cluster.h) */
-    bool is_logged;   /* the log says that this lasts */
+    bool is_logged;   /* a log line about the length of this was written */
     int64_t since_ms; /* the first redirect since the last answer */
 };
 
-/* Notes a redirect of the store. Of TWI_REDIRECT_NONE and NON_LOCAL nothing is noted. */
+/* Notes a redirect of the store. TWI_REDIRECT_NONE and NON_LOCAL are ignored. */
 void twi_detour_note(struct twi_detour *detour, enum twi_redirect_kind kind, int64_t now_ms, uint64_t random);
-/* Nobody is known to serve the store's slot. */
+/* The owner of the store's slot is unknown. */
 void twi_detour_hold(struct twi_detour *detour, int64_t now_ms, uint64_t random);
 /* The store got an answer that is no redirect. */
 void twi_detour_end(struct twi_detour *detour);

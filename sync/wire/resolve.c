@@ -22,7 +22,7 @@
 struct twi_lookup {
     char host[256];
     uint16_t port;
-    int bell; /* an eventfd; -1 if none */
+    int bell; /* an eventfd; -1 if there is none */
     _Atomic int holders;
     _Atomic bool is_answered;
     struct addrinfo *found;
@@ -50,7 +50,7 @@ static void lookup_free(struct twi_lookup *lookup) {
 
 static void let_go(struct twi_lookup *lookup) {
     twi_check(twi_load_relaxed(&lookup->holders) > 0);
-    /* R3: who is first releases what it did with the look-up; who is last acquires it, and frees */
+    /* R3: the first one releases its work on the look-up; the last one acquires it, and frees */
     if (twi_sub_acqrel(&lookup->holders, 1) == 1) lookup_free(lookup);
 }
 

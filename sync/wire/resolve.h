@@ -1,7 +1,7 @@
 /* resolve.h -- host names to addresses, without making anybody wait. A short-lived thread asks, and rings.
- * It is the only thread that a host-driven engine starts. Addresses in digits need none.
- * Always true: a look-up that is stuck delays nothing, not even closing. Its thread owns what it writes to, and touches
- * nothing else: no engine, no connection. Whichever comes last frees the look-up: its owner or its thread. */
+ * It is the only thread that a host-driven engine starts. Addresses in digits need no thread.
+ * Always true: a look-up that is stuck delays nothing, not even closing. Its thread owns the memory to which it writes,
+ * and touches no engine and no connection. The last user, the owner or the thread, frees the look-up. */
 #ifndef TWI_SYNC_WIRE_RESOLVE_H
 #define TWI_SYNC_WIRE_RESOLVE_H
 
@@ -20,12 +20,12 @@ struct twi_lookup *twi_lookup_begin(const char *host,
 /* Readable from the answer on; -1 if no descriptor was left, and the owner looks from time to time. The look-up closes
  * it. */
 int twi_lookup_fd(const struct twi_lookup *lookup);
-/* False means that there is no answer yet. True means that the look-up is over, and the caller owns `*found` (NULL
- * means failed, `*why` says why). */
+/* Returns false if there is no answer yet. Returns true if the look-up is over. The caller then owns `*found`, which is
+ * NULL if it failed; `*why` has the reason. */
 bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why);
-/* Nobody wants the answer any more. */
+/* The answer is not needed any more. */
 void twi_lookup_abandon(struct twi_lookup *lookup);
-/* In a forked child, where the thread does not exist. */
+/* To be called in a forked child, in which the thread does not exist. */
 void twi_lookup_forget(struct twi_lookup *lookup);
 
 #endif

@@ -2,10 +2,10 @@
  *
  *   round: seat --answer--> next seat --...--> all were asked, or (for a connection) one has named the master
  *   seat:  REST --> DIALLING --connected--> TALKING --answered, failed, or its time is up--> REST
- * Of what is left of the round's time each seat that is still to be asked may use its share. One that is silent leaves
- * time for the others. Time in which nobody looked though a look was due is no sentinel's fault. It is added, up to
- * nine times timeout_ms a round. Always true: only the seat `sentinel_at()` has an open connection, and only outside
- * REST; a login is wiped from `out` as soon as it went out, and nothing of an error but its first word is kept. */
+ * Each seat that still has to get the question may use its share of the remaining time of the round. So a silent one
+ * leaves time for the others. A late look is not the sentinel's fault. Its lateness is added, up to nine times
+ * timeout_ms a round. Always true: only the seat `sentinel_at()` has an open connection, and only outside REST; a login
+ * is wiped from `out` as soon as it went out, and only the first word of an error is kept. */
 #include "sync/wire/sentinel.h"
 
 #include "engine/base/check.h"
@@ -17,8 +17,8 @@
 
 #define LOOK_FIRST_MS 500    /* after a connection was made, and as much more at random */
 #define LOOK_EVERY_MS 9000   /* and up to 2 s more */
-#define STEP_MS 100          /* while one is asked: does its next address have to be tried? */
-#define SHARES_OF_TIMEOUT 3u /* a round may take so many times timeout_ms */
+#define STEP_MS 100          /* during a question, how often to check whether the next address has to be tried */
+#define SHARES_OF_TIMEOUT 3u /* a round may last so many times timeout_ms */
 #define CODE_MAX 24          /* of an error's first word */
 #define LATE_MS 5            /* less than that is no lateness */
 #define LATE_TIMES 9         /* of timeout_ms, in one round */
@@ -33,14 +33,14 @@ enum purpose { NONE, TO_CONNECT, TO_COMPARE };
 struct seat {
     struct twi_endpoint endpoint;
     void *link;               /* the transport's */
-    struct twi_endpoint said; /* TO_COMPARE: whom it named in this round; port 0: nobody */
+    struct twi_endpoint said; /* for TO_COMPARE, the master that it named in this round; port 0 if there is none */
 };
 
 struct twi_sentinels {
     struct twi_resolver_rules rules;
     enum purpose purpose; /* of the round under way */
     enum step step;
-    uint32_t first, asked; /* the round began at that seat, and so many have been asked */
+    uint32_t first, asked; /* the round began at that seat, and so many have got the question */
     int64_t round_deadline_ms, seat_deadline_ms;
     int64_t due_ms, late_left_ms; /* the next look was to come then; so much lateness is still forgiven */
     bool was_late;                /* in this round */
@@ -57,7 +57,7 @@ struct twi_sentinels {
 
 /* ---- one answer -------------------------------------------------------------------------------------------------- */
 
-/* Anything that may be a host's name or an address: no blank, no byte that a log should not have. */
+/* Whether the text may be a host's name or an address. It has no blank, and no byte that a log should not have. */
 static bool read_host(const struct twi_node *node, struct twi_endpoint *endpoint) {
     if (node->type != TWI_NODE_STRING || node->size == 0 || node->size >= sizeof endpoint->host) return false;
     for (size_t i = 0; i < node->size; i++)
@@ -140,7 +140,7 @@ static enum twi_resolved seat_dial(struct twi_sentinels *sentinels, int64_t now_
     return done > 0 ? seat_connected(sentinels) : TWI_WHERE_NOT_YET;
 }
 
-/* The first word of an error: what follows may quote what was sent. */
+/* The first word of an error. The rest may quote arguments that were sent. */
 static enum twi_resolved seat_refused(struct twi_sentinels *sentinels, const char *what, const struct twi_node *error) {
     twi_check(error->type == TWI_NODE_ERROR);
     char code[CODE_MAX];
@@ -208,7 +208,7 @@ static enum twi_resolved seat_hear(struct twi_sentinels *sentinels, struct twi_e
     }
 }
 
-/* Goes on with the sentinel that is being asked. UNKNOWN: it does not say. */
+/* Continues with the sentinel that has the question. UNKNOWN means that it does not name a master. */
 static enum twi_resolved seat_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     twi_check(sentinels->asked < sentinels->count);
     enum twi_resolved where = TWI_WHERE_NOT_YET;
@@ -239,8 +239,9 @@ static void round_begin(struct twi_sentinels *sentinels, enum purpose purpose, i
     for (uint32_t i = 0; i < sentinels->count; i++) sentinels->seats[i].said.port = 0;
 }
 
-/* The time in which nobody looked does not count, and once in a round there is a while to look once more. Not for each
- * late look: on a busy machine every look is a bit late, and the deadline would move away faster than time passes. */
+/* The lateness of a look does not count, and once in a round there is a while to look once more. This happens not for
+ * each late look, because on a busy machine every look is a bit late, and the deadline would move away faster than time
+ * passes. */
 static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_ms) {
     int64_t late_ms = now_ms - sentinels->due_ms;
     if (late_ms < LATE_MS) return;
@@ -252,8 +253,8 @@ static void sentinel_note_lateness(struct twi_sentinels *sentinels, int64_t now_
     sentinels->seat_deadline_ms += late_ms;
 }
 
-/* The next answer of the round. UNKNOWN: all were asked. Otherwise the seat sentinel_at() is the one that is being
- * asked, or was. */
+/* The next answer of the round. UNKNOWN means that all got the question. Otherwise the seat sentinel_at() has the
+ * question, or had it. */
 static enum twi_resolved round_step(struct twi_sentinels *sentinels, int64_t now_ms, struct twi_endpoint *endpoint) {
     while (sentinels->asked < sentinels->count) {
         if (sentinels->step == REST) {

@@ -2,9 +2,9 @@
  *
  *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() goes as far as it can without waiting
  * Always true: `fd` is open only in DIALLING and OPEN. Each attempt to connect looks the name up, and tries each of its
- * addresses once, in their order. If no name server answers, the addresses of the connection before serve again. In the
- * socket set are only descriptors that the next call of connect(), send() or recv() looks at: a look-up leaves it when
- * nobody connects any more, though it continues. */
+ * addresses once, in their order. If no name server answers, the addresses of the previous connection are used again.
+ * In the socket set are only descriptors that the next call of connect(), send() or recv() looks at: a look-up leaves
+ * it when no connection is being made any more, though it continues. */
 #include "sync/wire/socket.h"
 
 #include <errno.h>
@@ -24,22 +24,22 @@
 #include "sync/wire/resolve.h"
 
 #define LOOKUP_OLD_MS \
-    30000 /* an answer that nobody has waited for in this time is not used: the name is looked up again */
+    30000 /* an answer that stayed unused for this time is dropped, and the name is looked up once more */
 
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 
 struct link {
     enum state state;
     int fd;
-    int set;                    /* the socket set; -1 if none */
-    uint32_t fd_known;          /* what the set knows of `fd` */
+    int set;                    /* the socket set; -1 if there is none */
+    uint32_t fd_known;          /* the events for `fd` in the set */
     uint32_t lookup_known;      /* ... and of the look-up's descriptor */
-    bool wants_write;           /* OPEN: what was sent last did not go out whole */
+    bool wants_write;           /* in OPEN, the last send did not go out whole */
     char host[TWI_HOST_SIZE];   /* whose addresses are here, or are being looked up */
     uint16_t port;              /* and to which port they lead */
     struct addrinfo *addresses; /* NULL if not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
-    bool is_old;                /* the addresses served a connection that has ended: the name may lead elsewhere now */
+    bool is_old;                /* the addresses come from a connection that has ended, so the name may have new ones */
     struct twi_lookup *lookup;
     int64_t lookup_ms;        /* when its answer was waited for last */
     int64_t dial_deadline_ms; /* for the address being tried, or the look-up where addresses are old */
@@ -87,7 +87,7 @@ static void lookup_abandon(struct link *link) {
     link->lookup = NULL;
 }
 
-/* NULL if none are known. */
+/* NULL if there are none. */
 static void set_addresses(struct link *link, struct addrinfo *addresses) {
     if (link->addresses) freeaddrinfo(link->addresses);
     link->addresses = addresses;
@@ -133,7 +133,7 @@ static int lookup_look(struct link *link, int64_t now_ms) {
     const char *why = NULL;
     bool is_late = now_ms - link->lookup_ms > LOOKUP_OLD_MS;
     link->lookup_ms = now_ms;
-    lookup_leave(link); /* it enters again if it continues: the look-up closes its descriptor */
+    lookup_leave(link); /* it enters again if it continues, because the look-up closes its descriptor */
     if (!twi_lookup_end(link->lookup, &found, &why)) return link->addresses && now_ms >= link->dial_deadline_ms;
     link->lookup = NULL;
     if (is_late && found) {
@@ -169,8 +169,8 @@ static int socket_dial(struct link *link, int family, const struct sockaddr *add
     if (link->fd < 0) return socket_fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
-    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: the attempt continues, as after EINPROGRESS */
-    socket_fail(link, "connect", strerror(errno));        /* also EAGAIN: the backlog of a unix socket is full */
+    if (errno == EINPROGRESS || errno == EINTR) return 0; /* after EINTR the attempt continues, as after EINPROGRESS */
+    socket_fail(link, "connect", strerror(errno));        /* also EAGAIN, when the backlog of a unix socket is full */
     fd_close(link);
     return -1;
 }
@@ -292,7 +292,7 @@ static void link_close(void *ctx) {
     link->address = NULL;
     if (link->state == DIALLING) set_addresses(link, NULL); /* no answer in time */
     if (link->state == OPEN) link->is_old = true;
-    lookup_leave(link); /* it continues: the next attempt uses its answer */
+    lookup_leave(link); /* it continues, and the next attempt uses its answer */
     link->state = IDLE;
 }
 

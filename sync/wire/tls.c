@@ -1,11 +1,11 @@
 /* tls.c -- see tls.h.
  *
  *   IDLE --> DIALLING --socket connected--> SHAKING --handshake done--> OPEN
- * OpenSSL reads and writes through a BIO of our own: no signal is raised when Redis has gone (MSG_NOSIGNAL). It may
- * have to write in order to read (an answer to a change of keys). Then it waits for writing, too. It never reads in
- * order to write once the handshake is done, for renegotiation is off.
- * Always true: recv() is 0 only when nothing is left inside of OpenSSL, so whoever reads until 0 may sleep on the
- * descriptor. A connection is closed with a word of farewell if it was whole, and without one in a forked child. */
+ * OpenSSL reads and writes through our BIO, so that no signal is raised when Redis has closed (MSG_NOSIGNAL). It may
+ * have to write in order to read (an answer to a change of keys). Then it waits for writing, too. After the handshake
+ * it never reads in order to write, because renegotiation is off.
+ * Always true: recv() is 0 only when OpenSSL has no unread bytes, so a caller that reads until 0 may sleep on the
+ * descriptor. A connection that is in order is closed with TLS's close message, except in a forked child. */
 #include "sync/wire/tls.h"
 
 #include <errno.h>
@@ -31,10 +31,10 @@ struct link {
     int fd;           /* the socket's, from SHAKING on */
     int error;        /* errno of the last read or write that failed; 0 if the other end closed */
     bool wants_write; /* OpenSSL has to write before it can continue */
-    bool is_full;     /* what was sent last did not go out */
-    bool has_heard;   /* Redis has said something: what comes later is no refusal of TLS */
+    bool is_full;     /* the last bytes did not go out */
+    bool has_heard;   /* Redis has sent data, so a later end is no refusal of TLS */
     bool is_broken;   /* OpenSSL may not send a farewell */
-    bool is_refused;  /* the certificate of one side is what is wrong, or the version of TLS */
+    bool is_refused;  /* the fault is the certificate of one side, or the version of TLS */
     struct twi_tls_peer peer;
     char why[TWI_TLS_REASON_MAX];
 };
@@ -69,7 +69,7 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *got) {
 
 static long bio_control(BIO *bio, int command, long number, void *pointer) {
     (void)bio, (void)number, (void)pointer;
-    return command == BIO_CTRL_FLUSH; /* nothing is held back here; everything else is not known */
+    return command == BIO_CTRL_FLUSH; /* this BIO has no buffer; all other commands are unknown here */
 }
 
 static BIO_METHOD *method_make(void) {
@@ -100,7 +100,7 @@ static BIO *bio_make(struct link *link) {
     return bio;
 }
 
-/* ---- what went wrong --------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static int tls_fail(struct link *link, const char *what, const char *detail) {
     link->is_broken = true;
@@ -118,7 +118,7 @@ static bool is_end(unsigned long error) {
 
 /* A call of OpenSSL has failed; a retry would fail, too. */
 static int broken(struct link *link, const char *what, int kind) {
-    unsigned long error = ERR_peek_last_error(); /* the first ones are what it was made of */
+    unsigned long error = ERR_peek_last_error(); /* the first ones are its causes */
     link->is_broken = true;
     if (kind == SSL_ERROR_SSL && !is_end(error)) {
         twi_tls_peer_reason(&link->peer, error, link->why, sizeof link->why);
@@ -130,7 +130,7 @@ static int broken(struct link *link, const char *what, int kind) {
     return tls_fail(link, what, link->state == SHAKING ? "closed by Redis in the handshake" : "closed by Redis");
 }
 
-/* What OpenSSL waits for, as its last call said. */
+/* The event for which OpenSSL waits, by the result of its last call. */
 static void tls_watch(struct link *link) {
     twi_socket_wants_write(link->socket, link->wants_write || link->is_full);
 }
@@ -148,7 +148,7 @@ static int begin_failed(struct link *link) {
     return tls_fail(link, "TLS", "no memory");
 }
 
-/* The socket is connected: makes the TLS part over it. 0, or -1. */
+/* Makes the TLS part over the connected socket. Returns 0, or -1. */
 static int tls_begin(struct link *link, const struct twi_endpoint *endpoint) {
     bool wants_write;
     link->fd = twi_socket_transport.fd(link->socket, &wants_write);
@@ -213,7 +213,7 @@ static int tls_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t n
     if (link->state == DIALLING) done = tls_begin(link, endpoint);
     if (done >= 0) link->state = SHAKING;
     if (done >= 0) done = shake(link);
-    /* A server without TLS waits for the rest of what it takes for a command. */
+    /* A server without TLS mistakes the bytes for a command, and waits for the rest of it. */
     if (done == 0 && now_ms >= deadline_ms)
         done =
             tls_fail(link, "TLS", "no answer to the handshake in time; does this port speak TLS? (without: redis://)");
@@ -223,7 +223,7 @@ static int tls_connect(void *ctx, const struct twi_endpoint *endpoint, int64_t n
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* What Redis said before it closed: the reason why a write fails may be in unread bytes. */
+/* Reads the last bytes from Redis, because the reason why a write fails may be in unread bytes. */
 static int broken_write(struct link *link, int kind) {
     char rest[256];
     size_t got;
@@ -279,8 +279,8 @@ static ssize_t tls_recv(void *ctx, void *data, size_t size) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* A session stays good when its connection was cut: 10,000 engines come back at once. OpenSSL would drop it, so it is
- * told that both sides have taken their leave. */
+/* Keeps a session when its connection was cut, because 10,000 engines may come back at once. OpenSSL would drop it, so
+ * both sides are marked as closed. */
 static void tls_part(struct link *link, bool says_so) {
     if (!link->ssl) return;
     twi_tls_enter();

@@ -1,10 +1,10 @@
 /* tls_context.c -- see tls_context.h.
  *
- * `lock` guards the context, the stamps of the files, the sessions and the news; it is taken inside of
- * twi_tls_enter()/leave() only, so that it is free in a forked child. A context is never changed once it has been
- * handed out: files that were read again make another one, and sessions made with the previous one are dropped, for
- * they were accepted by other authorities. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we
- * are the first to use it in this process. It would take memory away from a thread that is still in it. */
+ * `lock` guards the context, the stamps of the files, the sessions and the news; it is locked inside of
+ * twi_tls_enter()/leave() only, so that it is free in a forked child. A context in use never changes. Files that were
+ * read again make another one, and sessions made with the previous one are dropped, because other authorities accepted
+ * them. Always true: OpenSSL's own clean-up at exit() is switched off, as far as we are the first to use it in this
+ * process. It would free memory under a thread that still uses it. */
 #include "sync/wire/tls_context.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 
 enum file { CA, CERT, KEY, FILES };
 
-/* What changes when a file does. */
+/* The properties that change when a file changes. */
 struct stamp {
     bool is_there;
     dev_t device;
@@ -45,9 +45,9 @@ struct twi_tls {
     struct twi_tls_options options; /* its texts are ours */
     pthread_mutex_t lock;
     SSL_CTX *context;
-    struct stamp stamps[FILES]; /* of what was read last, or could not be */
+    struct stamp stamps[FILES]; /* of the files at the last attempt to read them */
     struct session *sessions;
-    struct twi_tls_news news; /* `text` "": none */
+    struct twi_tls_news news; /* `text` is "" if there is none */
     _Atomic int64_t handshakes, resumed, refused;
 };
 
@@ -67,7 +67,7 @@ static void gate_open(void) {
 void twi_tls_forked(void) {
     if (gate_pid == getpid()) return;
 #ifdef __SANITIZE_THREAD__
-    pthread_rwlock_unlock(&gate); /* ThreadSanitizer would assume for ever that the child holds it */
+    pthread_rwlock_unlock(&gate); /* otherwise ThreadSanitizer would always treat it as locked by the child */
 #endif
     gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP; /* it was closed by the parent */
     gate_pid = getpid();
@@ -128,7 +128,7 @@ static bool context_refuse(char *error, size_t size, const char *field, const ch
     return false;
 }
 
-/* Why OpenSSL did not take a file. */
+/* Why OpenSSL refused a file. */
 static bool refuse_file(const struct twi_tls *tls, enum file file, char *error, size_t size) {
     unsigned long why = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(why);
@@ -156,7 +156,7 @@ static bool context_take_own(const struct twi_tls *tls, SSL_CTX *context, char *
     SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
     SSL_CTX_set_default_passwd_cb(context, NULL);
     if (asked) return context_refuse(error, size, fields[KEY], "is encrypted; a key without a password is needed");
-    /* A key of another certificate is refused at once, as the certificate was taken first. */
+    /* A key of another certificate is refused at once, because the certificate was set first. */
     if (!taken && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH)
         return context_refuse(error, size, fields[KEY], "is not the key of redis_tls_cert_file");
     if (!taken) return refuse_file(tls, KEY, error, size);
@@ -179,7 +179,7 @@ static bool take_authorities(const struct twi_tls *tls, SSL_CTX *context, char *
 
 static int session_new(SSL *ssl, SSL_SESSION *granted);
 
-/* NULL means `error` says why. */
+/* Returns NULL on an error; `error` then has the reason. */
 static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
     ERR_clear_error();
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -187,8 +187,8 @@ static SSL_CTX *context_make(struct twi_tls *tls, char *error, size_t size) {
         context_refuse(error, size, "TLS", "no memory");
         return NULL;
     }
-    /* What is sent may have moved in memory by the time it is sent again, and there may be more of it. Buffers are not
-     * kept while a connection is idle: 38 KB each, and what was in them. */
+    /* The bytes to send may have moved in memory by the time they are sent again, and there may be more of them.
+     * Buffers are not kept while a connection is idle, because they need 38 KB each, and have data in them. */
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -220,7 +220,7 @@ static struct session **session_find(struct twi_tls *tls, const char *key) {
     return at;
 }
 
-/* Redis grants a session: OpenSSL calls this while it reads. 1 means that the session is ours now. */
+/* Redis grants a session. OpenSSL calls this while it reads. Returns 1 if the session is ours now. */
 static int session_new(SSL *ssl, SSL_SESSION *granted) {
     SSL_CTX *context = SSL_get_SSL_CTX(ssl);
     struct twi_tls *tls = SSL_CTX_get_app_data(context);
@@ -280,7 +280,7 @@ bool twi_tls_news(struct twi_tls *tls, struct twi_tls_news *news) {
     return news->text[0] != '\0';
 }
 
-/* Under the lock. What is bad is not overwritten by what is good. */
+/* Called under the lock. Good news does not overwrite bad news. */
 static void context_tell(struct twi_tls *tls, bool is_bad, const char *text, const char *detail) {
     if (!is_bad && tls->news.text[0] && tls->news.is_bad) return;
     tls->news.is_bad = is_bad;
@@ -356,7 +356,7 @@ static bool context_copy(const char **text) {
     return *text != NULL;
 }
 
-/* True, or `error` says which option is wrong. */
+/* Returns true, or false with the wrong option in `error`. */
 static bool context_check(const struct twi_tls_options *options, char *error, size_t size) {
     if (options->cert_file && !options->key_file)
         return context_refuse(error, size, fields[KEY], "missing: redis_tls_cert_file is given");

@@ -1,5 +1,5 @@
-/* tls_none.c -- in place of the other files of TLS in a build without OpenSSL: nobody gets a struct twi_tls, so nothing
- * else of them is ever called with one. */
+/* tls_none.c -- replaces the other files of TLS in a build without OpenSSL. There is never a struct twi_tls, so no
+ * other function of them is ever called with one. */
 #include "sync/wire/tls.h"
 
 #include <stdio.h>

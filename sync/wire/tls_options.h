@@ -1,4 +1,4 @@
-/* tls_options.h -- what a user says of TLS (tw_options.redis_tls_*), as the files of this room take it. */
+/* tls_options.h -- the options of the user about TLS (tw_options.redis_tls_*), for the files of this room. */
 #ifndef TWI_SYNC_WIRE_TLS_OPTIONS_H
 #define TWI_SYNC_WIRE_TLS_OPTIONS_H
 

@@ -34,7 +34,7 @@ bool twi_tls_peer_expect(struct twi_tls_peer *peer, SSL *ssl) {
     return SSL_set1_host(ssl, peer->name) == 1 && SSL_set_tlsext_host_name(ssl, peer->name) == 1;
 }
 
-/* ---- what a certificate says ------------------------------------------------------------------------------------- */
+/* ---- the contents of a certificate ------------------------------------------------------------------------------- */
 
 /* Appends bytes of a certificate, made harmless; behind others a comma. */
 static void peer_append(char *out, size_t room, const unsigned char *bytes, size_t size) {
@@ -104,7 +104,7 @@ int twi_tls_peer_note(int is_good, X509_STORE_CTX *store) {
 
 /* ---- in words ---------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with the certificate that was shown. */
+/* The fault of the certificate that was shown. */
 static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_t size) {
     const char *names = peer->names[0] ? peer->names : "nobody";
     switch (peer->error) {
@@ -146,7 +146,7 @@ static void certificate_reason(const struct twi_tls_peer *peer, char *out, size_
     }
 }
 
-/* What the other end says by an alert, or why the two could not agree; NULL if it is something else. */
+/* The meaning of the other end's alert, or the reason why the two ends could not agree. NULL if it is another error. */
 static const char *reason_of(int reason) {
     switch (reason) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:

@@ -1,6 +1,6 @@
 /* url.c -- reads a Redis URL. The parser is strict. It refuses whatever it does not understand, and names it. So a
  * typing error never becomes a connection to another server.
- * Always true: nothing of the user name or the password reaches the error text. */
+ * Always true: no part of the user name or the password reaches the error text. */
 #include "sync/wire/url.h"
 
 #include "engine/base/check.h"
@@ -28,7 +28,7 @@ static int url_hex(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Undoes percent-encoding. Returns NULL, or what is wrong: a bad %, a NUL byte, a text that is too long. */
+/* Undoes percent-encoding. Returns NULL, or the error, which is a bad %, a NUL byte, or a text that is too long. */
 static const char *decode(struct span in, char *out, size_t room) {
     size_t used = 0;
     for (size_t i = 0; i < in.size; i++) {
@@ -96,14 +96,14 @@ static const char *parse_scheme(const char **text, struct twi_url *url) {
     return "must begin with redis:// or unix:// (or rediss://, redis+cluster://, redis+sentinel://)";
 }
 
-/* Reads user:password@ or :password@. A user without a password (user@) is refused: without AUTH the connection would
- * act as the default user. */
+/* Reads user:password@ or :password@. A user without a password (user@) is refused, because without AUTH the connection
+ * would act as the default user. */
 static const char *parse_login(struct span *rest, struct twi_url *url) {
     const char *slash = memchr(rest->text, '/', rest->size);
     size_t authority = slash ? (size_t)(slash - rest->text) : rest->size;
     const char *at = memrchr(rest->text, '@', authority);
     if (!at) {
-        /* Neither a database nor what follows a cluster has an @. */
+        /* The part after the hosts never has an @. */
         bool is_cut =
             slash && !url->is_unix && url->kind != TWI_URL_SENTINEL && memchr(slash, '@', rest->size - authority);
         return is_cut ? "a / in a user name or a password is written %2F" : NULL;
@@ -156,7 +156,7 @@ static const char *split_brackets(struct span authority, struct span *host, stru
     return NULL;
 }
 
-/* Cuts "host", "host:port" or what is in brackets. `port` has no text if none is given. */
+/* Cuts "host", "host:port" or the text in brackets. `port` has no text if the URL gives no port. */
 static const char *split(struct span authority, struct span *host, struct span *port) {
     *port = (struct span){NULL, 0};
     if (authority.size && authority.text[0] == '[') return split_brackets(authority, host, port);

@@ -1,4 +1,4 @@
-/* url.h -- what a Redis URL says: one server, the nodes of a cluster, or the sentinels that know a master.
+/* url.h -- the parts of a Redis URL. It names one server, the nodes of a cluster, or the sentinels of a master.
  *
  *   redis://[user:password@]host[:port][/db]                       one server; default port 6379
  *   unix://[user:password@]/path[?db=N]                            the same over a unix socket
@@ -6,8 +6,8 @@
  *   redis+sentinel://[user:password@]host[:port][,...]/name[/db]   sentinels, default port 26379; a master's name
  * `rediss` in place of `redis` means TLS. `valkey` and `valkeys` are other words for `redis` and `rediss`. The login is
  * that of Redis, not that of the sentinels.
- * The file works on text only. Always true: an error text names what is wrong, and never repeats the user, the password
- * or the URL itself. */
+ * The file works on text only. Always true: an error text names the fault, and never repeats the user, the password or
+ * the URL itself. */
 #ifndef TWI_SYNC_WIRE_URL_H
 #define TWI_SYNC_WIRE_URL_H
 
@@ -38,12 +38,12 @@ struct twi_url {
     uint32_t seed_count; /* 1 to TWI_URL_SEEDS_MAX; of TWI_URL_ONE: 1 */
     struct twi_url_seed seeds[TWI_URL_SEEDS_MAX];
     char hosts[TWI_URL_SIZE_MAX + 1]; /* one text after the other, each with its NUL */
-    char user[256];                   /* "" if none given */
+    char user[256];                   /* "" if there is none */
     char password[1024];              /* percent-decoded; never a NUL within */
-    char master[256];                 /* of TWI_URL_SENTINEL: the name that the sentinels know it by */
+    char master[256];                 /* for TWI_URL_SENTINEL, the name of the master at the sentinels */
 };
 
-/* False means `error` says why, and `url` is empty. */
+/* Returns false on an error; `error` then has the reason, and `url` is empty. */
 bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t error_size);
 void twi_url_wipe(struct twi_url *url);
 /* The seed number `i`, below seed_count. */

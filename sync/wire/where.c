@@ -4,7 +4,7 @@
 #include "engine/base/check.h"
 #include "sync/wire/tls.h"
 
-/* NULL in where->tls: the URL names no TLS. */
+/* where->tls is NULL if the URL names no TLS. */
 static bool read_tls(struct twi_where *where, const tw_options *options, char *error, size_t error_size) {
     const struct twi_tls_options tls = {.ca_file = options->redis_tls_ca_file,
                                         .cert_file = options->redis_tls_cert_file,

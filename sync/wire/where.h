@@ -1,6 +1,6 @@
-/* where.h -- how a server is reached. What the options say of it, read once for all who connect.
- * Always true: after twi_where_read() nothing in it changes, so any thread may read it. It outlives whatever was made
- * of it, and does not move. The logins point to the texts of the URL. */
+/* where.h -- how a server is reached. The options about it are read once for all connections.
+ * Always true: after twi_where_read() it never changes, so any thread may read it. It outlives everything that was made
+ * from it, and does not move. The logins point to the texts of the URL. */
 #ifndef TWI_SYNC_WIRE_WHERE_H
 #define TWI_SYNC_WIRE_WHERE_H
 

@@ -4,7 +4,7 @@
  * block. So a reply of a thousand totals costs no allocation once the reader is warm. Count and depth are checked
  * when an element begins, and an array that announces too many elements is refused at once. hiredis never sees a socket
  * here.
- * Always true: `nodes` holds the reply under construction, or the last whole one. Texts are offsets until the reply is
+ * Always true: `nodes` has the reply under construction, or the last whole one. Texts are offsets until the reply is
  * whole. */
 #include "sync/wire/wire.h"
 
@@ -30,7 +30,7 @@ static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
     if (bytes->room - bytes->size > size) return true;
     size_t room = bytes->room ? bytes->room * 2 : 512;
     while (room - bytes->size <= size) room *= 2;
-    char *data = malloc(room); /* not realloc(): the old block may have held a password, so it is wiped */
+    char *data = malloc(room); /* not realloc(), because the old block, perhaps with a password, must be wiped */
     if (!data) {
         bytes->failed = true;
         return false;
@@ -153,7 +153,7 @@ static void *on_string(const redisReadTask *task, char *data, size_t size) {
     if (!twi_grow(&reader->text, 1, &reader->text_room, reader->text_size + size + 1, TEXT_FIRST)) return NULL;
     struct twi_node *node = node_add(task, text_type(task->type));
     if (!node) return NULL;
-    node->integer = (int64_t)reader->text_size; /* an offset until the reply is whole: `text` may still move */
+    node->integer = (int64_t)reader->text_size; /* an offset until the reply is whole, because `text` may still move */
     node->size = size;
     if (size) memcpy(reader->text + reader->text_size, data, size);
     reader->text[reader->text_size + size] = '\0';
@@ -242,7 +242,7 @@ void twi_reader_free(struct twi_reader *reader) {
 bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size) {
     twi_check(data != NULL || size == 0);
     if (reader->bad) return false;
-    /* One bound for all bytes that wait in the parser: also those of whole replies that were not taken yet. */
+    /* One bound for all bytes that wait in the parser, also those of whole replies that were not consumed yet. */
     size_t waiting = reader->parser->len - reader->parser->pos;
     if (size > reader->limits.bytes_max || waiting > reader->limits.bytes_max - size ||
         redisReaderFeed(reader->parser, data, size) != REDIS_OK)
@@ -285,7 +285,7 @@ enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node *
 }
 
 bool twi_node_is(const struct twi_node *node, const char *word) {
-    twi_check(node != NULL && word != NULL); /* an empty word is one: a marker that is gone */
+    twi_check(node != NULL && word != NULL); /* an empty word is valid, for a marker that is gone */
     size_t size = strlen(word);
     if (node->type != TWI_NODE_STRING && node->type != TWI_NODE_STATUS && node->type != TWI_NODE_ERROR) return false;
     return node->size >= size && memcmp(node->text, word, size) == 0 && (node->size == size || node->text[size] == ' ');

@@ -1,7 +1,7 @@
-/* wire.h -- the bytes of the Redis protocol: commands out, replies in.  Steps 4 and 6 of the flow.
+/* wire.h -- the bytes of the Redis protocol, commands out and replies in. Steps 4 and 6 of the flow.
  * No sockets, no clock, no globals. wire.c is the one file that includes hiredis.
  *
- * Always true: a command is made of counted arguments, never of a format. Bounds on bytes, elements and depth hold
+ * Always true: a command is made of counted arguments, never of a format. Bounds on bytes, elements and depth apply
  * before a reply is complete, so a hostile server costs a dropped connection and no more. */
 #ifndef TWI_SYNC_WIRE_WIRE_H
 #define TWI_SYNC_WIRE_WIRE_H
@@ -26,7 +26,7 @@ void twi_bytes_free(struct twi_bytes *bytes);
 /* Empties the buffer and overwrites all of its memory, because passwords pass through it. The buffer stays usable. */
 void twi_bytes_wipe(struct twi_bytes *bytes);
 
-/* A script: its text, and its SHA-1. A Redis that knows the script runs it by the SHA-1. */
+/* The text and the SHA-1 of a script. A Redis that has the script cached runs it by the SHA-1. */
 struct twi_script_source {
     const char *text, *sha1;
 };
@@ -36,8 +36,8 @@ struct twi_script_source {
 void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly that many of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
 void twi_wire_put_text(struct twi_bytes *out, const char *text);
-/* Begins a call of a script by its SHA-1, or with its text where Redis may not know it (`eval`). Then exactly `count`
- * puts: the number of keys, the keys, the arguments. */
+/* Begins a call of a script by its SHA-1, or with its text if Redis may not have it cached (`eval`). Exactly `count`
+ * puts must follow: the number of keys, the keys, the arguments. */
 void twi_wire_begin_script(struct twi_bytes *out, const struct twi_script_source *script, bool eval, size_t count);
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value);
 void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
@@ -47,17 +47,18 @@ void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
 enum twi_wire {
     TWI_WIRE_DONE, /* a whole reply */
     TWI_WIRE_MORE, /* keep the bytes, read on */
-    TWI_WIRE_BAD   /* not the protocol, or past a bound: drop the connection; what was on it is of unknown outcome */
+    TWI_WIRE_BAD   /* not the protocol, or past a bound; drop the connection, the outcome of its requests is unknown */
 };
 
 enum twi_node_type { TWI_NODE_NIL, TWI_NODE_INTEGER, TWI_NODE_STRING, TWI_NODE_STATUS, TWI_NODE_ERROR, TWI_NODE_ARRAY };
 
-/* One element of a reply. The nodes have the order of the wire: an array, then its elements, to any depth. */
+/* One element of a reply. The nodes have the order of the wire. An array comes first, then its elements, to any
+ * depth. */
 struct twi_node {
     enum twi_node_type type;
     uint32_t depth;   /* 0 for the reply itself */
-    int64_t integer;  /* INTEGER: the value; ARRAY: how many elements */
-    const char *text; /* STRING, STATUS, ERROR: `size` bytes and a NUL */
+    int64_t integer;  /* the value of an INTEGER; the number of elements of an ARRAY */
+    const char *text; /* for STRING, STATUS and ERROR, `size` bytes and a NUL */
     size_t size;
 };
 
@@ -77,16 +78,16 @@ enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node *
 
 /* Is the node's text this word, or does it begin with this word and a space? */
 bool twi_node_is(const struct twi_node *node, const char *word);
-/* Reads the node as a whole number: an INTEGER, or a STRING of digits. False means that it is neither. The unsigned
- * form reads a STRING only. */
+/* Reads an INTEGER, or a STRING of digits, as a whole number. Returns false if the node is neither. The unsigned form
+ * reads a STRING only. */
 bool twi_node_i64(const struct twi_node *node, int64_t *value);
 bool twi_node_u64(const struct twi_node *node, uint64_t *value);
-/* The same, and whatever is greater or less becomes the bound. Every number that the engine computes with is read by
- * one of these: Redis may hold, or say, any number. The sum of three counts fits in 64 bits. */
+/* The same, and whatever is greater or less becomes the bound. Every number with which the engine computes is read by
+ * one of these, because a reply may contain any number. The sum of three counts fits in 64 bits. */
 #define TWI_NODE_COUNT_MAX ((INT64_C(1) << 61) - 1) /* TW_COUNT_MAX */
 #define TWI_NODE_TIME_MAX_MS (INT64_C(1) << 50)     /* some 35,000 years since 1970 */
-#define TWI_NODE_PAUSE_MAX_MS INT64_C(60000)        /* a wrong one is over after that; 60,000 engines ask for more */
-bool twi_node_count(const struct twi_node *node, int64_t *count);  /* of units: within +-TWI_NODE_COUNT_MAX */
+#define TWI_NODE_PAUSE_MAX_MS INT64_C(60000)        /* bound on a wrong value; only 60,000 engines need more */
+bool twi_node_count(const struct twi_node *node, int64_t *count);  /* a number of units, within +-TWI_NODE_COUNT_MAX */
 bool twi_node_time(const struct twi_node *node, int64_t *unix_ms); /* a moment: 0 .. TWI_NODE_TIME_MAX_MS */
 /* Until the next try: 0 .. TWI_NODE_PAUSE_MAX_MS. */
 bool twi_node_pause(const struct twi_node *node, int64_t *pause_ms);
