@@ -2,7 +2,7 @@
  *
  * A reader raises a count in its own slot, loads the table, looks up, and lowers the count. It never waits. A reload
  * first swaps the table. Then it waits until it has seen both counts of each slot at 0, and frees the old table. Each
- * slot has two counts so that readers that come during the wait use the other one (`side`): they cannot keep a count
+ * slot has two counts so that readers that come during the wait use the other one (`side`). They cannot keep a count
  * above 0 for ever.
  *
  *                   find, acquire   reload   close      x = the caller must prevent it, ~ = answers TW_PENDING
@@ -10,9 +10,9 @@
  * reload                  -           ~       x
  *
  * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays valid. A
- * load or reload that fails changes nothing. A family's handle (tw_limited) is made with the first table that names the
- * family. Every later table names the family too, perhaps at another index: the table's `places` maps the handle's
- * number to it. */
+ * load or reload that fails leaves the limits unchanged. A family's handle (tw_limited) is made with the first table
+ * that names the family. Every later table names the family too, perhaps at another index: the table's `places` maps
+ * the handle's number to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -72,7 +72,7 @@ static struct slot *slot_here(const struct tw_limits *limits) {
     return &limits->gate->slots[(mixed >> 32) % SLOTS];
 }
 
-/* The family that a call names: by its handle, or, if that is NULL, by its name. */
+/* The family that a call names, by its handle, or, if that is NULL, by its name. */
 struct subject {
     const struct tw_limited *handle;
     const char *name;
@@ -83,9 +83,9 @@ static const struct twi_limits_name *name_of(const struct twi_limits_table *tabl
     return twi_limits_name_find(table, subject.name);
 }
 
-/* What the current table says of the key. It is copied out while the table cannot be freed. */
+/* The rule of the current table for the key. It is copied out while the table cannot be freed. */
 struct found {
-    tw_family *family; /* NULL means unlimited, or nothing is known */
+    tw_family *family; /* NULL if the key is unlimited or unknown */
     int64_t limit;
     struct tw_limited *handle; /* NULL means that no line names the family */
 };
@@ -93,8 +93,8 @@ struct found {
 static struct found look_up(const tw_limits *limits, struct subject subject, const tw_key *key) {
     struct found found = {NULL, TW_UNBOUNDED, NULL};
     struct slot *slot = slot_here(limits);
-    uint32_t side = twi_load_relaxed(&limits->gate->side); /* either side will do: a reload waits for both */
-    /* V1, with V4: in the one order of both, either V4 sees this count, or V2 loads the new table. */
+    uint32_t side = twi_load_relaxed(&limits->gate->side); /* either side is right, because a reload waits for both */
+    /* V1, with V4. In the one order of both, either V4 sees this count, or V2 loads the new table. */
     (void)twi_add_seqcst(&slot->inside[side], 1);
     const struct twi_limits_table *table = twi_load_seqcst(&limits->current); /* V2, with V3 */
     TWI_RACE_POINT(limits_table_loaded);
@@ -105,7 +105,7 @@ static struct found look_up(const tw_limits *limits, struct subject subject, con
         found.family = table->budgets[rule->budget].family;
         found.limit = rule->limit;
     }
-    (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: all reads come before the table is freed */
+    (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4, so that all reads come before the table is freed */
     return found;
 }
 
@@ -295,7 +295,7 @@ static tw_status budget_apply(tw_limits *limits, struct twi_limits_budget *budge
     return status;
 }
 
-/* Undoes what was applied to the first `count` budgets. What was accepted once is accepted again. */
+/* Undoes the changes to the first `count` budgets. Budgets that were accepted once are accepted again. */
 static void budgets_go_back(tw_limits *limits, const struct twi_limits_budget *before, uint32_t count) {
     while (count-- > 0) {
         if (before[count].family == NULL) {
@@ -321,8 +321,8 @@ static tw_status budgets_apply(tw_limits *limits, const struct twi_limits_table 
     return status;
 }
 
-/* A family whose lines are all gone would answer errors, or be unlimited. Both would be a mistake, as a rule: refuse
- * it. */
+/* A family whose lines are all gone would answer errors, or be unlimited. As a rule both would be a mistake, so it is
+ * refused. */
 static tw_status check_families(const struct twi_limits_table *old, const struct twi_limits_table *table,
                                 const struct twi_limits_error *error) {
     for (uint32_t i = 0; old != NULL && i < old->name_count; i++) {
@@ -402,7 +402,7 @@ tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_siz
     struct twi_limits_error error = {limits->path, error_text, error_size};
     uint32_t nobody = 0;
     if (!twi_cas_acqrel(&limits->gate->reloading, &nobody, 1))
-        return TW_PENDING; /* V6, with V7: the previous reload is complete */
+        return TW_PENDING; /* V6, with V7, so that the previous reload is complete */
     tw_status status = reload(limits, &error);
     twi_store_release(&limits->gate->reloading, 0); /* V7 */
     return status;
@@ -451,7 +451,7 @@ tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, 
 tw_status tw_limits_close(tw_limits *limits) {
     for (uint32_t i = 0; limits != NULL && i < limits->opened_count; i++) {
         tw_status status = tw_family_close(limits->opened[i].family);
-        if (status != TW_OK) return status; /* in a hook, where the first such call answers that */
+        if (status != TW_OK) return status; /* in a hook, in which the first such call returns that status */
     }
     if (limits != NULL) limits_drop(limits);
     return TW_OK;

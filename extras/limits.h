@@ -1,4 +1,5 @@
-/* limits.h -- limits from a file (tw_limits_open): what a line means, and the table that is made from a file.
+/* limits.h -- limits from a file (tw_limits_open). It has the meaning of a line, and the table that is made from a
+ * file.
  *
  *     file ─▶ lines (limits_line.c) ─▶ table, sorted (limits_table.c) ─▶ families opened, table swapped in (limits.c)
  *
@@ -24,7 +25,7 @@ struct twi_limits_policy {
     uint32_t sub_windows; /* 0 means not named */
 };
 
-/* What one line says. Pointers lead into the line, where escapes have been undone in place. */
+/* The contents of one line. Pointers point into the line, in which escapes were decoded in place. */
 struct twi_limits_line {
     const char *family; /* ends with a NUL */
     const char *key;
@@ -36,10 +37,10 @@ struct twi_limits_line {
 
 enum { TWI_LIMITS_EMPTY = 0, TWI_LIMITS_GOOD = 1, TWI_LIMITS_BAD = 2 };
 
-/* Reads a line and splits it in place. TWI_LIMITS_BAD means `error` says what is wrong. */
+/* Reads a line and splits it in place. TWI_LIMITS_BAD means that `error` has the reason. */
 int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size);
 
-/* One family and window of the file: one family of the engine, named NAME.WINDOW. */
+/* One family and window of the file. It is one family of the engine, named NAME.WINDOW. */
 struct twi_limits_budget {
     char name[65];
     uint32_t line; /* the line that named it first */
@@ -72,7 +73,7 @@ struct twi_limits_table {
     uint32_t rule_count, name_count, budget_count;
 };
 
-/* Where an error text goes: "PATH:LINE: what". */
+/* The place for an error text, "PATH:LINE: reason". */
 struct twi_limits_error {
     const char *path;
     char *text;

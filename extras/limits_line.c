@@ -1,6 +1,6 @@
-/* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_open() in the header.
- * The parser is strict. It refuses what it does not know, and names it. So a typing error never becomes another limit.
- * Always true: nothing is read outside of the line. The parser has no state, so it can be fuzzed. */
+/* limits_line.c -- reads one line of a limits file, FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_open() in the
+ * header. The parser is strict. It refuses unknown words, and names them. So a typing error never becomes another
+ * limit. Always true: the parser never reads outside of the line. The parser has no state, so it can be fuzzed. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(const struct reader *read
     return false;
 }
 
-/* A word as shown in an error: its beginning, without control bytes. */
+/* A word as shown in an error, which is its beginning, without control bytes. */
 struct shown {
     char text[44];
 };
@@ -237,7 +237,7 @@ static size_t subject_size(struct word word) {
     return end != NULL ? (size_t)(end - word.text) : word.size;
 }
 
-/* One of two words would be without effect: which one is a guess. */
+/* One of two words would have no effect, and the choice would be a guess. */
 static bool is_repeated(const struct reader *reader, size_t index) {
     struct word word = reader->words[index];
     size_t size = subject_size(word);

@@ -207,7 +207,7 @@ static tw_status add_lines(struct build *build, char *text, size_t size) {
     return TW_ERR_OPTIONS;
 }
 
-/* Runs after sorting: finds duplicates, sets each rule's parent, and notes where each family begins. */
+/* Runs after sorting. Finds duplicates, sets each rule's parent, and notes where each family begins. */
 static tw_status link_rules(struct build *build) {
     struct twi_limits_table *table = build->table;
     uint32_t name_room = 0;

@@ -1,8 +1,9 @@
 /* watch.c -- the thread that answers on the watch socket. See watch.h.
- * One thread serves some clients at a time by poll(): each sends one line and gets one answer. A client that does not
- * send, or does not read, is dropped at its deadline, and sooner if another one needs its place: so it delays no other
+ * One thread serves some clients at a time by poll(). Each sends one line and gets one answer. A client that does not
+ * send, or does not read, is dropped at its deadline, and sooner if another one needs its place. So it delays no other
  * client, and no call of the program.
- * Always true: the thread ends within one answer of being asked to. Signals belong to the program's threads. */
+ * Always true: after a request to end, the thread sends one more answer at most. Signals belong to the program's
+ * threads. */
 #include "extras/watch.h"
 
 #include "engine/base/own_thread.h"
@@ -19,7 +20,7 @@
 #define CLIENTS_MAX 64
 #define REQUEST_MS 5000 /* for the whole line */
 #define READER_MS 10000 /* without taking a byte of the answer */
-#define RETRY_MS 200    /* after accept() was refused, as for want of descriptors */
+#define RETRY_MS 200    /* after accept() was refused, for example for lack of descriptors */
 
 struct client {
     int fd; /* -1 means a free place */
@@ -29,14 +30,14 @@ struct client {
     struct twi_watch_text answer;
     size_t sent;
     int64_t deadline_ms;
-    uint64_t number; /* of all that came: many come within a millisecond */
+    uint64_t number; /* number of the client, because many come within a millisecond */
 };
 
 struct twi_watch {
     tw_engine *engine;
     struct twi_watch_socket socket;
     pthread_t thread;
-    int stop_fd; /* readable: the thread has to end */
+    int stop_fd; /* readable if the thread has to end */
     int64_t accept_again_ms;
     uint64_t accepted;
     struct client clients[CLIENTS_MAX];
@@ -48,7 +49,8 @@ static void client_begin(struct client *client, int fd) {
     *client = (struct client){.fd = fd, .deadline_ms = twi_watch_mono_ms() + REQUEST_MS};
 }
 
-/* The place is free before the descriptor is. A child that is forked in between closes nothing of somebody else's. */
+/* The place is free before the descriptor is, so that a child that is forked in between closes no descriptor of another
+ * owner. */
 static void client_end(struct client *client) {
     int fd = client->fd;
     char *bytes = client->answer.bytes;
@@ -74,7 +76,7 @@ static void client_answer(struct client *client, tw_engine *engine, size_t size)
     client->answers = true;
     client->deadline_ms = twi_watch_mono_ms() + READER_MS;
     twi_watch_answer(engine, client->request, size, &client->answer);
-    if (client->answer.failed) /* an answer that is cut short would be taken for a whole one */
+    if (client->answer.failed) /* a client would mistake a cut answer for a whole one */
         client_end(client);
     else
         client_send(client);
@@ -97,8 +99,8 @@ static void client_receive(struct client *client, tw_engine *engine) {
 
 /* ---- all of them ---- */
 
-/* A free place; otherwise that of the client which has sent no whole line for the longest time; otherwise that of the
- * one which has taken nothing of its answer for the longest time. */
+/* A free place. Otherwise it is the place of the client which has sent no whole line for the longest time. Otherwise it
+ * is that of the client which has read no byte of its answer for the longest time. */
 static struct client *make_place(struct twi_watch *watch) {
     struct client *oldest = &watch->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -113,8 +115,8 @@ static struct client *make_place(struct twi_watch *watch) {
     return oldest;
 }
 
-/* So many at a time: then the stop is looked at. Most clients have sent their line when they are accepted, and are
- * answered before another one can take their place. */
+/* Accepts so many at a time, and then looks at the stop. Most clients have sent their line when they are accepted, and
+ * are answered before another one can take their place. */
 static void accept_all(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
         int fd = accept4(watch->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -130,8 +132,8 @@ static void accept_all(struct twi_watch *watch) {
     }
 }
 
-/* Fills the descriptors: the stop, the listener, the clients. Returns how long poll() may wait; -1 means that without
- * end. */
+/* Fills the descriptors, which are the stop, the listener and the clients. Returns how long poll() may wait; -1 for no
+ * limit. */
 static int plan(struct twi_watch *watch, struct pollfd fds[CLIENTS_MAX + 2]) {
     int64_t now_ms = twi_watch_mono_ms(), next_ms = INT64_MAX;
     bool accepts = now_ms >= watch->accept_again_ms;
@@ -215,7 +217,7 @@ static void watch_close(struct twi_watch *watch) {
     give_back(watch, true);
 }
 
-/* The parent's thread may have been forked in the middle of an answer, so what that is made of is not freed. */
+/* The parent's thread may have been forked in the middle of an answer, so the answer's memory is not freed. */
 static void watch_abandon(struct twi_watch *watch) {
     for (size_t i = 0; i < CLIENTS_MAX; i++)
         if (watch->clients[i].fd >= 0) close(watch->clients[i].fd);

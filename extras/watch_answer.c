@@ -1,5 +1,5 @@
-/* watch_answer.c -- from the line that a client of the watch socket sent to the bytes that it gets. See watch.h.
- * Always true: whatever the request is, the answer is whole lines; it opens and changes nothing. */
+/* watch_answer.c -- from the line that a client of the watch socket sent to the bytes that it gets. See watch.h. Always
+ * true: whatever the request is, the answer is whole lines; it opens no file, and changes no state. */
 #include "extras/watch.h"
 
 #include <inttypes.h>
@@ -42,7 +42,7 @@ static void put_text(struct twi_watch_text *text, const char *words) {
 }
 
 __attribute__((format(printf, 2, 3))) static void print(struct twi_watch_text *text, const char *format, ...) {
-    char line[512]; /* every caller's line is shorter: names have 64 bytes, numbers 20 */
+    char line[512]; /* every caller's line is shorter, because names have 64 bytes, numbers 20 */
     va_list arguments;
     va_start(arguments, format);
     int size = vsnprintf(line, sizeof line, format, arguments);
@@ -160,7 +160,7 @@ static bool write_page(void *ctx, const char *page, size_t size) {
 static bool read_number(const char *word, int64_t low, int64_t high, int64_t *number) {
     char *end;
     bool is_number = (*word >= '0' && *word <= '9') || (*word == '-' && word[1] >= '0' && word[1] <= '9');
-    int64_t value = is_number ? strtoll(word, &end, 10) : 0; /* what is out of range becomes the nearest bound */
+    int64_t value = is_number ? strtoll(word, &end, 10) : 0; /* a value out of range becomes the nearest bound */
     if (!is_number || *end != '\0' || value < low || value > high) return false;
     *number = value;
     return true;

@@ -1,7 +1,7 @@
 /* watch_socket.c -- the watch socket in the file system. See watch.h.
- * A socket's file outlives a process that was killed. Whether somebody still listens is found out by connecting. A
- * refusal says that nobody does. Of several processes that find this at once only one may replace the file; they take
- * turns by flock() on the folder, which leaves no file of its own behind.
+ * A socket's file outlives a process that was killed. An attempt to connect shows whether a process still listens. A
+ * refusal means that there is no listener. If several processes find this at once, only one may replace the file. They
+ * lock the folder by flock(), which leaves no extra file behind.
  * Always true: no file but a dead socket is ever removed. The mode is set before the name is there, so that no umask
  * and no moment opens it to others. */
 #include "extras/watch.h"
@@ -29,7 +29,8 @@ static bool say_errno(char *why, size_t size, const char *path) {
     return say(why, size, path, strerror(errno));
 }
 
-/* %p becomes the process id, %% a percent sign; options.c has refused all else. False means too long. */
+/* %p becomes the process id, %% a percent sign; options.c has refused all other forms. Returns false if it is too
+ * long. */
 static bool expand(const char *pattern, char path[TWI_WATCH_PATH_MAX + 1]) {
     size_t size = 0;
     for (const char *at = pattern; *at != '\0'; at++) {
@@ -51,7 +52,7 @@ static struct sockaddr_un address_of(const char *path) {
     return address;
 }
 
-/* True means nobody listens. Asked without waiting: a listener whose queue is full is alive (EAGAIN). */
+/* Returns true if there is no listener. It does not wait. A listener whose queue is full is alive (EAGAIN). */
 static bool is_dead(const char *path) {
     struct sockaddr_un address = address_of(path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -61,8 +62,8 @@ static bool is_dead(const char *path) {
     return refused;
 }
 
-/* The folder, locked; -1 means errno says why not. Others hold it for as long as this file does, a few system calls;
- * somebody else may hold it for long, which is not waited for. */
+/* The locked folder, or -1 on an error; errno then has the reason. Other engines lock it only for a few system calls,
+ * the same as this file. Another program may lock it for long, and this file does not wait for that. */
 static int lock_folder(const char *path) {
     char folder[TWI_WATCH_PATH_MAX + 1];
     size_t size = (size_t)(strrchr(path, '/') - path);
@@ -96,7 +97,7 @@ static bool replace(int fd, const char *path, char *why, size_t why_size) {
     return (unlink(path) == 0 && bind_name(fd, path)) || say_errno(why, why_size, path);
 }
 
-/* It also listens before the lock is let go. A name without a listener is taken for a dead one. */
+/* It also listens before the lock is released, because a name without a listener counts as dead. */
 static bool take_name(int fd, const char *path, char *why, size_t why_size) {
     int folder = lock_folder(path);
     if (folder < 0 && errno == EWOULDBLOCK)
@@ -134,6 +135,6 @@ void twi_watch_socket_close(struct twi_watch_socket *listener, bool removes_path
     struct stat stat;
     bool is_ours = removes_path && lstat(listener->path, &stat) == 0 && S_ISSOCK(stat.st_mode) &&
                    (uint64_t)stat.st_dev == listener->device && (uint64_t)stat.st_ino == listener->inode;
-    if (is_ours) (void)unlink(listener->path); /* first: who finds the name finds a listener */
+    if (is_ours) (void)unlink(listener->path); /* first, so that a client that finds the name finds a listener */
     close(listener->fd);
 }

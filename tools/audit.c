@@ -1,7 +1,7 @@
-/* audit.c -- `tallywheel audit`: compares what Redis holds with what it should hold, and changes nothing.
+/* audit.c -- `tallywheel audit` compares the data in Redis with the expected data, and changes no data.
  *
- * Prints one line for each difference: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with `-` for an empty field;
- * with --shape also <TAB>field or member.
+ * Each difference is one line, kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with `-` for an empty field; with
+ * --shape also <TAB>field or member.
  * Names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that everything was checked
  * and no difference was found. */
 #include <inttypes.h>
@@ -70,7 +70,7 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
 
-/* ---- what was found ---------------------------------------------------------------------------------------------- */
+/* ---- findings ---------------------------------------------------------------------------------------------------- */
 
 static const char *kind_name(int kind) {
     static const char *const names[] = {

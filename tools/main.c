@@ -1,5 +1,5 @@
-/* main.c -- `tallywheel`: chooses the subcommand.
- * Always true: wrong usage exits with 2 and a sentence that says what would be right. */
+/* main.c -- `tallywheel` chooses the subcommand.
+ * Always true: wrong usage exits with 2 and a sentence with the correct usage. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static int unknown(const char *word) {
 }
 
 /* The next file opened would get the number of a closed standard descriptor, and output would go there. So /dev/null is
- * opened in its place, with the wrong access mode: reading or writing fails with EBADF, as it should. */
+ * opened in its place, with the wrong access mode, so that reading or writing fails with EBADF, as it should. */
 static void descriptors_hold(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;

@@ -1,4 +1,4 @@
-/* memory_plan.c -- `tallywheel plan`: memory by keys, key length and windows. See memory_plan.h. */
+/* memory_plan.c -- `tallywheel plan` computes memory by keys, key length and windows. See memory_plan.h. */
 #include "tools/memory_plan.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 
 /* ---- the formula ---- */
 
-/* Records come in six sizes. With Redis a record also has 32 bytes of what was sent; two short ones share a line. */
+/* Records come in six sizes. With Redis a record also has 32 bytes about sent counts; two short ones share a line. */
 static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
     static const struct {
         uint64_t bytes, key_local, key_redis;
@@ -29,8 +29,8 @@ static uint64_t record_bytes(uint64_t key_bytes, bool redis) {
 }
 
 /* A window whose size is known from the previous one lays out records ahead, of up to 256 bytes: a quarter more than
- * keys where the window is small. Chunks of records have heads, and the last one is not full. A leaf of the index is
- * half full at the least, after it has split. */
+ * keys if the window is small. Chunks of records have heads, and the last one is not full. A leaf of the index is half
+ * full at the least, after it has split. */
 static uint64_t window_bytes(const struct memory_ask *ask, const struct memory_plan *plan) {
     bool is_small = plan->record <= 256 && ask->keys <= (UINT64_C(1) << 18) / (plan->record / 64);
     uint64_t records = is_small ? ask->keys + ask->keys / 4 : ask->keys;
@@ -39,8 +39,8 @@ static uint64_t window_bytes(const struct memory_ask *ask, const struct memory_p
            (last_chunk < 64 * KIB ? last_chunk : 64 * KIB);
 }
 
-/* Packed: the key, two numbers of the bytes that they need (counts of up to 2^31 are reckoned with), and the
- * directory. */
+/* A packed counter has the key, two numbers in as many bytes as they need (the plan assumes counts of up to 2^31), and
+ * its part of the directory. */
 static uint64_t packed_bytes(const struct memory_ask *ask) {
     return 2 * KIB + ask->keys * (ask->key_bytes + (ask->redis ? 16 : 12)) * 51 / 50;
 }
@@ -52,7 +52,7 @@ static uint64_t redis_bytes(const struct memory_ask *ask) {
     return ask->keys * (name + 116 + name / 5);
 }
 
-/* What replays may take by default: 64 MiB, or an eighth of all. */
+/* The memory of replays by default, which is 64 MiB, or an eighth of all. */
 static uint64_t replay_bytes(uint64_t others) {
     return others / 7 < 64 * MIB ? others / 7 : 64 * MIB;
 }

@@ -1,5 +1,5 @@
-/* reclaim.c -- `tallywheel reclaim`: frees the units of hard limits that a process held when it died.
- * Always true: nothing of an engine is freed if Redis has heard of it within the last seconds. */
+/* reclaim.c -- `tallywheel reclaim` frees the units of hard limits that a process had when it died.
+ * Always true: units of an engine are freed only if Redis has had no message from it within the last seconds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

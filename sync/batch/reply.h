@@ -1,5 +1,4 @@
-/* reply.h -- the meaning of Redis's replies to a batch. The file is pure; it turns nodes into their meaning. Step 7 of
- * the flow.
+/* reply.h -- the meaning of Redis's replies to a batch. Pure, from nodes to meaning.   Step 7 of the flow.
  *
  * Always true: an error reply means "not executed" only if it is on the closed list of errors that Redis gives before a
  * script's first write. Any other error leaves the outcome unknown. */

@@ -5,7 +5,7 @@
  *   TRYAGAIN   the store is held: one batch at a time asks again
  *   CLUSTERDOWN of the whole node concerns the connection, like any refusal, so the function returns false
  * A redirect means that the batch was not executed, so the same batch goes out again. A script that stopped in its
- * middle at a key that has moved leaves the outcome open. The same batch requests it.
+ * middle at a key that has moved leaves the outcome open. The same batch, sent again, finds it out.
  * Always true: two connections never lead to the same endpoint. A redirect never closes a connection. */
 #ifndef TWI_SYNC_MESSAGE_CLUSTER_H
 #define TWI_SYNC_MESSAGE_CLUSTER_H

@@ -1,6 +1,6 @@
 /* replicas.c -- for wait_replicas. Acknowledged data counts as safe only when enough replicas have it, too.
  *
- *   batches ─▶ WAIT n ms ─▶ "m replicas" m >= n means that all earlier writes of this connection are on n replicas
+ *   batches ─▶ WAIT n ms ─▶ "m replicas"     m >= n means that all earlier writes of this connection are on n replicas
  *
  * WAIT blocks this connection at the server, for about half of redis_timeout_ms at most. It does not block this
  * process. While a replica lags, most WAITs are short, so that they do not delay batches. The reply is about the writes

@@ -3,11 +3,10 @@
  *   TIME  [MULTI]  an item's commands, item by item ...  [EXEC]        one batch under way at a time
  *
  *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
- *   INCRBY key delta or GET key, if only the total is requested
+ *   INCRBY key delta        or GET key, if only the total is requested
  *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each key
  *                           without an end. It expired and INCRBY made it again, or it lost its end
- *   PEXPIRETIME key families with TW_WINDOW_FROM_FIRST, Redis 7. It is the end that another engine may have set (before
- *   7 by PTTL)
+ *   PEXPIRETIME key         TW_WINDOW_FROM_FIRST, Redis 7: the end that another engine may have set (before 7: PTTL)
  *
  * There is no ledger. So a batch whose reply was lost is sent again and may count twice. Its units are `uncertain`.
  * Executed commands are not sent again. An answered item is settled and leaves its batch, and a transaction whose EXEC

@@ -1,4 +1,4 @@
-/* outcome.c -- the effect of a reply on batches, and through settle.c on counters. Steps 7 and 8 of the flow.
+/* outcome.c -- the effect of a reply on batches, and through settle.c on counters.   Steps 7 and 8 of the flow.
  *
  *   reply       the batch                                     the connection
  *   OK, DUP     confirmed; its items settled, once            continues

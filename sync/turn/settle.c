@@ -1,5 +1,5 @@
 /* settle.c -- applies replies to counters and to the connection. Settles items through the port, and informs the
- * breaker, the clock and the log. Step 8 of the flow.
+ * breaker, the clock and the log.   Step 8 of the flow.
  * Always true: an item of a batch is settled once. */
 #include "sync/turn/settle.h"
 

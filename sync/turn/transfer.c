@@ -1,4 +1,4 @@
-/* transfer.c -- sends and receives the bytes of one connection, and limits the time for a reply. Steps 5 and 6.
+/* transfer.c -- sends and receives the bytes of one connection, and limits the time for a reply.   Steps 5 and 6.
  *
  * A reply has `timeout_ms` from the moment its request went out whole, or from the reply before it, even if its bytes
  * arrive one by one. It has longer if measurements show that this is too short. Then it has four round trips, twice the

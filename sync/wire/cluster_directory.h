@@ -1,7 +1,7 @@
 /* cluster_directory.h -- which endpoint of a Redis Cluster has which slot, for the threads of callers.
  *
- *   the turn publishes its map (cluster_map.h) after each change, and fetches the notes of callers
- *   any thread finds the owner of a slot, notes a MOVED, and requests a refresh
+ *   the turn       publishes its map (cluster_map.h) after each change, and fetches the notes of callers
+ *   any thread     finds the owner of a slot, notes a MOVED, and requests a refresh
  * A MOVED that a caller noted takes effect at once for all callers. The turn gets it, too. Until the turn has fetched
  * it, no older map that it publishes undoes it.
  * Always true: the mutex is locked for some microseconds, never during a wait. Memory is bounded by a table of the

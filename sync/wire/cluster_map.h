@@ -6,8 +6,7 @@
  * the map.
  *   node     one address of one master. Its number is never used again. If a master has a new address, its slots get a
  *            new number, so that they are dialled again
- *   seeds the hosts of the URL. While no master is known they get the question in turn. While no master answers, every
- *   other try uses one of them
+ *   seeds    the hosts of the URL, used in turn while no master is known, and in every other try while none answers
  * Pure: times and random bits come from the caller. Only one thread uses a map. Always true: two nodes never have the
  * same address, nor the same id. Memory is bounded by TWI_MAP_NODES_MAX nodes and TWI_MAP_PATCHES_MAX changes by MOVED.
  * As soon as a master is known, at least a second passes between two refreshes. */
@@ -67,8 +66,8 @@ void twi_cluster_map_sweep(struct twi_cluster_map *map, int64_t now_ms);
 void twi_cluster_map_want(struct twi_cluster_map *map, int64_t now_ms);
 /* When the next refresh is to begin. INT64_MAX if one is under way. */
 int64_t twi_cluster_map_due_ms(const struct twi_cluster_map *map);
-/* Begins a refresh. Returns the node that gets the question. Then exactly one of twi_cluster_map_reply() and
- * twi_cluster_map_failed(). */
+/* Begins a refresh. `*whom` becomes the node that gets the question. Exactly one of twi_cluster_map_reply() and
+ * twi_cluster_map_failed() must follow. */
 void twi_cluster_map_ask(struct twi_cluster_map *map, uint64_t random, struct twi_endpoint *whom);
 /* No node answered with a map. `was_asked` is true if the command was sent, and false if no connection could be
  * made. */

@@ -3,9 +3,9 @@
  *
  *   MOVED slot host:port   the slot is another node's. The map is changed (cluster_map.h)
  *   ASK slot host:port     this one request may be done there, behind ASKING. The map stays
- *   TRYAGAIN some of the keys are here, some have moved. When the slot has moved, all will be there CLUSTERDOWN no node
- *   serves the slot, or this node serves no client
- *   CROSSSLOT the keys lie in several slots, by a mistake of ours
+ *   TRYAGAIN               some of the keys are here, some have moved. When the slot has moved, all will be there
+ *   CLUSTERDOWN            no node serves the slot, or this node serves no client
+ *   CROSSSLOT              the keys lie in several slots, by a mistake of ours
  * All of these mean that the request was not executed. One error more comes from the middle of a script
  * (TWI_REDIRECT_NON_LOCAL). The file is pure; times and random bits come from the caller. Always true: a store that is
  * sent to and fro follows TWI_REDIRECT_HOPS_MAX times, waiting longer each time. Then it is held, and tries again now

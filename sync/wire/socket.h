@@ -1,4 +1,4 @@
-/* socket.h -- the connection as a table of functions over one socket, so that a simulator can replace it. Step 5.
+/* socket.h -- the connection as a table of functions over one socket, so that a simulator can replace it.  Step 5.
  *
  * Always true: no function waits or raises a signal. Time comes from the caller. After connect(), send() or recv() has
  * returned -1, the caller closes the connection, and the outcome of the requests on it is unknown. */
@@ -19,8 +19,7 @@ struct twi_transport {
     ssize_t (*send)(void *ctx, const void *data, size_t size); /* bytes accepted; 0 if it would wait, -1 if broken */
     ssize_t (*recv)(void *ctx, void *data, size_t size);       /* bytes read; 0 for none yet, -1 if broken or closed */
     void (*close)(void *ctx);                                  /* harmless when not connected */
-    int (*fd)(void *ctx, bool *wants_write); /* the descriptor to wait for, or -1. wants_write: also waits for
-                                              * writing */
+    int (*fd)(void *ctx, bool *wants_write); /* the descriptor to wait for, or -1; wants_write: for writing, too */
     const char *(*why)(void *ctx);           /* the last error */
 
     /* Whether the last error comes again until a person changes a certificate or an option. NULL if that is never
@@ -38,8 +37,7 @@ struct twi_transport {
 };
 
 extern const struct twi_transport twi_socket_transport; /* sockets, TCP and unix */
-/* For a layer over such a socket (TLS), which does not use send() and recv(). It sets whether the socket waits for
- * writing, too. */
+/* Called by TLS, which sends and receives over such a socket itself. Sets whether the socket waits for writing now. */
 void twi_socket_wants_write(void *ctx, bool wants_write);
 
 #endif

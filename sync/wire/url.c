@@ -103,7 +103,7 @@ static const char *parse_login(struct span *rest, struct twi_url *url) {
     size_t authority = slash ? (size_t)(slash - rest->text) : rest->size;
     const char *at = memrchr(rest->text, '@', authority);
     if (!at) {
-        /* The part after the hosts never has an @. */
+        /* A database has no @, and the part after the hosts of a cluster has no @. */
         bool is_cut =
             slash && !url->is_unix && url->kind != TWI_URL_SENTINEL && memchr(slash, '@', rest->size - authority);
         return is_cut ? "a / in a user name or a password is written %2F" : NULL;

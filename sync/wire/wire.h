@@ -1,4 +1,4 @@
-/* wire.h -- the bytes of the Redis protocol, commands out and replies in. Steps 4 and 6 of the flow.
+/* wire.h -- the bytes of the Redis protocol, commands out and replies in.  Steps 4 and 6 of the flow.
  * No sockets, no clock, no globals. wire.c is the one file that includes hiredis.
  *
  * Always true: a command is made of counted arguments, never of a format. Bounds on bytes, elements and depth apply

@@ -14,7 +14,7 @@ bool file_new_begin(struct file_new *file, const char *path) {
     *file = (struct file_new){.path = path, .fd = -1};
     for (int i = 0; i < TRIES && file->fd < 0; i++) {
         unsigned number = 0;
-        (void)!getrandom(&number, sizeof number, 0); /* another name would do as well: O_EXCL is what counts */
+        (void)!getrandom(&number, sizeof number, 0); /* another name would do as well; O_EXCL protects it */
         free(file->part);
         if (asprintf(&file->part, "%s.%08x.new", path, number + (unsigned)i) < 0) {
             file->part = NULL;

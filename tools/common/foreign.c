@@ -9,7 +9,7 @@
 
 /* ---- lines ---- */
 
-/* What stays as it is. */
+/* The text that stays as it is. */
 enum leave { LEAVE_TEXT = 0, LEAVE_BACKSLASH = 1, LEAVE_MOVES = 2 };
 
 static bool stays(const unsigned char *text, size_t size, unsigned leave) {

@@ -1,20 +1,20 @@
 /* foreign.h -- text that others chose, as the command prints it: keys, names of files and families, messages of Redis
- * and of engines. Everything of that kind passes through here.
- * Always true: what is printed is valid UTF-8 on one line, and controls no terminal; JSON stays JSON, a CSV cell stays
- * one cell, and no spreadsheet takes a cell for a formula. */
+ * and of engines. All such text passes through here.
+ * Always true: printed text is valid UTF-8 on one line, and controls no terminal. JSON stays JSON, a CSV cell stays one
+ * cell, and no spreadsheet treats a cell as a formula. */
 #ifndef TOOL_FOREIGN_H
 #define TOOL_FOREIGN_H
 
 #include "tools/common/sink.h"
 
-/* As a line for programs and people: control characters, backslashes and bytes that are no UTF-8 are \t \n \\ \xHH. */
+/* As a line for programs and people. Control characters, backslashes and bytes that are no UTF-8 are \t \n \\ \xHH. */
 void foreign_line(struct sink *sink, const void *text, size_t size);
-/* For people alone: so are characters that move others about, as those that turn the direction of writing. */
+/* For people only. It also escapes characters that move others, such as those that turn the direction of writing. */
 void foreign_shown(struct sink *sink, const void *text, size_t size);
-/* In a sentence that has backslashes of its own, which stay. */
+/* For a sentence that contains backslashes, which stay. */
 void foreign_message(struct sink *sink, const void *text, size_t size);
-/* A cell: as foreign_line(), quoted where that is needed (RFC 4180). What a spreadsheet would take for a formula gets
- * an apostrophe in front. */
+/* A cell, like foreign_line(), but quoted if that is needed (RFC 4180). A text that a spreadsheet would treat as a
+ * formula gets an apostrophe in front. */
 void foreign_csv(struct sink *sink, const void *text, size_t size);
 /* A string with its quotes; U+FFFD is in place of each byte that is no UTF-8. Returns false if there was one. */
 bool foreign_json(struct sink *sink, const void *text, size_t size);

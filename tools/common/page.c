@@ -29,7 +29,7 @@ static bool is_shown(const unsigned char *text, size_t size) {
     return size != 0 && !utf8_is_control(text, size) && !utf8_moves_text(text, size);
 }
 
-/* Of the character at `text`. A locale without UTF-8 knows no widths. Then it is one column. */
+/* Of the character at `text`. A locale without UTF-8 has no widths. Then it is one column. */
 static size_t width_of(const unsigned char *text, size_t size) {
     static const unsigned char masks[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     if (!is_shown(text, size)) return 1;
@@ -66,8 +66,8 @@ size_t page_left(const struct page *page) {
     return page->height == 0 ? SIZE_MAX : page->height - page->count;
 }
 
-/* Control characters are the caller's to escape in keys; what else comes in (a last error) shows a question mark, and
- * so does what moves text about. */
+/* The caller escapes control characters in keys. In other text (a last error) they become a question mark, and so do
+ * characters that move text. */
 static char *copy_plain(const char *text, size_t size) {
     char *copy = malloc(size + 4);
     size_t at = 0, out = 0;

@@ -1,4 +1,4 @@
-/* page.h -- a page of text lines, cut to a width and a height: what `top` draws and `show` prints.
+/* page.h -- a page of text lines, cut to a width and a height. `top` draws it and `show` prints it.
  * Always true: a line has no more columns than the page, is valid UTF-8, and has no character that controls a terminal
  * or moves other text about. */
 #ifndef TOOL_PAGE_H
@@ -20,7 +20,7 @@ struct page {
     size_t width, height; /* 0 means unlimited */
     struct page_line *lines;
     size_t count;
-    struct sink line; /* what is written next */
+    struct sink line; /* the line that is being written */
 };
 
 bool page_begin(struct page *page, size_t width, size_t height); /* false means no memory */
@@ -35,7 +35,7 @@ void page_free(struct page *page);
 
 /* Columns of a text on a terminal, as the locale's characters are wide. */
 size_t page_columns(const char *text, size_t size);
-/* How many bytes of the text fit into the columns; `*used`: the columns of these. */
+/* How many bytes of the text fit into the columns; `*used` is the number of their columns. */
 size_t page_fitting(const char *text, size_t size, size_t columns, size_t *used);
 
 #endif

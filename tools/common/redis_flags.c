@@ -10,7 +10,7 @@
 
 /* ---- the password in a URL ---- */
 
-/* What is behind scheme://. NULL means that it is no URL. */
+/* The text after scheme://. NULL if it is no URL. */
 static const char *behind_scheme(const char *url) {
     const char *mark = strstr(url, "://");
     return mark != NULL ? mark + 3 : NULL;
@@ -73,7 +73,7 @@ bool redis_flags_any(const struct redis_flags *flags) {
            flags->server_name != NULL || flags->insecure != 0 || flags->password_file != NULL;
 }
 
-/* Its first line. -1 means errno says why not; 0 means that it is a longer one, or none. */
+/* Reads its first line. Returns -1 on an error (errno has the reason), and 0 if the line is too long or missing. */
 static int file_read(const char *path, char *out, size_t size) {
     FILE *file = fopen(path, "re");
     if (file == NULL) return -1;
@@ -90,7 +90,7 @@ static int file_read(const char *path, char *out, size_t size) {
     return is_whole ? (int)length : 0;
 }
 
-/* Others who may read the file know the password. */
+/* Other users who may read the file would learn the password. */
 static void warn_of_mode(const char *path) {
     struct stat status;
     if (stat(path, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & (S_IRGRP | S_IROTH)) != 0)
@@ -124,7 +124,7 @@ static bool password_read(const char *path, char *password, size_t room) {
 }
 
 bool redis_flags_finish(const struct redis_flags *flags, const char **url) {
-    static char *made; /* for the life of the command: options point there */
+    static char *made; /* for the life of the command, because options point there */
     char password[1024] = "";
     size_t size;
     const char *named = getenv(REDIS_PASSWORD);

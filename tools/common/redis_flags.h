@@ -1,6 +1,6 @@
-/* redis_flags.h -- the options of every command that goes to a Redis, beside --redis itself: passwords, and TLS.
- * Always true: a password is taken out of a file, the environment, or the URL; in the last case it is hidden before the
- * command does anything else, because everybody sees the arguments of a command. */
+/* redis_flags.h -- the options of every command that connects to a Redis, in addition to --redis: passwords, and TLS.
+ * Always true: a password comes from a file, the environment, or the URL. In the last case it is hidden first of all,
+ * because every user sees the arguments of a command. */
 #ifndef TOOL_REDIS_FLAGS_H
 #define TOOL_REDIS_FLAGS_H
 
@@ -53,17 +53,18 @@ struct redis_flags {
  * Once, before the arguments are looked at. Returns false if there is no memory. */
 bool redis_flags_hide(int argc, char **argv);
 
-/* Returns false if it is none of them. */
+/* Returns false if it is not one of them. */
 bool redis_flags_take(struct redis_flags *flags, int option, const char *given);
 bool redis_flags_any(const struct redis_flags *flags);
-/* Puts the password of the file, or of the environment, into the URL, which has none, in memory. `*url` may be NULL: no
- * Redis. False after a complaint: the file cannot be read, or the URL has a password, too. */
+/* Puts the password of the file, or of the environment, into the URL, which has none, in memory. `*url` may be NULL,
+ * which means no Redis. Returns false after a complaint, if the file cannot be read, or if the URL has a password,
+ * too. */
 bool redis_flags_finish(const struct redis_flags *flags, const char **url);
 
 /* A callback of tw_options and tw_audit_options. */
 int redis_flags_sentinel_password(void *ctx, char *out, size_t size);
 
-/* `options`: a tw_options or a tw_audit_options. */
+/* `options` is a tw_options or a tw_audit_options. */
 #define redis_flags_apply(flags, options) \
     ((options)->redis_tls_ca_file = (flags)->ca_file, (options)->redis_tls_cert_file = (flags)->cert_file, \
      (options)->redis_tls_key_file = (flags)->key_file, (options)->redis_tls_server_name = (flags)->server_name, \

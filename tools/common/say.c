@@ -1,4 +1,4 @@
-/* say.c -- what the command writes to standard error: complaints, and a progress bar. See say.h. */
+/* say.c -- writes complaints and a progress bar to standard error. See say.h. */
 #include "tools/common/say.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* the last line o
 static bool bar_stands;
 
 static struct {
-    bool wanted, is_narrow; /* is_narrow: figures without a bar */
+    bool wanted, is_narrow; /* is_narrow means figures without a bar */
     uint64_t bytes_all;
     int64_t begun_ms, drawn_ms;
 } progress;
@@ -31,7 +31,7 @@ static void bar_clear(void) {
     bar_stands = false;
 }
 
-/* Names, errors and words of the command line are in it, and none of them may reach a terminal as it is. */
+/* Names, errors and words of the command line are in it, and they may not reach a terminal unescaped. */
 void tool_complain(const char *format, ...) {
     char text[8192];
     struct sink line;

@@ -1,5 +1,5 @@
 /* say.h -- standard error: the progress bar. say.c also has tool_complain() of tool.h, because both use the same line.
- * Always true: nothing is drawn unless standard error is a terminal. The main thread draws. */
+ * Always true: the bar is drawn only if standard error is a terminal. The main thread draws. */
 #ifndef TOOL_SAY_H
 #define TOOL_SAY_H
 

@@ -17,8 +17,8 @@ bool sink_open(struct sink *sink, int fd) {
     return sink->buffer != NULL;
 }
 
-/* A descriptor that somebody else made non-blocking (a shared terminal) fails with EAGAIN: waits for it. A signal that
- * is to end the output (stop_interrupts()) is the error EINTR. */
+/* A descriptor that another program made non-blocking (a shared terminal) fails with EAGAIN. Then the function waits
+ * for it. A signal that is to end the output (stop_interrupts()) is the error EINTR. */
 static bool write_all(int fd, const char *bytes, size_t size, int *error) {
     while (size > 0) {
         if (stop_interrupted()) {
@@ -46,7 +46,7 @@ bool sink_flush(struct sink *sink) {
     return sink->error == 0;
 }
 
-/* Makes room for `size` bytes: by writing, or by growing. */
+/* Makes room for `size` bytes, by writing or by growing. */
 static bool room_make(struct sink *sink, size_t size) {
     if (sink->capacity - sink->size >= size) return true;
     if (sink->fd >= 0) return sink_flush(sink);

@@ -1,6 +1,6 @@
-/* sink.h -- where output goes: a file descriptor behind a buffer, or memory.
- * Always true: the first error is kept (`error`, an errno), and everything after it is dropped. Nothing is written in
- * pieces smaller than the buffer, except by sink_flush(). One thread at a time. */
+/* sink.h -- a target of output, which is a file descriptor behind a buffer, or memory.
+ * Always true: the first error is kept (`error`, an errno), and all later output is dropped. Except for sink_flush(),
+ * each write has the size of the buffer at least. One thread at a time. */
 #ifndef TOOL_SINK_H
 #define TOOL_SINK_H
 
@@ -24,7 +24,7 @@ void sink_number(struct sink *sink, int64_t number);
 void sink_grouped(struct sink *sink, int64_t number, size_t width);
 size_t sink_grouped_size(int64_t number); /* without padding */
 void sink_spaces(struct sink *sink, size_t count);
-/* Writes what is held; returns true if there was no error so far. */
+/* Writes the buffer. Returns true if there was no error so far. */
 bool sink_flush(struct sink *sink);
 void sink_close(struct sink *sink); /* frees; does not flush */
 

@@ -47,7 +47,7 @@ static void on_signal(int number) {
 }
 
 void stop_interrupts(void) {
-    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: what waits fails with EINTR */
+    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART, so that waiting calls fail with EINTR */
     sigset_t set;
     if (stop_signal() != 0) return;
     sigaction(SIGINT, &action, NULL);

@@ -22,8 +22,8 @@ const char *stop_name(void);
 void stop_interrupts(void);
 /* Whether a signal came after stop_interrupts(). */
 bool stop_interrupted(void);
-/* Waits until `fd` (or -1: none) is readable, a signal came, or the time is over (-1: no limit). Returns true if `fd`
- * is readable or at its end. */
+/* Waits until `fd` (-1 if there is none) is readable, a signal came, or the time is over (-1 for no limit). Returns
+ * true if `fd` is readable or at its end. */
 bool stop_wait(int fd, int timeout_ms);
 /* Waits until a moment of moment_mono_ms(), however far away. Returns false if a signal came. */
 bool stop_sleep_until(int64_t until_ms);

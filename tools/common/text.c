@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define SPAN_MS_MAX (INT64_C(36500) * 86400000) /* a hundred years: far longer than any window, far from overflow */
+#define SPAN_MS_MAX (INT64_C(36500) * 86400000) /* a hundred years; far longer than any window, far from overflow */
 
 /* Reads digits; returns where they end, or NULL if there are none or the number exceeds UINT64_MAX. */
 static const char *digits_read(const char *text, uint64_t *number) {
@@ -116,8 +116,8 @@ static unsigned distance(const char *a, const char *b) {
     return table[n][m];
 }
 
-/* A third of the word may be wrong: "--windwo" means "--window", "--xyz" means nothing. A prefix of a word matches,
- * too. */
+/* A third of the word may be wrong. So "--windwo" means "--window", and "--xyz" has no match. A prefix of a word
+ * matches, too. */
 const char *text_nearest(const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t size = strlen(word);

@@ -9,13 +9,13 @@
 
 /* Decimal digits only, within [low, high]. */
 bool text_number(const char *text, uint64_t low, uint64_t high, uint64_t *number);
-/* 4096, 64K, 512M, 2G, 1T: multiples of 1024. */
+/* 4096, 64K, 512M, 2G, 1T. The letters are multiples of 1024. */
 bool text_size(const char *text, uint64_t *bytes);
 /* N followed by s, m, h or d, up to a hundred years. Zero is allowed. */
 bool text_span(const char *text, int64_t *ms);
-/* +08:00, -0330, +8, Z: within 14 hours of UTC. */
+/* +08:00, -0330, +8, Z. All are within 14 hours of UTC. */
 bool text_offset(const char *text, int64_t *ms);
-/* The word of a NULL-terminated list that a misspelt one most likely means; NULL means none is close. */
+/* The word of a NULL-terminated list that a misspelt one most likely means; NULL if no word is close. */
 const char *text_nearest(const char *word, const char *const *words);
 
 #endif

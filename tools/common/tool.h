@@ -1,5 +1,5 @@
-/* tool.h -- what every part of the `tallywheel` command shares: exit codes and the function for complaints.
- * Always true: standard output has only results; messages to people go to standard error. */
+/* tool.h -- the exit codes and the function for complaints, which every part of the `tallywheel` command uses. Always
+ * true: standard output has only results; messages to people go to standard error. */
 #ifndef TOOL_TOOL_H
 #define TOOL_TOOL_H
 
@@ -10,7 +10,7 @@ enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 /* plu
 /* Writes "tallywheel: ..." and a newline to standard error; clears a progress bar that is there. Any thread. */
 void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The subcommands: argv[0] is the subcommand's name. They return an exit code. */
+/* The subcommands. argv[0] is the subcommand's name. They return an exit code. */
 int audit_main(int argc, char **argv);
 int reclaim_main(int argc, char **argv);
 int count_main(int argc, char **argv);
@@ -19,6 +19,6 @@ int demo_main(int argc, char **argv);
 int exporter_main(int argc, char **argv);
 int show_main(int argc, char **argv);
 int top_main(int argc, char **argv);
-int demo_worker_main(int argc, char **argv); /* hidden: one engine of the demo */
+int demo_worker_main(int argc, char **argv); /* hidden; one engine of the demo */
 
 #endif

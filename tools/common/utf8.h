@@ -9,9 +9,9 @@
 /* The number of bytes of the character at `text`, 1..4; 0 means that no character begins there. size > 0. */
 size_t utf8_size(const unsigned char *text, size_t size);
 bool utf8_is_valid(const unsigned char *text, size_t size);
-/* A control character: C0, DEL, or C1 (U+0080..U+009F), which terminals obey too. `size` is utf8_size()'s. */
+/* A control character. It is C0, DEL, or C1 (U+0080..U+009F), which terminals obey, too. `size` is utf8_size()'s. */
 bool utf8_is_control(const unsigned char *text, size_t size);
-/* A character that moves others about. It ends a line or a paragraph, or turns the direction of what follows (U+2028 to
+/* A character that moves others. It ends a line or a paragraph, or turns the direction of the text after it (U+2028 to
  * U+202E, U+2066 to U+2069). On a page a key with one would be read as another, or would reach into other columns. */
 bool utf8_moves_text(const unsigned char *text, size_t size);
 

@@ -12,11 +12,11 @@
 
 struct batch {
     const struct plan *plan;
-    tw_engine *engine; /* with Redis; that of the counting has none */
+    tw_engine *engine; /* with Redis; the engine that counts has no Redis */
     tw_family *family, *marks, *positions;
 };
 
-/* Sets a mark; `*first`: it was not set before. */
+/* Sets a mark. `*first` becomes true if it was not set before. */
 static tw_status mark_set(const struct batch *batch, enum mark mark, bool *first) {
     char text[MARK_KEY_MAX];
     return tw_once(batch->marks, mark_key(mark, batch->plan->batch, text), first);
@@ -48,7 +48,7 @@ static tw_status window_add(struct batch *batch, int64_t start_ms, const struct 
     for (size_t i = 0; i < rows->count; i++) {
         tw_key key = tw_bytes(rows->row[i].key, rows->row[i].key_size);
         int64_t rest = rows->row[i].count;
-        do { /* a sum may exceed what one add takes */
+        do { /* a sum may exceed the delta of one add */
             int64_t delta = rest > TW_DELTA_MAX ? TW_DELTA_MAX : rest < -TW_DELTA_MAX ? -TW_DELTA_MAX : rest;
             tw_status status = is_endless ? tw_add(batch->family, key, delta, NULL)
                                           : tw_add_at(batch->family, key, delta, start_ms, NULL);
@@ -75,7 +75,7 @@ static bool counts_add(struct batch *batch, tw_family *from, const struct window
     return status == TW_OK;
 }
 
-/* Nobody has begun the batch before. It is sent, and marked as done when Redis has all of it. */
+/* No earlier run has begun the batch. It is sent, and marked as done when Redis has all of it. */
 static bool send_all(struct batch *batch, tw_family *from, const struct result *result) {
     bool first, added = counts_add(batch, from, &result->windows);
     if (count_drain(batch->engine) == TW_OK && added && mark_set(batch, MARK_DONE, &first) == TW_OK) return true;
@@ -84,7 +84,7 @@ static bool send_all(struct batch *batch, tw_family *from, const struct result *
     return false;
 }
 
-/* Nobody has begun it without --resume. Has somebody with it? Then the mark that was just set is taken back. */
+/* No run without --resume has begun it. If a run with --resume has, the mark that was just set is removed again. */
 static bool send_unless_resumed(struct batch *batch, tw_family *from, const struct result *result) {
     char text[MARK_KEY_MAX];
     const char *name = batch->plan->batch;
@@ -112,7 +112,7 @@ static bool begin_and_send(struct batch *batch, tw_family *from, const struct re
     return first ? send_unless_resumed(batch, from, result) : begun_before(batch);
 }
 
-/* What keeps the counts from being the whole batch; NULL means nothing. */
+/* The reason why the counts are not the whole batch; NULL if they are. */
 static const char *incomplete(const struct result *result) {
     if (stop_signal() != 0) return "a signal came before";
     if (result->trouble) return "not all of the input could be read";

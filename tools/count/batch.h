@@ -1,9 +1,9 @@
-/* batch.h -- `count --redis URL --batch NAME`: a log that is counted into Redis once, however often the command runs.
+/* batch.h -- `count --redis URL --batch NAME`: counts a log into Redis exactly once, however often the command runs.
  *
- * The input is counted here first. Only when all of it was read are the counts sent, and two marks in Redis say how far
- * that came: NAME was begun, NAME is done. Redis itself decides who sets a mark first.
- * Always true: a run that was interrupted while it read has sent nothing, and the next one starts again. What was begun
- * and is not done is never sent again. It is reported. */
+ * The input is counted here first. Only when all of it was read are the counts sent, and two marks in Redis show the
+ * progress: NAME was begun, NAME is done. Redis decides which run sets a mark first.
+ * Always true: a run that was interrupted during reading has sent no counts, and the next one starts again. A batch
+ * that was begun and is not done is never sent again. It is reported. */
 #ifndef TOOL_BATCH_H
 #define TOOL_BATCH_H
 

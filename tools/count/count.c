@@ -1,9 +1,9 @@
 /* count.c -- `tallywheel count`: counts lines of logs by key and window, in the process and, if requested, in Redis.
  *
- * Without --follow the family takes counts of any time until the end (unlimited lateness and earliness), so every
- * window stays readable until it is printed. With --follow windows close by themselves (follow.c).
- * Always true: the output has what this run read, whatever else Redis holds. Every line that was read is in the output
- * or in a complaint; the exit status tells which. */
+ * Without --follow the family accepts counts of any time until the end (unlimited lateness and earliness), so every
+ * window stays readable until it is printed. With --follow the engine closes windows (follow.c).
+ * Always true: the output has the counts of this run, whatever else is in Redis. Every line that was read is in the
+ * output or in a complaint, and the exit status shows which. */
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -92,7 +92,7 @@ static bool flush_output(struct sink *sink) {
 
 /* ---- the end ---- */
 
-/* Reports lines that were read and are not in the output. Returns true if nothing is missing (skipped lines do not
+/* Reports lines that were read and are not in the output. Returns true if no line is missing (skipped lines do not
  * count). */
 static bool report(const struct result *result) {
     const struct outcome *total = &result->total;
@@ -111,9 +111,9 @@ static bool report(const struct result *result) {
     return !result->trouble && total->unserved == 0 && !has_none;
 }
 
-/* What Redis held before this run, as far as known, in the counters that this run has counted. */
+/* The known earlier counts in Redis of the counters that this run has counted. */
 struct before {
-    uint64_t counters, with; /* all of them, and those that held something before */
+    uint64_t counters, with; /* all of them, and those that had an earlier count */
     int64_t units;
 };
 
@@ -126,7 +126,7 @@ static bool look_before(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* A user who runs the same command twice finds everything twice in Redis: this warns about it. */
+/* A user who runs the same command twice has every count twice in Redis. This warns about it. */
 static void complain_of_before(tw_family *family, const struct windows *windows) {
     struct before before = {0};
     size_t count;
@@ -153,7 +153,7 @@ static void feed_all(const struct plan *plan, tw_family *family, struct windows_
     *result = (struct result){.total = feed.total, .skipped_file = feed.skipped_file, .trouble = feed.trouble};
 }
 
-/* Reads the files, and prints what they had. `engine`: that of the family. */
+/* Reads the files, and prints their counts. `engine` is the engine of the family. */
 static void files_count(const struct plan *plan, tw_engine *engine, tw_family *family, struct print *print,
                         struct result *result) {
     struct windows_shared windows = WINDOWS_SHARED_EMPTY;
@@ -172,7 +172,7 @@ static void files_count(const struct plan *plan, tw_engine *engine, tw_family *f
     result->windows = windows.set;
 }
 
-/* Prints, reports, and brings to Redis what was counted. Returns true if nothing is missing anywhere. */
+/* Prints and reports the counts, and sends them to Redis. Returns true if no count is missing anywhere. */
 static bool finish(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
                    struct sink *sink) {
     bool good = flush_output(sink);
@@ -217,7 +217,7 @@ static int run(const struct plan *plan, struct sink *sink) {
 int count_main(int argc, char **argv) {
     struct plan plan;
     struct sink sink;
-    (void)setlocale(LC_CTYPE, "C.UTF-8"); /* keys are UTF-8, and wcwidth() is to know how wide they are */
+    (void)setlocale(LC_CTYPE, "C.UTF-8"); /* keys are UTF-8, and wcwidth() needs this for their width */
     int code = plan_read(argc, argv, &plan);
     if (code == -1) return EXIT_DONE;
     if (code != EXIT_DONE) return code;

@@ -1,5 +1,5 @@
-/* count_engine.c -- the engine and the family of `tallywheel count`: opened by the options, drained and closed at the
- * end. See count_engine.h. */
+/* count_engine.c -- the engine and the family of `tallywheel count`. They are opened by the options, drained and closed
+ * at the end. See count_engine.h. */
 #include "tools/count/count_engine.h"
 
 #include <inttypes.h>
@@ -11,10 +11,10 @@
 
 #define FAMILY_NAME "count"
 #define RETENTION_MS (7 * TW_DAY)
-#define DRAIN_MS 60000      /* how long Redis may take for what is left at the end, if it replies */
+#define DRAIN_MS 60000      /* how long the rest of the counts may need at the end, if Redis replies */
 #define DRAIN_AWAY_MS 10000 /* how long to wait for it if it does not */
 
-/* ---- what is lost ---- */
+/* ---- lost counts ---- */
 
 static const char *lost_why(int reason) {
     switch (reason) {
@@ -42,7 +42,7 @@ static void on_log(void *ctx, int level, int event, const char *text) {
 
 /* ---- opening ---- */
 
-/* The library's errors name its own fields; users know options. */
+/* The library's errors name its fields, but users see options. */
 static void complain_options(const char *error) {
     static const char *const names[][2] = {{"redis_key", "--redis-key"},
                                            {"redis_url", "--redis"},
@@ -86,7 +86,7 @@ int count_engine_open(const struct plan *plan, struct count_lost *lost, tw_engin
     options.error_size = sizeof error;
     options.memory_bytes_max = plan->memory_bytes;
     options.redis_url = plan->redis_url;
-    options.redis_timeout_ms = 2000; /* no request waits for a count: a Redis that is slow for a moment is no outage */
+    options.redis_timeout_ms = 2000; /* no request waits for a count, so a slow moment of Redis is no outage */
     redis_flags_apply(&plan->flags, &options);
     options.log_write = on_log;
     options.on_lost = on_lost;

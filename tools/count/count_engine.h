@@ -1,6 +1,6 @@
-/* count_engine.h -- the engine and the family of `tallywheel count`: opened by the options, drained and
+/* count_engine.h -- the engine and the family of `tallywheel count`, opened by the options, drained and
  * closed at the end.
- * Always true: what a user could mend is reported on standard error under the option's name. */
+ * Always true: an error that a user can correct is reported on standard error under the option's name. */
 #ifndef TOOL_COUNT_ENGINE_H
 #define TOOL_COUNT_ENGINE_H
 

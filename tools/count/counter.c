@@ -29,7 +29,8 @@ void counter_free(struct counter *counter) {
 
 static void skip(struct outcome *outcome, uint64_t line, const char *why) {
     outcome->skipped++;
-    /* A batch reports after lines that were skipped at once: keeps the skipped line with the lowest number. */
+    /* A batch reports later than lines that were skipped at once. So this keeps the skipped line with the lowest
+     * number. */
     if (outcome->skipped_why != NULL && outcome->skipped_line <= line) return;
     outcome->skipped_line = line;
     outcome->skipped_why = why;
@@ -48,7 +49,7 @@ static const char *refusal(tw_status status) {
  * needed. */
 static void note_window(struct counter *counter, int64_t unix_ms) {
     if (counter->window_start_ms != WINDOWS_FREE) {
-        int64_t into = unix_ms - counter->window_start_ms; /* cannot wrap: times lie within +-10^15 ms */
+        int64_t into = unix_ms - counter->window_start_ms; /* cannot wrap, because times are within +-10^15 ms */
         if (into >= 0 && into < counter->window_ms) return;
     }
     int64_t start_ms = windows_start(unix_ms, counter->window_ms, counter->rule->utc_offset_ms);

@@ -1,9 +1,9 @@
-/* counter.h -- from text to counts: one thread's share of the work.
+/* counter.h -- turns text into counts, as one thread's share of the work.
  *
- * A counter takes a piece of a file that ends at a line end, parses it line by line, and adds what it read to the
- * family: sums in batches, elements one by one.
- * Always true: when counter_take() returns, every line of the piece has been counted, refused or skipped, and nothing
- * refers to the piece any more. A counter belongs to one thread; its family may be shared. */
+ * A counter gets a piece of a file that ends at a line end, and parses it line by line. It adds sums to the family in
+ * batches, and elements one by one.
+ * Always true: when counter_take() returns, every line of the piece has been counted, refused or skipped, and no
+ * pointer refers to the piece any more. A counter belongs to one thread; its family may be shared. */
 #ifndef TOOL_COUNTER_H
 #define TOOL_COUNTER_H
 
@@ -17,12 +17,12 @@
 /* The outcome for the lines of one piece. */
 struct outcome {
     uint64_t lines;
-    uint64_t heads; /* lines that say what is in the others */
+    uint64_t heads; /* lines that describe the columns of the others */
     uint64_t counted;
     uint64_t skipped;        /* could not be read, or were refused */
     uint64_t unserved;       /* of new keys, for which there was no memory */
     uint64_t skipped_line;   /* the first skipped one, counted from 1 */
-    const char *skipped_why; /* NULL means none was */
+    const char *skipped_why; /* NULL if no line was skipped */
 };
 
 struct counter {
@@ -30,10 +30,10 @@ struct counter {
     const struct line_rule *rule;
     struct line_head *head; /* of the file whose lines come */
     int64_t window_ms;
-    int64_t start_min_ms;                 /* a line of an earlier window is late: it has been printed already */
+    int64_t start_min_ms;                 /* a line of an earlier window is late, as that window is printed already */
     int64_t window_start_ms;              /* the last line's window */
     struct windows_shared *windows;       /* the windows that have counts, shared by all counters */
-    int64_t noted[COUNTER_WINDOWS_NOTED]; /* some of them, by hash: they need not be noted again */
+    int64_t noted[COUNTER_WINDOWS_NOTED]; /* some of them, by hash; they need not be noted again */
     size_t batched;
     tw_key keys[COUNTER_BATCH];
     int64_t deltas[COUNTER_BATCH];

@@ -1,5 +1,6 @@
 /* feed.c -- files to counts, in parallel. See feed.h.
- * One lock guards the queue, the free pieces and the sums. It is taken twice per piece, that is, per thousand lines. */
+ * One lock guards the queue, the free pieces and the sums. It is locked twice per piece, that is, per thousand
+ * lines. */
 #include "tools/count/feed.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #define PIECE_BYTES (256 * 1024)
 #define PIECES_PER_THREAD 3
-#define PIECES_PER_READER 2 /* a reader holds at most two while it waits; one more is always on its way back */
+#define PIECES_PER_READER 2 /* a reader has at most two while it waits; one more is always on its way back */
 #define RING 1024 /* how many pieces a slow worker may lag behind; more than there are pieces would be useless */
 
 struct piece {
@@ -25,7 +26,7 @@ struct piece {
     size_t size, capacity;
     uint64_t number;
     size_t file;
-    struct line_head head; /* what the lines before it have said of the columns */
+    struct line_head head; /* the columns as described by earlier lines */
     bool too_long;         /* replaces one line that was left out */
 };
 
@@ -35,10 +36,10 @@ struct done {
     bool is_done;
 };
 
-/* The pieces of one reader: their outcomes, by number, are added up in order. */
+/* The pieces of one reader. Their outcomes, by number, are added up in order. */
 struct lane {
     struct done ring[RING];
-    uint64_t folded;       /* pieces added up so far: all before this number */
+    uint64_t folded;       /* pieces added up so far, which are all before this number */
     uint64_t sent;         /* pieces numbered so far */
     size_t folded_file;    /* the file of the last one */
     uint64_t folded_lines; /* of that file */
@@ -57,7 +58,7 @@ struct crew {
     uint64_t bytes_done;
 };
 
-/* A helper reads only compressed files. These cannot block, and take long. */
+/* A helper reads only compressed files. These cannot block, and need long. */
 struct claim {
     bool is_taken, is_packed;
 };
@@ -155,7 +156,7 @@ static struct piece *piece_new(void) {
     return NULL;
 }
 
-/* Returns an empty piece: a new one while more are allowed, otherwise one that comes back. */
+/* Returns an empty piece. It is a new one while more are allowed, otherwise one that comes back. */
 static struct piece *piece_get(struct crew *crew) {
     struct piece *piece = NULL;
     pthread_mutex_lock(&crew->lock);
@@ -214,22 +215,22 @@ static void piece_put_back(struct crew *crew, struct piece *piece) {
     pthread_mutex_unlock(&crew->lock);
 }
 
-/* One file being read. `piece` holds what was read and not sent yet: usually the beginning of a line. */
+/* One file being read. `piece` has the bytes that were read and not sent yet, usually the beginning of a line. */
 struct source {
     struct crew *crew;
     struct lane *lane;
     bool is_helper; /* not the main thread, which alone sees signals and draws */
     size_t file;
     int fd;
-    bool may_block; /* a pipe or a terminal: wait where a signal can interrupt */
+    bool may_block; /* a pipe or a terminal; wait where a signal can interrupt */
     bool skipping;  /* inside a line that is too long */
     bool looked;    /* the first bytes were checked */
     bool sent;      /* its first lines were */
-    bool has_head;  /* some lines say what is in the others */
+    bool has_head;  /* some lines describe the columns of the others */
     struct line_head head;
     struct piece *piece;
-    struct unpack *unpack; /* NULL means that the file is what it looks like */
-    const char *wrong;     /* with the compressed data; NULL means nothing */
+    struct unpack *unpack; /* NULL if the file is not compressed */
+    const char *wrong;     /* the error of the compressed data; NULL if there is none */
 };
 
 static const char *source_name(const struct source *source) {
@@ -257,7 +258,7 @@ static int source_unpack(struct source *source) {
     return made > 0 ? 1 : (int)made;
 }
 
-/* What was read goes into the piece, or is first to be decompressed. Returns 1 if something is in the piece. */
+/* The bytes read go into the piece, or are first decompressed. Returns 1 if the piece has bytes. */
 static int source_got(struct source *source, size_t size) {
     bytes_note(source, size);
     if (source->unpack != NULL) {
@@ -293,7 +294,7 @@ static int source_read(struct source *source) {
     }
 }
 
-/* Sends whole lines, with what those before them have said of the columns; they may say something else. */
+/* Sends whole lines, with the columns as described by earlier lines. These lines may describe other columns. */
 static void source_send(struct source *source) {
     struct piece *piece = source->piece;
     if (!source->sent) source->has_head = line_has_head(source->crew->feed->rule, piece->text, piece->size);
@@ -303,8 +304,8 @@ static void source_send(struct source *source) {
     piece_send(source->crew, source->lane, piece, source->file);
 }
 
-/* Looks at the first bytes of a file, once they are there or will not come. If they are compressed, they are taken out
- * of the piece. Returns false after a message on standard error. */
+/* Looks at the first bytes of a file, when they are there or will not come. If they are compressed, they are removed
+ * from the piece. Returns false after a message on standard error. */
 static bool source_look(struct source *source, bool at_end) {
     struct piece *piece = source->piece;
     if (source->looked || (piece->size < UNPACK_MAGIC_BYTES && !at_end)) return true;
@@ -331,8 +332,8 @@ static void skip_long_line(struct source *source) {
     source->skipping = newline == NULL;
 }
 
-/* A full piece without a line end: drops a hole, or makes more room, or drops the line. Returns false if there is no
- * memory. */
+/* For a full piece without a line end. Drops a hole, or makes more room, or drops the line. Returns false if there is
+ * no memory. */
 static bool grow_or_skip(struct source *source) {
     struct piece *piece = source->piece;
     size_t hole = feed_hole(piece->text, piece->size);
@@ -353,8 +354,8 @@ static bool grow_or_skip(struct source *source) {
     return true;
 }
 
-/* Sends the whole lines of a full piece; what follows the last of them begins the next piece. Returns false if there is
- * no memory. */
+/* Sends the whole lines of a full piece. The bytes after the last of them begin the next piece. Returns false if there
+ * is no memory. */
 static bool send_lines(struct source *source) {
     struct piece *piece = source->piece;
     char *newline = memrchr(piece->text, '\n', piece->size);
@@ -406,7 +407,7 @@ static bool source_run(struct source *source) {
                 piece_put_back(source->crew, source->piece);
                 return false;
             }
-            if (was_plain && source->unpack != NULL) continue; /* even at the end: what was read is in there */
+            if (was_plain && source->unpack != NULL) continue; /* even at the end: it has the bytes read */
         }
         if (got > 0 && source->skipping) skip_long_line(source);
         if (got > 0 && source->piece->size == source->piece->capacity && !send_lines(source)) {
@@ -450,7 +451,7 @@ static bool is_packed(const char *file) {
     return kind != UNPACK_PLAIN && unpack_can(kind);
 }
 
-/* The files that helpers may take. Returns how many helpers are worth their while. */
+/* The files that helpers may read. Returns how many helpers are useful. */
 static unsigned claims_make(struct crew *crew) {
     const struct feed *feed = crew->feed;
     unsigned packed = 0;
@@ -462,7 +463,7 @@ static unsigned claims_make(struct crew *crew) {
     return packed > 0 ? packed - 1 : 0; /* the main thread reads, too */
 }
 
-/* The next file for this reader; false means that there is none. */
+/* The next file for this reader. Returns false if there is none. */
 static bool file_claim(struct crew *crew, bool is_helper, size_t *file) {
     bool found = false;
     pthread_mutex_lock(&crew->lock);
@@ -492,7 +493,8 @@ static void files_read(struct crew *crew, struct lane *lane, bool is_helper) {
     }
 }
 
-/* A thread that reads beside the main one. Its end is a byte in a pipe. There the main thread can also see signals. */
+/* A thread that reads at the same time as the main one. Its end is a byte in a pipe. There the main thread can also see
+ * signals. */
 struct helper {
     struct crew *crew;
     struct lane *lane;

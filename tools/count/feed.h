@@ -5,8 +5,8 @@
  *                 ▲                                         │
  *                 └────────── empty pieces ◀────────────────┘
  *
- * Always true: memory holds a few pieces for each worker and each reader, however fast these are. Outcomes are added up
- * in the order of the input, so the first skipped line is the same for any number of threads. */
+ * Always true: memory is bounded by a few pieces for each worker and each reader, however fast these are. Outcomes are
+ * added up in the order of the input, so the first skipped line is the same for any number of threads. */
 #ifndef TOOL_FEED_H
 #define TOOL_FEED_H
 
@@ -28,7 +28,7 @@ struct feed {
     /* filled by feed_run() */
     struct outcome total;
     const char *skipped_file; /* where total.skipped_line is */
-    /* a file could not be read, or memory or threads are missing: reported on standard error */
+    /* a file could not be read, or memory or threads are missing; reported on standard error */
     bool trouble;
 };
 
@@ -37,12 +37,13 @@ void feed_run(struct feed *feed);
 
 /* Opens a file for reading ("-": standard input). Returns -1 after a message on standard error. */
 int feed_open(const char *file);
-/* True for a pipe, a terminal, a socket: anything but a regular file. */
+/* True for a pipe, a terminal or a socket, so for all files except regular ones. */
 bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
 /* Says which program decompresses a file of a kind that this command does not. */
 void feed_refuse_packed(const char *name, enum unpack_kind kind);
-/* The next size of a buffer that is full and holds no whole line; 0 means that it held the longest, and its newline. */
+/* The next size of a buffer that is full and has no whole line. 0 if it already has room for the longest line and its
+ * newline. */
 size_t feed_grown(size_t capacity);
 /* Drops the NULs at the start of the text, which a rotation that cuts a log leaves there, and perhaps gigabytes of
  * them. Returns how many there were. */

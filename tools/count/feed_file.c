@@ -1,4 +1,4 @@
-/* feed_file.c -- what all readers of files share: how one is opened and named, how a buffer grows. See feed.h. */
+/* feed_file.c -- opens and names a file, and grows a buffer, for all readers of files. See feed.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,8 +13,8 @@ const char *feed_name(const char *file) {
 
 int feed_open(const char *file) {
     struct stat status;
-    /* Non-blocking: opening a named pipe must not wait for its writer where a signal cannot interrupt it; poll() waits
-     * later. */
+    /* Non-blocking, because opening a named pipe must not wait for its writer where a signal cannot interrupt it;
+     * poll() waits later. */
     int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     int fd = strcmp(file, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(file, flags);
     if (fd < 0) {

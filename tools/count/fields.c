@@ -94,7 +94,7 @@ struct list {
     size_t count;
 };
 
-/* Reads N|NAME[,...]. Returns false if an item is none, or if there are too many. */
+/* Reads N|NAME[,...]. Returns false if an item is no field, or if there are too many. */
 static bool list_read(enum line_format format, const char *text, struct list *list) {
     for (list->count = 0; list->count < LINE_FIELDS_MAX;) {
         size_t size = strcspn(text, ",");
@@ -132,7 +132,7 @@ static const struct {
                  {">=", LINE_AT_LEAST}, {"!~", LINE_LACKS},   {"=", LINE_EQUAL},
                  {"<", LINE_LESS},      {">", LINE_GREATER},  {"~", LINE_CONTAINS}};
 
-/* "=>500", "=<500", "===", "~=" are meant as something else. The text "<none>" is one. */
+/* "=>500", "=<500", "===", "~=" are mistakes for other comparisons. The text "<none>" is valid. */
 static bool is_mistaken(const struct line_condition *condition) {
     const char *text = condition->value.data;
     double number;

@@ -1,11 +1,11 @@
 /* fields.h -- the fields that a user names: --key, --distinct, --where, by number or by name.
- * Always true: what is refused was reported on standard error, with the names that the format has. */
+ * Always true: each refusal was reported on standard error, with the names that the format has. */
 #ifndef TOOL_FIELDS_H
 #define TOOL_FIELDS_H
 
 #include "tools/count/line.h"
 
-/* What a user requested; NULL or 0: nothing. */
+/* The user's request. NULL or 0 means that a part was not requested. */
 struct fields_asked {
     enum line_format format;
     const char *key, *element, *time;

@@ -1,9 +1,9 @@
-/* follow.c -- `count --follow`: reads logs as they grow and prints each window when it closes.
+/* follow.c -- `count --follow` reads logs as they grow and prints each window when it closes.
  *
- * First it reads what is there already (catching up): the family still takes counts of any time. Then it prints the
- * windows that have ended, and the family's lateness becomes --lateness. From then on the engine closes windows: its
- * hook renders a window on the engine's thread, and the main thread writes it. So a slow reader of the output delays
- * neither windows nor Redis.
+ * First it catches up, which means that it reads the existing lines. Then the family still accepts counts of any time.
+ * Then it prints the windows that have ended, and the family's lateness becomes --lateness. From then on the engine
+ * closes windows. Its hook renders a window on the engine's thread, and the main thread writes it. So a slow reader of
+ * the output delays neither windows nor Redis.
  * Always true: each window is printed once; a line for a window that was printed is skipped and reported as late. */
 #include "tools/count/follow.h"
 
@@ -30,11 +30,11 @@ struct page {
     struct sink text;
 };
 
-/* Shared with the hook. Static: the hook may be called until the engine is closed, also after follow_run() has
- * returned. */
+/* Shared with the hook. It is static, because the hook may be called until the engine is closed, also after
+ * follow_run() has returned. */
 static struct live {
     pthread_mutex_t lock;
-    bool over;            /* nothing is rendered any more */
+    bool over;            /* no window is rendered any more */
     int64_t start_min_ms; /* windows before this one were printed when catching up ended */
     size_t top;
     bool is_alone; /* no Redis */
@@ -162,12 +162,12 @@ static void printed_forget(struct follow *follow) {
 
 /* ---- catching up ---- */
 
-/* The first window that still takes lines: the one with the moment `lateness` ago. */
+/* The first window that still accepts lines, which is the one with the moment `lateness` ago. */
 static int64_t first_open_window(const struct plan *plan) {
     return windows_start(wall_ms() - plan->lateness_ms, plan->window_ms, plan->rule.utc_offset_ms);
 }
 
-/* A file read to its end has caught up. An empty pipe may only be slow: unless its lines have come to the present, it
+/* A file read to its end has caught up. An empty pipe may only be slow. Unless its lines have come to the present, it
  * gets one more second. */
 static bool has_caught_up(const struct follow *follow) {
     bool pipes = false;
@@ -206,7 +206,8 @@ static void go_live(struct follow *follow) {
 
 /* ---- the loop ---- */
 
-/* Checks every input once. Returns whether there may be more at once; `*all_ended`: all inputs have ended. */
+/* Checks every input once. Returns whether there may be more at once; `*all_ended` becomes true if all inputs have
+ * ended. */
 static bool inputs_read(struct follow *follow, bool *all_ended) {
     struct result *result = follow->result;
     bool more = false;

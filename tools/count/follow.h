@@ -1,10 +1,10 @@
-/* follow.h -- `count --follow`: logs that grow. */
+/* follow.h -- `count --follow` counts logs that grow. */
 #ifndef TOOL_FOLLOW_H
 #define TOOL_FOLLOW_H
 
 #include "tools/count/plan.h"
 
-/* `count --follow`: reads and prints until a signal or the end of every input. */
+/* Reads and prints until a signal or the end of every input. */
 void follow_run(const struct plan *plan, tw_family *family, tw_family_options *options, struct print *print,
                 struct result *result);
 

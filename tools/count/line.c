@@ -12,7 +12,7 @@ static const char *form_parse(const struct line_rule *rule, const char *text, si
     return line_form(rule, rule->format, text + lead, size - lead, line, joined);
 }
 
-/* Several NULs: two lines, of which one lacks its end. A single one is a byte of a text. */
+/* Several NULs mean two lines, of which one lacks its end. A single one is a byte of a text. */
 static bool has_hole(const char *text, size_t size) {
     return memchr(text, '\0', size) != NULL && memmem(text, size, "\0\0\0\0", 4) != NULL;
 }

@@ -5,14 +5,14 @@
  *     shop.example:443 83.149.9.216 - john smith [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "-" "..."
  *     host             1            2 3          4                            5                 6   7      8   9
  *
- * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote. So the time is what is in
- * brackets before the request, which is in quotes. All fields are counted from there. The user is all up to the time.
- * The time may be one of ISO 8601. A line that was cut behind its time is one, too.
+ * A visitor chooses the user, and servers leave spaces and brackets in it, but no quote. So the time is the text in
+ * brackets before the request, which is in quotes. All fields are counted from there. The user is all text up to the
+ * time. The time may have the form of ISO 8601. A line that was cut after its time is valid, too.
  *
- * The client is the first field if the identity, which hardly any server knows, is "-". A host is in front of it if the
- * format says so, or if the third field is "-" and the second looks like a client. A prefix that syslog, a container's
- * runtime or kubectl writes is passed over. What is neither is refused; but only if a field before the time is
- * requested. */
+ * The client is the first field if the identity, which hardly any server records, is "-". A host is in front of it if
+ * the format has one, or if the third field is "-" and the second looks like a client. A prefix that syslog, a
+ * container's runtime or kubectl writes is passed over. Any other line is refused, but only if a field before the time
+ * is requested. */
 #include "tools/count/line_form.h"
 #include "tools/count/line_prefix.h"
 
@@ -40,7 +40,7 @@ static bool time_ends(const struct line_rule *rule, const char *text, const char
     return true;
 }
 
-/* A line without a request: it may have been cut right behind its time. */
+/* A line without a request. It may have been cut right after its time. */
 static const char *time_last(const struct line_rule *rule, const char *text, const char *end, struct place *place,
                              int64_t *unix_ms) {
     const char *open = memchr(text, '[', (size_t)(end - text));
@@ -58,7 +58,7 @@ static const char *time_last(const struct line_rule *rule, const char *text, con
 
 static const char no_time[] = "no time in brackets with a request in quotes behind it";
 
-/* Finds the time: texts in quotes before it are passed over. */
+/* Finds the time. Texts in quotes before it are skipped. */
 static const char *time_find(const struct line_rule *rule, const char *text, const char *end, struct place *place,
                              int64_t *unix_ms) {
     for (const char *at = text;;) {
@@ -80,7 +80,7 @@ static const char *time_find(const struct line_rule *rule, const char *text, con
 /* ---- before the time ---- */
 
 struct lead {
-    tw_key host, client, ident, user; /* data NULL: there is none */
+    tw_key host, client, ident, user; /* data is NULL if there is none */
 };
 
 /* Up to LEAD_WORDS words before the time. */
@@ -131,7 +131,7 @@ static const char *lead_take(struct lead *lead, const struct line_word *words, s
     return NULL;
 }
 
-/* Without the format's word: is there a host in front? */
+/* Whether there is a host in front, if the format does not state it. */
 static const char *lead_guess(struct lead *lead, const struct line_word *words, size_t count, const char *end) {
     if (count < 2) return no_client;
     tw_key first = words[0].text, second = words[1].text;
@@ -187,7 +187,7 @@ static bool lead_is_plain(const char *text, const char *end, struct lead *lead) 
     return true;
 }
 
-/* `end`: where the time's bracket opens. */
+/* `end` is the place where the time's bracket opens. */
 static const char *lead_find(const struct line_rule *rule, const char *text, const char *end, struct lead *lead) {
     while (end > text && end[-1] == ' ') end--;
     if (rule->format == LINE_COMBINED && lead_is_plain(text, end, lead)) return NULL;
@@ -195,7 +195,7 @@ static const char *lead_find(const struct line_rule *rule, const char *text, con
     return lead_read(rule, text, end, lead);
 }
 
-/* A field by its number or its name; data NULL: the line has none. */
+/* A field by its number or its name. Its data is NULL if the line does not have it. */
 static tw_key lead_field(const struct lead *lead, uint16_t field) {
     switch (field) {
     case LINE_FIELD_HOST: return lead->host;
@@ -264,7 +264,7 @@ static const char *rest_fields_take(const struct line_rule *rule, const struct p
     return NULL;
 }
 
-/* What is of another format, behind a prefix or not; `wrong`: what is said if it is of none. */
+/* Reads a line of another format, with or without a prefix. `wrong` is the error if it has no such format. */
 static const char *other_read(const struct line_rule *rule, const char *text, size_t size, const char *wrong,
                               struct line *line, char *joined) {
     enum line_format format = rule->format == LINE_COMBINED ? line_form_of(text, size) : LINE_COMBINED;
@@ -277,7 +277,7 @@ static const char *other_read(const struct line_rule *rule, const char *text, si
     return format == LINE_COMBINED ? wrong : line_form(rule, format, text, size, line, joined);
 }
 
-/* Nothing but a prefix is before the time, as in Envoy's log. A user that is none ends in "-". */
+/* Only a prefix is before the time, as in Envoy's log. A missing user ends in "-". */
 static bool is_bare(const char *text, const char *open) {
     if (open - text >= 2 && open[-2] == '-') return false;
     return open == text || line_prefix(text, (size_t)(open - text), true) == (size_t)(open - text);

@@ -2,7 +2,7 @@
  *
  *     {"log":"10.0.0.1 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 12\n","stream":"stdout","time":"..."}
  *
- * Always true: what of the line is key or element is copied where it lasts. */
+ * Always true: the key and the element of the line are copied to a place where they last. */
 #include "tools/count/line_form.h"
 
 #define INNER_MAX 32768 /* Docker cuts a line at 16 KiB */

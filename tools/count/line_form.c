@@ -10,14 +10,15 @@
  *     1              2                          3     4           5              6   7   8 9 10   11        12  13
  *                                                                        HAProxy; headers in braces have no number
  *
- * Beside these a classic load balancer's (ALB without its first field), Envoy's as Istio configures it, and HAProxy's
- * of connections (without status, cookies and request). A field that has a name is where the table says. */
+ * In addition it reads the formats of a classic load balancer (ALB without its first field), Envoy's as Istio
+ * configures it, and HAProxy's of connections (without status, cookies and request). A field that has a name is where
+ * the table says. */
 #include "tools/count/line_form.h"
 
 #define WORDS_MAX 40
 #define PROXY_TIME_SIZE 24 /* 17/May/2015:10:05:03.655 */
 
-/* Where the fields with names are; 0 means that there is none. */
+/* Where the fields with names are; 0 if there is none. */
 struct form {
     bool has_port; /* behind the client */
     uint8_t host, client, user, time, request, status, bytes, referer, agent;
@@ -91,7 +92,7 @@ static void words_read(struct words *words, const char *at, const char *end, siz
     }
 }
 
-/* The word with this number; NULL means that the line has none. */
+/* The word with this number; NULL if the line has fewer. */
 static const struct line_word *word_at(const struct words *words, size_t number) {
     return number > 0 && number <= words->count ? &words->at[number - 1] : NULL;
 }
@@ -165,7 +166,7 @@ static size_t times(tw_key text, char c) {
     return count;
 }
 
-/* The form of a line of this format, NULL: it has none of them. */
+/* The form of a line of this format. NULL if it has none of the forms. */
 static const struct form *form_choose(enum line_format format, const struct words *words) {
     const struct line_word *word;
     switch (format) {
@@ -179,7 +180,7 @@ static const struct form *form_choose(enum line_format format, const struct word
         if (!is_envoy(words) || word == NULL || word->mark != '\0') return NULL;
         return line_is_number(word->text) && !is_text(word->text, "-") ? &forms[FORM_ENVOY] : &forms[FORM_ISTIO];
     default:
-        word = word_at(words, 5); /* times: of a request five, of a connection three */
+        word = word_at(words, 5); /* times; a request has five, a connection three */
         if (!is_haproxy(words) || word == NULL) return NULL;
         return times(word->text, '/') == 4   ? &forms[FORM_HAPROXY]
                : times(word->text, '/') == 2 ? &forms[FORM_HAPROXY_TCP]
@@ -260,7 +261,7 @@ static bool time_read(const struct line_rule *rule, const struct line_word *word
            line_time_proxy(text, size, rule->utc_offset_ms, unix_ms);
 }
 
-/* As many words as the fields need, and as tell the form. */
+/* Reads as many words as the fields and the check of the form need. */
 static size_t words_needed(const struct line_rule *rule) {
     return rule->format != LINE_COMBINED && rule->field_last > 30 && rule->field_last < WORDS_MAX ? rule->field_last
                                                                                                   : 30;

@@ -2,22 +2,21 @@
  *
  *     {"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"83.149.9.216","status":200,"request":{"uri":"/a"}}
  *
- * Fields have names; that of a member of an inner object is its path, as request.uri. A text is used without its
- * quotes, its escapes resolved (also \xHH, which nginx writes unless told escape=json); a number, true and false as
- * they are written. The journal writes a text that is no UTF-8 as a list of its bytes; web servers leave out a number
- * that they do not have (`"rt":,`), which is null. A list of one text, as Caddy writes headers, is that text. What
- * syslog or a container's runtime writes in front of the object is passed over.
+ * Fields have names. The name of a member of an inner object is its path, for example request.uri. A text is used
+ * without its quotes, and its escapes are resolved (also \xHH, which nginx writes without escape=json). A number, true
+ * and false are used as they are written. The journal writes a text that is no UTF-8 as a list of its bytes. Web
+ * servers leave out a missing number (`"rt":,`), which counts as null. A list of one text, as Caddy writes headers, is
+ * that text. A prefix that syslog or a container's runtime writes in front of the object is skipped.
  *
  * The time is the first member that has one of the usual names, or the name of --time, and reads as a time. A date
  * without a time of day, and a time of day, are joined; they count only if no other member is a time, and a date alone
- * only if no other member should be one. Only as much of a line is read as is needed. What comes after it is not
- * checked.
+ * only if no other member should be one. Only as much of a line is read as is needed. The rest is not checked.
  * Always true: a field that the line lacks, or that is null, is empty text to a condition, and no key. */
 #include "tools/count/line_form.h"
 
 #include "tools/count/line_prefix.h"
 
-#define DEPTH_MAX 16      /* of the objects that are searched; what is deeper is passed over */
+#define DEPTH_MAX 16      /* of the objects that are searched; deeper ones are skipped */
 #define PATH_MAX_SIZE 512 /* of a name with those of its objects */
 #define SCRATCH_BYTES (2 * LINE_ELEMENT_MAX)
 #define DATE_SIZE 10 /* 2015-05-17 */
@@ -27,7 +26,7 @@ static const char broken[] = "not a JSON object";
 
 /* A member's value, as it is written; a text without its quotes. */
 struct value {
-    const char *text, *end; /* `end`: also of the quotes */
+    const char *text, *end; /* `end` is after the quotes */
     size_t size;
     char kind; /* its first byte: '"', '{', '[', or that of a number or a word */
 };
@@ -35,12 +34,12 @@ struct value {
 struct scan {
     const struct line_rule *rule;
     const char *end;
-    struct value found[LINE_FIELDS_ALL]; /* kind 0: not yet */
+    struct value found[LINE_FIELDS_ALL]; /* kind is 0 if not found yet */
     size_t missing;                      /* fields that were not found yet */
     bool has_time;
-    bool has_bad_time; /* a member that should be the time is none */
+    bool has_bad_time; /* a member that should be the time has another form */
     int64_t unix_ms;
-    size_t date_size, clock_size; /* of the texts that are a part of a time; 0 means that there is none */
+    size_t date_size, clock_size; /* of the texts that are a part of a time; 0 if there is none */
     char date[DATE_SIZE], clock[TIME_MAX];
     char path[PATH_MAX_SIZE];
     char name[PATH_MAX_SIZE];    /* the one name whose escapes were resolved last */
@@ -55,7 +54,7 @@ static const char *spaces_pass(const char *at, const char *end) {
 
 /* ---- values ---- */
 
-/* The end of the object or the list that begins at `at`; NULL means that it has none. */
+/* The end of the object or the list that begins at `at`; NULL if it has none. */
 static const char *container_end(const char *at, const char *end) {
     size_t depth = 0;
     for (; at < end; at++) {
@@ -160,7 +159,7 @@ static size_t utf8_write(char *to, unsigned code) {
     return size;
 }
 
-/* \uHHHH, two of them for what lies beyond U+FFFF. Half a pair becomes U+FFFD. `at`: behind the u. Returns where it
+/* \uHHHH, two of them for characters beyond U+FFFF. Half a pair becomes U+FFFD. `at` is after the u. Returns where it
  * ends, or NULL. */
 static const char *unicode_resolve(const char *at, const char *end, char *to, size_t *size) {
     int code = hex_read(at, end, 4);
@@ -179,7 +178,7 @@ static const char *unicode_resolve(const char *at, const char *end, char *to, si
     return at;
 }
 
-/* The text of an escape; `at`: behind the backslash. Returns where it ends, or NULL. */
+/* The text of an escape; `at` is after the backslash. Returns where it ends, or NULL. */
 static const char *escape_resolve(const char *at, const char *end, char *to, size_t *size) {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     if (at == end) return NULL;
@@ -250,7 +249,7 @@ static bool is_journal_name(const struct line_name *name) {
 
 /* ---- members ---- */
 
-/* A part of a time: the first of its kind counts. */
+/* A part of a time. The first of its kind counts. */
 static void part_note(const char *text, size_t size, char *part, size_t *part_size) {
     if (*part_size == 0) memcpy(part, text, *part_size = size);
 }
@@ -279,7 +278,7 @@ static void time_take(struct scan *scan, const struct value *value) {
     }
 }
 
-/* No member is a whole time: are there parts of one? Returns NULL then. */
+/* No member is a whole time. Joins the parts of one. Returns NULL on success, otherwise the error. */
 static const char *time_join(struct scan *scan) {
     char whole[DATE_SIZE + 1 + TIME_MAX];
     size_t size = scan->date_size;
@@ -311,8 +310,8 @@ static bool is_done(const struct scan *scan) {
     return scan->missing == 0 && scan->has_time;
 }
 
-/* The name of a member with those of the objects around it: the first `outer` bytes of scan->path. It fits if it is
- * short enough to be looked for. */
+/* The name of a member with those of the objects around it, which are the first `outer` bytes of scan->path. It fits if
+ * it is short enough to be looked for. */
 static const char *path_make(struct scan *scan, size_t outer, const char *name, size_t *size) {
     if (outer == 0) return name;
     if (*size > PATH_MAX_SIZE - 1 - outer) *size = PATH_MAX_SIZE - 1 - outer;
@@ -322,8 +321,8 @@ static const char *path_make(struct scan *scan, size_t outer, const char *name, 
     return scan->path;
 }
 
-/* Reads the members of one object, and of those within it that are searched; `*at` is behind its brace, then behind
- * its end. Returns NULL on success: at the end, or when everything was found. */
+/* Reads the members of one object, and of those within it that are searched; `*at` is behind its brace, then behind its
+ * end. Returns NULL on success, at the end or when all fields were found. */
 static const char *members_read(struct scan *scan, const char **at_in, size_t outer, unsigned depth) {
     const char *at = spaces_pass(*at_in, scan->end), *end = scan->end;
     bool is_first = true;
@@ -412,7 +411,7 @@ static const char *texts_make(struct scan *scan, tw_key *field_at) {
     return NULL;
 }
 
-/* What has no escape and is one field lies in the line. What lies in the scratch goes where it lasts. */
+/* A text of one field without escapes stays in the line. A text in the scratch is copied to a place where it lasts. */
 static void make_last(const struct scan *scan, tw_key *text, char *room) {
     const char *bytes = text->data;
     if (bytes < scan->scratch || bytes >= scan->scratch + sizeof scan->scratch) return;

@@ -1,4 +1,4 @@
-/* line_prefix.c -- what is in front of a line. See line_prefix.h.
+/* line_prefix.c -- the prefix of a line. See line_prefix.h.
  * Each function returns where its part ends, behind the space that follows it; NULL means that it is not there. */
 #include "tools/count/line_prefix.h"
 

@@ -1,13 +1,13 @@
-/* line_prefix.h -- what carries a line of a log may write something in front of it: a container's runtime, syslog,
- * Docker Compose, kubectl. How much of a line that is.
- * Always true: only what has exactly such a form is passed over, so that no line loses a part of its own. */
+/* line_prefix.h -- finds the prefix that a container's runtime, syslog, Docker Compose or kubectl writes in front of a
+ * line.
+ * Always true: only a text with exactly such a form is skipped, so that no line loses a part of its content. */
 #ifndef TOOL_LINE_PREFIX_H
 #define TOOL_LINE_PREFIX_H
 
 #include "tools/count/line_rule.h"
 
-/* Kubernetes's log files: "2015-05-17T10:05:03.123456789Z stdout F ". Returns its size, 0: it is not there.
- * `*is_piece`: the runtime has cut the line (P), and the rest of it follows in another one. */
+/* Kubernetes's log files: "2015-05-17T10:05:03.123456789Z stdout F ". Returns its size, or 0 if it is not there.
+ * `*is_piece` becomes true if the runtime has cut the line (P). Then the rest of it follows in another one. */
 size_t line_prefix_cri(const char *text, size_t size, bool *is_piece);
 
 /* Whether line_prefix_cri() is worth a look. */
@@ -25,9 +25,9 @@ static inline bool line_prefix_may_be_cri(const char *text, size_t size) {
  * Returns their size. */
 size_t line_prefix(const char *text, size_t size, bool with_bare_time);
 
-/* Passes over what is at the start of a file or of a line and not of its text: a byte order mark, the NULs of a hole
- * that a rotation has left, and what Kubernetes's runtimes write before each line. Returns NULL on success; then there
- * is some text. */
+/* Skips bytes at the start of a file or of a line that are not part of its text. These are a byte order mark, the NULs
+ * of a hole that a rotation has left, and the prefix that Kubernetes's runtimes write before each line. Returns NULL on
+ * success; then there is some text. */
 const char *line_lead_pass(const struct line_rule *rule, const char **text, size_t *size);
 
 #endif

@@ -1,4 +1,4 @@
-/* line_rule.c -- which fields a rule names, and what becomes of them. See line_rule.h. */
+/* line_rule.c -- the fields that a rule names, and their use. See line_rule.h. */
 #include "tools/count/line_rule.h"
 
 const char line_time_uncounted[] = "its time is not in the years 1000 to 9998";

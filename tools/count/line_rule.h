@@ -1,7 +1,8 @@
-/* line_rule.h -- how a line of a log is read, and what all formats share: fields, key, element, conditions, times.
+/* line_rule.h -- the rule by which a line of a log is read, and the common parts of all formats: fields, key, element,
+ * conditions, times.
  *
- * A rule may also name fields that make an element: what is different among the lines of one key (--distinct), and have
- * conditions (--where) and a span of time (--since, --until): a line that does not meet them is left out.
+ * A rule may also name fields that make an element, whose different values are counted for each key (--distinct). It
+ * may have conditions (--where) and a span of time (--since, --until). A line that does not meet them is left out.
  *
  * Always true: the functions read only the given bytes (NUL is a byte like any other), allocate nothing, use no locale
  * and no time zone. Any number of threads may use them. */
@@ -19,7 +20,7 @@
 #define LINE_FIELDS_ALL (2 * LINE_FIELDS_MAX + LINE_WHERE_MAX)
 
 /* In the order of --format's words. LINE_COMBINED also reads each line that it recognises as one of another format of
- * access logs: with a virtual host in front, of S3, of a load balancer, of Envoy, of HAProxy, or below a head of
+ * access logs, with a virtual host in front, of S3, of a load balancer, of Envoy, of HAProxy, or below a head of
  * W3C. */
 enum line_format {
     LINE_COMBINED,
@@ -36,10 +37,10 @@ enum line_format {
 };
 
 /* Fields of access logs that have a name. A name means the same in each of these formats; a number is a place in the
- * line. What a name means is also checked. A client is a host, a status is a number. The parts of the request: GET /a?b
+ * line. The value of a name is also checked. A client is a host, a status is a number. A request has parts. GET /a?b
  * HTTP/1.1 has the path /a and the URL /a?b. A request that has no such form is all of it URL and path. */
 enum {
-    LINE_FIELD_HOST = 0, /* the virtual host; combined: at the start of the line, and not counted as a field */
+    LINE_FIELD_HOST = 0, /* the virtual host; in combined lines at the start, and not counted as a field */
     LINE_FIELD_METHOD = 2001,
     LINE_FIELD_URL,
     LINE_FIELD_PATH,
@@ -59,7 +60,7 @@ enum {
 };
 #define LINE_NAMES (LINE_FIELD_NAMES_END - LINE_FIELD_METHOD)
 
-/* What is between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
+/* The comparison between the field and the value of a condition. The comparisons of numbers lie between LINE_LESS and
  * LINE_AT_LEAST. */
 enum line_relation {
     LINE_EQUAL,
@@ -89,20 +90,20 @@ struct line_name {
 struct line_rule {
     enum line_format format;
     bool is_cri;           /* each line begins as those of Kubernetes's log files; otherwise some may */
-    int64_t utc_offset_ms; /* of times that have no offset of their own */
+    int64_t utc_offset_ms; /* for times without an offset */
     /* The key's, then the element's, then those of the conditions, counted from 1, in the order of joining. */
     uint16_t fields[LINE_FIELDS_ALL];
     uint16_t places[LINE_FIELDS_ALL]; /* of them in a combined line */
     uint16_t field_count;             /* of the key; 0 in tsv */
-    uint16_t element_count;           /* of the element; 0 means none is wanted */
+    uint16_t element_count;           /* of the element; 0 if the rule has no element */
     uint16_t where_count;
-    uint16_t field_last; /* the greatest of their places: the fields after it are not read */
-    bool has_lead;       /* combined: some of them lie before the time */
+    uint16_t field_last; /* the greatest of their places; the fields after it are not read */
+    bool has_lead;       /* in combined lines, some of them are before the time */
     bool has_span;       /* only moments in [since, until) count */
     int64_t since_ms, until_ms;
     struct line_condition where[LINE_WHERE_MAX];
-    struct line_name names[LINE_FIELDS_ALL]; /* JSON and W3C: in place of `fields` */
-    struct line_name time_name;              /* JSON; size 0: the usual ones */
+    struct line_name names[LINE_FIELDS_ALL]; /* for JSON and W3C, in place of `fields` */
+    struct line_name time_name;              /* for JSON; size is 0 for the usual names */
 };
 
 /* The fields of a line. Key and element point into the line, or into `joined` if they have several fields. */
@@ -113,17 +114,18 @@ struct line {
     tw_key element;
 };
 
-/* What the lines that begin with # have said of a file's columns, so far. All zero: nothing. */
+/* The columns of a file, as its lines that begin with # have described them so far. All zero if there were no such
+ * lines. */
 struct line_head {
     bool is_known;
     uint16_t columns;                 /* how many a line has */
-    uint16_t date, time;              /* their columns, counted from 1; 0: there is none. `time` alone holds both. */
-    uint16_t column[LINE_FIELDS_ALL]; /* of the rule's fields; 0 means that there is none */
+    uint16_t date, time;              /* their columns, counted from 1; 0 if there is none. `time` alone has both. */
+    uint16_t column[LINE_FIELDS_ALL]; /* of the rule's fields; 0 if there is none */
 };
 
-/* Sets the key's fields; count 0: the format's default key. No element is wanted. */
+/* Sets the key's fields. If count is 0, it is the format's default key. The rule then has no element. */
 void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count);
-/* Sets the element's fields, after line_rule_set(). In tsv the element is the third field, whatever `fields` says. */
+/* Sets the element's fields, after line_rule_set(). In tsv the element is the third field, whatever is in `fields`. */
 void line_rule_set_element(struct line_rule *rule, const uint16_t *fields, size_t count);
 
 /* Adds a condition on a field, after those two. `name` counts for JSON and W3C, `field` for the others. */
@@ -133,7 +135,7 @@ void line_rule_add_condition(struct line_rule *rule, uint16_t field, struct line
 /* What line_parse() returns, this very pointer, of a line that could be read and shall not count. */
 extern const char line_left_out[];
 
-/* Civil time to Unix seconds: the proleptic Gregorian calendar, arguments in range (month 1..12, day 1..31). */
+/* Civil time to Unix seconds in the proleptic Gregorian calendar, arguments in range (month 1..12, day 1..31). */
 int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second);
 /* True if the calendar has this day. */
 bool line_date_is_valid(unsigned year, unsigned month, unsigned day);
@@ -162,17 +164,17 @@ bool line_number_read(const char *text, size_t size, double *number);
 /* field_at[i] is the text of the condition's i-th field. */
 bool line_where_holds(const struct line_rule *rule, const tw_key *field_at);
 
-/* Whether the library counts this moment, and what is said of a line if not. */
+/* Whether the library can count this moment. Otherwise returns the error of the line. */
 static inline bool line_time_counts(int64_t unix_ms) {
     return (uint64_t)unix_ms - (uint64_t)LINE_MS_MIN <= LINE_MS_MAX - LINE_MS_MIN;
 }
 extern const char line_time_uncounted[];
 
-/* How many fields of a line the rule needs: the key's, the element's and those of the conditions. */
+/* How many fields of a line the rule needs, for the key, the element and the conditions. */
 static inline size_t line_field_count(const struct line_rule *rule) {
     return (size_t)rule->field_count + rule->element_count + rule->where_count;
 }
-/* What is said of a line that lacks some of them. */
+/* The error of a line that lacks some of them. */
 const char *line_too_short(const struct line_rule *rule);
 /* Makes key and element of a line's fields, if its time counts and it meets the conditions. field_at[i] is the text of
  * rule->fields[i]. Returns NULL on success. */

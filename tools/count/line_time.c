@@ -2,13 +2,13 @@
  *
  *     17/May/2015:10:05:03 +0000             web servers, also with .123 behind the seconds
  *     2015-05-17T10:05:03.123456+02:00       ISO 8601 and RFC 3339; a space in place of T, a comma in place of the
- *     2015-05-17 10:05                       point, no seconds, Z, +02, +0200 or no offset: then the caller's
- *     1431857103.123, 1431857103123 ...      Unix seconds; also milli-, micro- and nanoseconds, told by their size
+ *     2015-05-17 10:05                       point, no seconds; Z, +02, +0200 or no offset (then the caller's)
+ *     1431857103.123, 1431857103123 ...      Unix seconds; also milli-, micro- and nanoseconds, by their size
  *     1.431857103123e9                       the same, as some loggers write numbers
  *     17/May/2015:10:05:03.655               HAProxy, without an offset
  *
- * Always true: what is read is a moment of the years 1 to 9999 of the calendar. Second 60 is a leap second and belongs
- * to the next minute, as always with Unix time. What is finer than a millisecond is cut off. */
+ * Always true: a time that is read is a moment of the years 1 to 9999 of the calendar. Second 60 is a leap second and
+ * belongs to the next minute, as always with Unix time. Digits finer than a millisecond are cut off. */
 #include "tools/count/line_rule.h"
 
 #define WEB_SIZE 26                      /* 17/May/2015:10:05:03 +0000 */
@@ -102,7 +102,7 @@ static int two_read(const char *at, const char *end, int high) {
     return value > high ? -1 : value;
 }
 
-/* Z, +02, +0200, +02:00, or nothing: `*offset_ms` stays. Nothing may follow. */
+/* Z, +02, +0200 or +02:00. An empty text leaves `*offset_ms` as it is. No text may follow. */
 static bool iso_offset_read(const char *at, const char *end, int64_t *offset_ms) {
     if (at < end && *at == ' ') at++; /* "2015-05-17 10:05:03 +0200" */
     if (at == end) return true;
@@ -120,7 +120,7 @@ static bool iso_offset_read(const char *at, const char *end, int64_t *offset_ms)
     return at == end;
 }
 
-/* .123456 or ,123: any number of digits, the first three of which count. */
+/* .123456 or ,123 with any number of digits, of which the first three count. */
 static const char *fraction_read(const char *at, const char *end, int *ms) {
     int scale = 100;
     *ms = 0;
@@ -189,7 +189,7 @@ static bool exponent_read(const char *text, size_t size, int64_t *unix_ms) {
     if (memchr(text, 'e', size) == NULL && memchr(text, 'E', size) == NULL) return false;
     if (!line_number_read(text, size, &seconds) || !(seconds >= UNIX_S_LEAST) || !(seconds < UNIX_S_LEAST * 1000.0))
         return false;
-    *unix_ms = (int64_t)(seconds * 1000 + 0.5 / 1024); /* what is finer is cut off, but for a double's own error */
+    *unix_ms = (int64_t)(seconds * 1000 + 0.5 / 1024); /* finer parts are cut off, except for a double's error */
     return true;
 }
 

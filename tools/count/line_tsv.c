@@ -1,4 +1,4 @@
-/* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta], or with an element
+/* line_tsv.c -- a plain format that other programs write. It is unix-seconds<TAB>key[<TAB>delta], or with an element
  * unix-seconds<TAB>key<TAB>element. A time of ISO 8601 in place of the number is read, too. So is what
  * `count --output tsv` has written.
  * Always true: a delta is within TW_DELTA_MAX; the key may contain anything but a tab, the element anything. */
@@ -7,7 +7,7 @@
 #define TIME_DIGITS 15  /* in milliseconds they fit into 64 bits */
 #define DELTA_DIGITS 18 /* as many cannot overflow */
 
-/* An optional sign, 1 to `digits` digits, and nothing else. */
+/* Only an optional sign and 1 to `digits` digits. */
 static bool integer_read(const char *text, size_t size, size_t digits, int64_t *number) {
     bool negative = size > 0 && text[0] == '-';
     size_t at = size > 0 && (text[0] == '-' || text[0] == '+') ? 1 : 0;
@@ -29,7 +29,7 @@ static bool time_read(const struct line_rule *rule, const char *text, size_t siz
     return true;
 }
 
-/* The conditions' fields: the time, the key, and what follows. */
+/* The conditions' fields, which are the time, the key, and the fields after them. */
 static bool where_holds(const struct line_rule *rule, tw_key time, tw_key key, tw_key third) {
     tw_key field_at[LINE_WHERE_MAX];
     for (size_t i = 0; i < rule->where_count; i++) {

@@ -1,12 +1,12 @@
-/* line_w3c.c -- the extended log format of W3C, as IIS and CloudFront write it. The file says what its columns are.
+/* line_w3c.c -- the extended log format of W3C, as IIS and CloudFront write it. The file names its columns.
  *
  *     #Fields: date time c-ip cs-method cs-uri-stem sc-status
  *     2015-05-17 10:05:03 10.0.0.1 GET /a 200
  *
  * Columns are separated by tabs if the line has any, otherwise by spaces. A text in quotes is one column, and two
- * quotes in it are one of its own. Texts are used as they are written: CloudFront has %20 for a space, IIS +. Times
- * are those of UTC, as the format says, whatever --utc-offset is. A line that has more or fewer columns than the head
- * names is refused, as nobody knows which of them is missing.
+ * quotes in it mean one quote. Texts are used as they are written. CloudFront writes %20 for a space, IIS writes +.
+ * Times are in UTC, as the format requires, whatever --utc-offset is. A line that has more or fewer columns than the
+ * head names is refused, because it is unknown which of them is missing.
  *
  * A field is requested by the column's name, by its number, or by one of the names that access logs have. CloudFront's
  * columns are known also where a line has no head above it. */
@@ -16,7 +16,7 @@
 #include "tools/count/line_prefix.h"
 
 static const struct {
-    const char *name; /* as --key takes it */
+    const char *name; /* as in --key */
     uint16_t field;
     const char *column; /* the first one that the head has */
 } meanings[] = {{"host", LINE_FIELD_HOST, "x-host-header"},
@@ -51,7 +51,7 @@ static bool is_word(const char *text, size_t size, const char *word) {
     return strlen(word) == size && strncasecmp(text, word, size) == 0;
 }
 
-/* The number of the column that has this name; 0 means none has it. */
+/* The number of the column that has this name; 0 if there is no such column. */
 static uint16_t column_find(const char *at, const char *end, const char *name, size_t size) {
     for (uint16_t number = 1; at < end && number < UINT16_MAX; number++) {
         while (at < end && (*at == ' ' || *at == '\t')) at++;
@@ -72,7 +72,7 @@ static uint16_t columns_count(const char *at, const char *end) {
     return count < UINT16_MAX ? (uint16_t)count : 0;
 }
 
-/* A column by what a field that access logs have means. */
+/* A column by the meaning of a field of access logs. */
 static uint16_t meaning_find(const char *at, const char *end, const struct line_name *name, uint16_t field) {
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         bool is_meant = name->size > 0 ? is_word(name->text, name->size, meanings[i].name) : meanings[i].field == field;
@@ -82,7 +82,7 @@ static uint16_t meaning_find(const char *at, const char *end, const struct line_
     return 0;
 }
 
-/* `name` of size 0: the rule is of combined lines, and asks by what the field means. */
+/* If the size of `name` is 0, the rule is for combined lines, and uses the meaning of the field. */
 static uint16_t column_of(const char *at, const char *end, const struct line_name *name, uint16_t field) {
     unsigned number = 0;
     size_t digits = 0;
@@ -93,7 +93,7 @@ static uint16_t column_of(const char *at, const char *end, const struct line_nam
     return column > 0 ? column : meaning_find(at, end, name, field);
 }
 
-/* `at`: the names of the columns, without what introduces them. */
+/* `at` has the names of the columns, without the word before them. */
 static void head_set(const struct line_rule *rule, struct line_head *head, const char *at, const char *end) {
     static const struct line_name none = {NULL, 0};
     bool by_name = rule->format != LINE_COMBINED;
@@ -138,7 +138,7 @@ bool line_head_take(const struct line_rule *rule, struct line_head *head, const 
     return true;
 }
 
-/* A line that begins with # and says something of the file; others are no head. */
+/* A line that begins with # and describes the file. Other lines are no head. */
 static bool is_directive(const char *text, const char *end) {
     static const char *const words[] = {
         "#Version:", "#Fields:", "#Software:", "#Start-Date:", "#Date:", "#End-Date:", "#Remark:"};

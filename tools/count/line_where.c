@@ -1,6 +1,6 @@
-/* line_where.c -- the conditions of --where: which lines count.
- * Always true: a line that does not meet a condition is no error; it is left out. What is no number meets no comparison
- * of numbers. */
+/* line_where.c -- the conditions of --where, which select the lines that count.
+ * Always true: a line that does not meet a condition is left out, and is no error. A text that is no number meets no
+ * comparison of numbers. */
 #include <stdlib.h>
 
 #include "tools/count/line_rule.h"
@@ -19,11 +19,11 @@ bool line_number_read(const char *text, size_t size, double *number) {
     *number = (double)value;
     if (at == size && size > 0) return true;
     if (size == 0 || size > NUMBER_MAX) return false;
-    for (at = 0; at < size; at++) /* neither "inf" nor hexadecimal digits */
+    for (at = 0; at < size; at++) /* "inf" and hexadecimal digits are refused */
         if (strchr("0123456789+-.eE", text[at]) == NULL || text[at] == '\0') return false;
     memcpy(copy, text, size);
     copy[size] = '\0';
-    *number = strtod(copy, &end); /* the command sets no locale: a point is a point */
+    *number = strtod(copy, &end); /* the command sets no locale, so the point is "." */
     return end == copy + size;
 }
 

@@ -106,7 +106,7 @@ bool line_is_status(tw_key text) {
 
 /* ---- requests ---- */
 
-/* Where " HTTP/1.1" begins; the end if the request has none. */
+/* The place where " HTTP/1.1" begins, or the end if the request has no such part. */
 static const char *protocol_find(const char *begin, const char *end) {
     const char *space = memrchr(begin, ' ', (size_t)(end - begin));
     return space != NULL && end - space > 5 && memcmp(space + 1, "HTTP/", 5) == 0 ? space : end;

@@ -1,4 +1,4 @@
-/* marks.h -- what `count --batch` remembers in Redis of a batch: marks that outlive every window.
+/* marks.h -- the marks of a batch that `count --batch` writes to Redis. They outlive every window.
  * Always true: Redis decides who sets a mark first. */
 #ifndef TOOL_MARKS_H
 #define TOOL_MARKS_H
@@ -7,10 +7,11 @@
 
 #define BATCH_NAME_MAX 200
 #define MARK_KEY_MAX (BATCH_NAME_MAX + 16)
-#define MARKS_FETCH_MS 10000 /* how long Redis may take to say which marks there are */
+#define MARKS_FETCH_MS 10000 /* how long the look-up of marks may last */
 
-/* Begun: a run without --resume sends the batch. Done: all of it is in Redis. Torn: a run with --resume cannot know
- * what is in Redis. Lock: the name under which runs with --resume take turns. */
+/* Begun means that a run without --resume sends the batch. Done means that all of it is in Redis. Torn means that a run
+ * with --resume cannot find out which counts are in Redis. Lock is the name under which runs with --resume follow one
+ * another. */
 enum mark { MARK_BEGUN, MARK_DONE, MARK_TORN, MARK_LOCK };
 
 /* An endless family, strict. Returns false after a message on standard error. */

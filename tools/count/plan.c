@@ -1,5 +1,5 @@
 /* plan.c -- the options of `tallywheel count`. See plan.h.
- * Always true: every refusal names the option, its value, and the values that it takes. */
+ * Always true: every refusal names the option, its value, and its valid values. */
 #include "tools/count/plan.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 #include "tools/common/tool.h"
 
 #define DEFAULT_LATENESS_MS 5000
-/* The longest that the library takes. */
+/* The longest that the library accepts. */
 #define WINDOW_DAYS_MAX 3660
 #define DAYS_MAX 36500
 
-/* Two texts: C promises no more than 4095 bytes for one. */
+/* Two texts, because C promises no more than 4095 bytes for one. */
 static const char help_of_counting[] =
     "Usage: tallywheel count [OPTION]... FILE...\n"
     "Counts the lines of logs by key and window, each line by its own time. - is standard input. Files\n"
@@ -142,7 +142,7 @@ static bool refuse(const char *option, const char *given, const char *takes) {
 
 /* ---- values ---- */
 
-/* The index of one of a few words; -1 means none of them. */
+/* The index of one of a few words; -1 if it is not one of them. */
 static int word_index(const char *given, const char *const *words) {
     for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(given, words[i]) == 0) return i;

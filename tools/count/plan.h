@@ -1,6 +1,5 @@
-/* plan.h -- the options of `tallywheel count`, and what came of the input.
- * Always true: a plan that plan_read() accepted names only readable options; the engine checks the options that are its
- * own. */
+/* plan.h -- the options of `tallywheel count`, and the result of the input.
+ * Always true: a plan that plan_read() accepted names only readable options; the engine checks its options. */
 #ifndef TOOL_PLAN_H
 #define TOOL_PLAN_H
 
@@ -11,21 +10,21 @@
 #include "tools/count/windows.h"
 
 struct plan {
-    struct line_rule rule; /* holds utc_offset_ms, too */
+    struct line_rule rule; /* contains utc_offset_ms, too */
     int64_t window_ms;
     int64_t retention_ms; /* 0 means the greater of seven days and one window */
-    int64_t lateness_ms;  /* --follow: how long after its end a window still takes lines */
+    int64_t lateness_ms;  /* for --follow, how long after its end a window still accepts lines */
     uint64_t memory_bytes;
     size_t top; /* 0 means all */
     enum print_form form;
     unsigned threads;
     bool follow;
     const char *redis_url, *redis_key;
-    const char *svg;          /* the file of the picture; NULL means none */
+    const char *svg;          /* the file of the picture; NULL if there is none */
     const char *batch;        /* NULL means counts go to Redis as they are counted */
-    bool resume;              /* --batch: in steps that a later run continues from */
+    bool resume;              /* for --batch, in steps from which a later run continues */
     uint64_t meaning;         /* a hash of the options that decide what is counted under which name */
-    struct redis_flags flags; /* beside --redis */
+    struct redis_flags flags; /* in addition to --redis */
     char *const *files;
     size_t file_count;
 };

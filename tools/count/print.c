@@ -118,7 +118,7 @@ static void amounts(const struct print *print, struct sink *sink, int64_t sum, i
     sink_text(sink, keys == 1 ? " key" : " keys");
 }
 
-/* When, and how much: in two lines where one is too narrow. */
+/* The time and the sum, in two lines if one is too narrow. */
 static void heading_show(const struct print *print, int64_t start_ms, const struct rows *rows) {
     char when[64] = "All", offset[8];
     struct sink much, *sink = print->sink;
@@ -139,7 +139,7 @@ static void heading_show(const struct print *print, int64_t start_ms, const stru
     sink_close(&much);
 }
 
-/* The columns of the counts: the widest is the first, the last, or the rest. */
+/* The width of the counts. The widest count is the first, the last, or the rest. */
 static size_t count_columns(const struct rows *rows, int64_t rest) {
     const int64_t counts[] = {rows->row[0].count, rows->row[rows->count - 1].count, rest};
     size_t widest = COUNT_WIDTH;
@@ -150,7 +150,7 @@ static size_t count_columns(const struct rows *rows, int64_t rest) {
     return widest;
 }
 
-/* The escaped key, cut to the columns that the terminal has left behind `taken` ones. */
+/* The escaped key, cut to the columns that the terminal has left after the first `taken` ones. */
 static void key_cut(const struct print *print, const struct row *row, size_t taken) {
     struct sink text;
     const char *ellipsis = print->blocks ? "\xE2\x80\xA6" : "...";
@@ -209,7 +209,7 @@ void print_begin(struct print *print) {
     if (print->form == PRINT_CSV) sink_text(print->sink, "window,key,count\n");
 }
 
-/* A window without rows is not shown. Nothing was counted in it. */
+/* A window without rows is not shown, because it has no counts. */
 void print_window(struct print *print, int64_t start_ms, const struct rows *rows) {
     if (rows->count == 0) return;
     switch (print->form) {

@@ -1,15 +1,15 @@
-/* print.h -- windows and their rows as text: a table for people, tab-separated values, JSON.
+/* print.h -- prints windows and their rows as a table for people, tab-separated values, JSON.
  *
- * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
+ * tsv:   window-start<TAB>key<TAB>count, no heading. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
  *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
  * csv:   the same behind a header, window,key,count; a key with a comma, a semicolon, a quote or a space at its ends is
- *        quoted, and one that a spreadsheet would take for a formula has an apostrophe in front.
+ *        quoted, and one that a spreadsheet would treat as a formula has an apostrophe in front.
  * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
  *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
  *        each wrong byte, and its exact bytes next to it: "key_hex":"ff00".
  *        With --window all the start is the word all.
  * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end. On a terminal that
- *        is wide enough, a bar beside each count, as long as its share of the window's greatest one; keys are cut to
+ *        is wide enough, a bar next to each count, as long as its share of the window's greatest one; keys are cut to
  *        its width.
  *
  * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
@@ -29,8 +29,8 @@ struct print {
     size_t width;     /* columns of the terminal; 0 means unlimited */
     bool stream;      /* windows come one by one, without end */
     bool bold;        /* headings, on a terminal; bars have a colour */
-    bool blocks;      /* bars are drawn with the blocks of Unicode, otherwise with # */
-    bool distinct;    /* estimates of distinct elements: their sum means nothing */
+    bool blocks;      /* the bars consist of Unicode blocks, otherwise of # */
+    bool distinct;    /* estimates of distinct elements, which have no meaningful sum */
     uint64_t windows; /* printed so far */
     int64_t keys, sum;
 };

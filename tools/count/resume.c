@@ -17,11 +17,11 @@
 
 #define FAMILY_NAME "count-positions"
 #define CONTROL_BYTES (32 * 1024 * 1024)
-/* A run that was killed leaves its lock for so long. What it had sent last has long arrived when the lock ends. */
+/* The lock of a run that was killed stays for so long. Its last batch has long arrived when the lock ends. */
 #define LOCK_MS 3000
 #define LOCK_EXTEND_MS 1000
 #define LOCK_WAIT_MS 15000
-#define STEP_BYTES (8 * 1024 * 1024) /* lines that count little: the position is written as often as that */
+#define STEP_BYTES (8 * 1024 * 1024) /* the position is written at least this often, also if lines have few counts */
 #define FIRST_LINE_BYTES 4096        /* as much of the first line makes the file's identity */
 #define VALUE_BITS ((UINT64_C(1) << 52) - 1)
 #define KEY_MAX (BATCH_NAME_MAX + 32)
@@ -29,14 +29,14 @@
 /* How far a file is counted, as Redis has it. */
 struct place {
     char at_key[KEY_MAX], tail_key[KEY_MAX];
-    int64_t at, tail; /* `tail`: a hash of the bytes before `at` */
+    int64_t at, tail; /* `tail` is a hash of the bytes before `at` */
 };
 
 struct resume {
     const struct plan *plan;
     struct result *result;
     struct windows_shared *windows;
-    tw_engine *engine; /* its turns are made here alone: so what was added between two of them is one batch */
+    tw_engine *engine; /* its turns are made only here, so the adds between two of them are one batch */
     tw_family *family, *positions;
     tw_engine *control; /* for calls that wait for Redis */
     tw_family *marks, *asked;
@@ -140,11 +140,11 @@ static bool place_is_ours(struct resume *resume, const struct place *place) {
     return at == place->at || complain(resume, "another run has gone on under this name; this one stops");
 }
 
-/* Keeps the lock. A process that stopped for longer has lost it. It continues only if nobody else did. */
+/* Keeps the lock. A process that stopped for longer has lost it. It continues only if no other run did. */
 static bool lock_try_again(struct resume *resume) {
     tw_status status = tw_lock_extend(resume->marks, tw_str(resume->lock_text), resume->token, LOCK_MS);
     resume->extended_ms = moment_mono_ms();
-    if (status != TW_ERR_LATE) return true; /* Redis may be away: the step waits for it */
+    if (status != TW_ERR_LATE) return true; /* Redis may be unreachable, and the step waits for it */
     status = lock_try(resume);
     if (status == TW_DENIED) return complain(resume, "another run counts under this name now; this one stops");
     if (status != TW_OK) return complain_status(resume, "Redis cannot be asked for the lock", status);
@@ -160,7 +160,7 @@ static bool lock_keep(void *ctx) {
 
 /* ---- a step ---- */
 
-/* Makes turns until Redis has what was added. A signal ends the wait; then the next run sees whether it arrived. */
+/* Makes turns until Redis has the added counts. A signal ends the wait; then the next run sees whether they arrived. */
 static bool step_arrives(struct resume *resume) {
     tw_status status = count_drain(resume->engine);
     if (status == TW_OK) return true;
@@ -179,7 +179,7 @@ static tw_status row_add(const struct resume *resume, const struct step_row *row
                                                   : tw_add_at(resume->family, key, delta, row->start_ms, NULL);
 }
 
-/* Adds the step's counts. If one of them is refused, those before it are taken back, and nothing is sent. */
+/* Adds the step's counts. If one of them is refused, those before it are subtracted again, and no counts are sent. */
 static tw_status rows_add_all(const struct resume *resume) {
     const struct step *step = resume->step;
     for (size_t i = 0; i < step->count; i++) {
@@ -237,7 +237,7 @@ static bool step_try(struct resume *resume, struct place *place, const struct te
     return complain(resume, torn);
 }
 
-/* Sends what was counted up to where the text was read, and the position, in one batch. */
+/* Sends the counts of the text up to the position, and the position, in one batch. */
 static bool step_send(struct resume *resume, struct place *place, const struct text_file *text) {
     resume->is_over = resume->is_over || !step_try(resume, place, text);
     return !resume->is_over;
@@ -254,7 +254,7 @@ static void line_skipped(struct resume *resume, const char *file, uint64_t line,
     resume->result->skipped_file = file;
 }
 
-/* Counts one line, which is not taken yet. If the step is full, it is sent up to here first. */
+/* Counts one line, which is not consumed yet. If the step is full, it is sent up to here first. */
 static bool line_count(struct resume *resume, struct place *place, const struct text_file *text, const char *bytes,
                        size_t size, uint64_t number) {
     const struct line_rule *rule = &resume->plan->rule;
@@ -271,7 +271,7 @@ static bool line_count(struct resume *resume, struct place *place, const struct 
 
 /* ---- a file ---- */
 
-/* Reads the first line, which is not taken, and makes the names of the file's position. */
+/* Reads the first line, without consuming it, and makes the names of the file's position. */
 static enum text_file_state identity_read(struct text_file *text, uint64_t *identity) {
     const char *line;
     size_t size;
@@ -286,7 +286,7 @@ static enum text_file_state identity_read(struct text_file *text, uint64_t *iden
     return state;
 }
 
-/* Two files with one first line have one position. Nobody could tell them apart. */
+/* Two files with one first line have one position. They could not be distinguished. */
 static bool identity_is_new(struct resume *resume, const char *file, uint64_t identity) {
     for (size_t i = 0; i < resume->identity_count; i++) {
         if (resume->identities[i] != identity) continue;
@@ -326,7 +326,7 @@ static enum text_file_state place_find(struct text_file *text, const struct plac
     return TEXT_FILE_TROUBLE;
 }
 
-/* Counts from here to the end. Returns what ended it; TEXT_FILE_TROUBLE: reported. */
+/* Counts from here to the end. Returns the state that ended it. TEXT_FILE_TROUBLE was already reported. */
 static enum text_file_state lines_count(struct resume *resume, struct place *place, struct text_file *text) {
     const char *line;
     size_t size;
@@ -359,8 +359,8 @@ static bool file_count_at(struct resume *resume, struct text_file *text, struct 
         step_clear(resume->step);
         if (state == TEXT_FILE_LINE) {
             state = lines_count(resume, place, text);
-            if (state == TEXT_FILE_STOPPED) return true; /* what was not sent is the next run's */
-            /* What came before the damage of a file counts. */
+            if (state == TEXT_FILE_STOPPED) return true; /* the next run sends the unsent counts */
+            /* The lines before the damage of a file count. */
             if (!text->skipping && resume->step->count > 0 && state == TEXT_FILE_TROUBLE && text->unpack != NULL)
                 return step_send(resume, place, text) && false;
             if (state == TEXT_FILE_END && !text->skipping && !step_send(resume, place, text)) return false;

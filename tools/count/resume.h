@@ -1,17 +1,17 @@
-/* resume.h -- `count --redis URL --batch NAME --resume`: a log that is counted into Redis in steps. A run that was
- * interrupted, however it ended, is run again and continues.
+/* resume.h -- `count --redis URL --batch NAME --resume`: counts a log into Redis in steps. A run that was interrupted
+ * in any way can be started again, and continues.
  *
  * A step is the counts of some whole lines of one file. Its counts and the position behind these lines are added by one
  * batch, which Redis applies as a whole or not at all. So the position in Redis is always that of the counts there.
- * Always true: runs of one NAME take turns (a lock that ends by itself). After each step Redis's position is compared
- * with ours; if they differ, nobody can know what was counted, and no run under this name adds anything any more.
- * A file is known by its first line; what is before the position is compared, too. */
+ * Always true: only one run of a NAME works at a time (a lock that expires). After each step Redis's position is
+ * compared with ours; if they differ, the counted lines are unknown, and no run under this name adds counts any more. A
+ * file is recognised by its first line. The bytes before the position are compared, too. */
 #ifndef TOOL_RESUME_H
 #define TOOL_RESUME_H
 
 #include "tools/count/plan.h"
 
-/* Reads, counts and sends the files; what this run counted stays in `family`. The engine is host-driven and has Redis.
+/* Reads, counts and sends the files. The counts of this run stay in `family`. The engine is host-driven and has Redis.
  * `result` and `windows` become those of the input. */
 void resume_run(const struct plan *plan, tw_engine *engine, tw_family *family, struct windows_shared *windows,
                 struct result *result);

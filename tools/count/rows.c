@@ -13,7 +13,7 @@ struct rows_chunk {
     unsigned char bytes[CHUNK_BYTES];
 };
 
-/* Negative: a is shown before b. */
+/* Negative if a is shown before b. */
 static int row_compare(const void *left, const void *right) {
     const struct row *a = left, *b = right;
     if (a->count != b->count) return a->count > b->count ? -1 : 1;
@@ -128,7 +128,8 @@ void rows_sort(struct rows *rows) {
     for (size_t i = 0; i < rows->count; i++) saturating_add(&rows->sum_shown, rows->row[i].count);
 }
 
-/* Takes what this run added. With Redis, the view includes the counts of other processes and earlier runs. */
+/* Collects the counts that this run added. With Redis, the view includes the counts of other processes and earlier
+ * runs. */
 static bool take(void *ctx, const tw_count *count) {
     if (count->key.size > 0) rows_add(ctx, count->key, count->local);
     return true;

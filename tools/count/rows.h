@@ -1,7 +1,8 @@
-/* rows.h -- the counts of one window, in the order in which they are shown: by count, the greatest first, then by key
- * in byte order.
- * Always true: with a limit, only that many rows are held at any time, the greatest so far (a heap); of the others only
- * the sums are kept. Memory depends on the rows held, not on the windows shown. It is reused. One thread at a time. */
+/* rows.h -- the counts of one window, in the order in which they are shown. This is by count, the greatest first, then
+ * by key in byte order.
+ * Always true: with a limit, only that many rows are kept at any time, the greatest so far (a heap). Only the sums of
+ * the others are kept. Memory depends on the rows kept, not on the windows shown. It is reused. One thread at a
+ * time. */
 #ifndef TOOL_ROWS_H
 #define TOOL_ROWS_H
 
@@ -10,13 +11,13 @@
 struct row {
     int64_t count;
     unsigned char *key;
-    uint32_t key_size, key_room; /* key_room: the bytes available at `key` */
+    uint32_t key_size, key_room; /* key_room is the number of bytes available at `key` */
 };
 
 struct rows {
     struct row *row;
     size_t count, capacity;
-    size_t limit;               /* 0 means none */
+    size_t limit;               /* 0 if there is no limit */
     struct rows_chunk *chunks;  /* the keys' bytes */
     size_t keys_all;            /* keys of the window, with those that are left out */
     int64_t sum_all, sum_shown; /* they exceed 64 bits only past 2^63 units in one window, and then saturate */
@@ -26,9 +27,9 @@ struct rows {
 #define ROWS_EMPTY \
     { 0 }
 
-/* Collects the counts that this process added to the window that holds `start_ms`, sorted. `is_alone`: no Redis, so
- * no other process counts in the views. Returns what tw_each() or tw_top() returns; TW_ERR_MEMORY means rows are
- * missing. */
+/* Collects the counts that this process added to the window that contains `start_ms`, sorted. `is_alone` means that
+ * there is no Redis, so no other process counts in the views. Returns the result of tw_each() or tw_top();
+ * TW_ERR_MEMORY means rows are missing. */
 tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit, bool is_alone);
 /* Its steps. */
 void rows_begin(struct rows *rows, size_t limit);

@@ -1,13 +1,14 @@
-/* step.h -- the counts of some lines, so few that one batch takes them to Redis: all of them or none.
- * Always true: a step has at most STEP_COUNTERS counters, and none whose delta one add does not take. */
+/* step.h -- the counts of some lines, so few that they fit in one batch to Redis, which is applied as a whole or not at
+ * all.
+ * Always true: a step has at most STEP_COUNTERS counters, and the delta of each fits in one add. */
 #ifndef TOOL_STEP_H
 #define TOOL_STEP_H
 
 #include "tallywheel.h"
 
-/* An engine whose turns its host makes sends what it finds in one turn as one batch, up to 64 counters (TWI_NEAR_KEYS;
- * tool_step_test.c does not compile if that gets too few). Two are the position of the file. tests/cli/count_resume.sh
- * watches Redis for that. */
+/* An engine whose turns its host makes sends the counts that it finds in one turn as one batch, up to 64 counters
+ * (TWI_NEAR_KEYS; tool_step_test.c does not compile if that gets too few). Two are the position of the file.
+ * tests/cli/count_resume.sh watches Redis for that. */
 #define STEP_COUNTERS 60
 #define STEP_POSITION_COUNTERS 2
 #define STEP_SLOTS 128 /* power of two */
@@ -26,10 +27,10 @@ struct step {
 };
 
 void step_clear(struct step *step);
-/* Returns false if the step is full; then nothing is changed. An empty step takes any delta of a line. */
+/* Returns false if the step is full; then it is unchanged. An empty step accepts any delta of a line. */
 bool step_add(struct step *step, int64_t start_ms, tw_key key, int64_t delta);
 
-/* FNV-1a over what was hashed before, at first STEP_HASH_BEGIN, and these bytes. */
+/* FNV-1a. Continues the earlier hash, at first STEP_HASH_BEGIN, with these bytes. */
 #define STEP_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 uint64_t step_hash(uint64_t hash, const void *bytes, size_t size);
 

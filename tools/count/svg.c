@@ -1,5 +1,5 @@
 /* svg.c -- the picture of the counts. See svg.h.
- * A picture has some hundred columns, a log may have half a million windows: neighbours share a column then, which
+ * A picture has some hundred columns, a log may have half a million windows. Then neighbours share a column, which
  * shows the greatest of them. The keys of all windows are added up in a separate engine, without Redis. */
 #include "tools/count/svg.h"
 
@@ -23,7 +23,7 @@
 
 #define KEYS_SHOWN 15
 #define COLUMNS_MAX 400
-#define KEY_COLUMNS 48 /* what fits beside a bar */
+#define KEY_COLUMNS 48 /* characters of a key that fit next to a bar */
 
 /* In pixels. */
 #define WIDTH 960
@@ -62,7 +62,7 @@ static tw_status keys_add(struct picture *picture, const struct rows *rows) {
     for (size_t i = 0; i < rows->count; i++) {
         tw_key key = tw_bytes(rows->row[i].key, rows->row[i].key_size);
         int64_t count = rows->row[i].count;
-        if (count > TW_DELTA_MAX) count = TW_DELTA_MAX; /* 2^53: no picture shows more */
+        if (count > TW_DELTA_MAX) count = TW_DELTA_MAX; /* 2^53; no picture shows more */
         if (count < -TW_DELTA_MAX) count = -TW_DELTA_MAX;
         tw_status status = tw_add(picture->family, key, count, NULL);
         if (status != TW_OK) return status;
@@ -127,7 +127,7 @@ static void put_character(struct picture *picture, const unsigned char *text, si
     }
 }
 
-/* Text of a key: escapes as in the table, then those of XML, cut to what fits. */
+/* Text of a key. It has the escapes of the table, then those of XML, and is cut to the space. */
 static void put_key(struct picture *picture, const struct row *row) {
     struct sink plain;
     size_t columns;
@@ -246,7 +246,7 @@ static bool draw_into(struct picture *picture, int fd) {
     return good;
 }
 
-/* Draws into a file that then takes the name. Nobody sees half a picture. */
+/* Draws into a file that is then renamed, so that no reader sees half a picture. */
 static bool replace(struct picture *picture, const char *file) {
     struct file_new made;
     if (!file_new_begin(&made, file)) return false;
@@ -260,7 +260,7 @@ static bool write_to(struct picture *picture, const char *file) {
     return close(fd) == 0 && good;
 }
 
-/* A pipe or a device is written to, and what the system has in /dev (/dev/stderr is a link there). */
+/* A pipe or a device is written directly, and so are the system's files in /dev (/dev/stderr is a link there). */
 static bool file_write(struct picture *picture) {
     const char *file = picture->plan->svg;
     struct stat status;

@@ -1,7 +1,7 @@
-/* svg.h -- `count --svg FILE`: a picture of the counts: one bar a window over time, and the greatest keys of
+/* svg.h -- `count --svg FILE` draws a picture of the counts, with one bar a window over time, and the greatest keys of
  * all windows.
  * Always true: a file is written whole or not at all (under another name, then renamed); a pipe, a device or a link is
- * written to. The picture is well-formed whatever the keys are, and needs nothing from elsewhere. */
+ * written directly. The picture is well-formed whatever the keys are, and needs no other file. */
 #ifndef TOOL_SVG_H
 #define TOOL_SVG_H
 

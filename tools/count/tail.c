@@ -12,7 +12,7 @@
 #include "tools/common/tool.h"
 #include "tools/count/unpack.h"
 
-#define TURN_READS 32       /* 8 MiB, some milliseconds: then other files get their turn */
+#define TURN_READS 32       /* 8 MiB, some milliseconds, after which other files get their turn */
 #define LAST_LINE_MS 2000   /* a file without its name that was silent for this long has its last line as it is */
 #define LEFT_OPEN_MS 300000 /* a file without its name is closed when it was silent for this long */
 
@@ -51,7 +51,7 @@ static bool left_read(struct tail_file *file, const struct tail_count *count) {
     if (got == TAIL_GOT) return true;
     if (got != TAIL_NOTHING || quiet_ms >= LAST_LINE_MS) tail_file_count_rest(file, count);
     if (got == TAIL_NOTHING && quiet_ms < LEFT_OPEN_MS) return false;
-    tail_file_close(file); /* its place is kept: the name may become a link to it again */
+    tail_file_close(file); /* its place is kept, because the name may become a link to it again */
     return false;
 }
 
@@ -62,7 +62,7 @@ static bool left_read_all(struct tail *tail, const struct tail_count *count) {
     return more;
 }
 
-/* The name is `fd`'s now. A file that had it before continues at its place, if it still is what was read. */
+/* The name is `fd`'s now. A file that had it before continues at its place, if it is still the same text. */
 static bool switch_to(struct tail *tail, int fd, const struct tail_count *count) {
     struct tail_file next;
     if (!tail_file_begin(&next, fd)) return false;
@@ -103,14 +103,14 @@ static void begin_again(struct tail *tail, const struct tail_count *count) {
     tail_file_rewind(&tail->now);
 }
 
-/* At the end of an open file: does another file have its name? */
+/* At the end of an open file, whether another file has its name. */
 static enum tail_state look_around(struct tail *tail, const struct tail_count *count) {
     struct stat named;
     if (stat(tail->name, &named) != 0) return TAIL_IDLE; /* gone for now; its writer may still have it open */
     if (named.st_dev == tail->now.device && named.st_ino == tail->now.inode) return TAIL_IDLE;
     int fd = open(tail->name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return TAIL_IDLE;
-    return switch_to(tail, fd, count) ? TAIL_MORE : TAIL_IDLE; /* no memory: tried again */
+    return switch_to(tail, fd, count) ? TAIL_MORE : TAIL_IDLE; /* without memory it is tried again */
 }
 
 static enum tail_state input_ended(struct tail *tail, int error) {
@@ -120,7 +120,7 @@ static enum tail_state input_ended(struct tail *tail, int error) {
     return error == 0 ? TAIL_IDLE : TAIL_TROUBLE;
 }
 
-/* Checks the first bytes, once; complains if the file is compressed: such a file does not grow line by line. */
+/* Checks the first bytes, once; complains if the file is compressed, because such a file does not grow line by line. */
 static bool is_compressed(struct tail *tail) {
     if (tail->looked || tail->now.size < UNPACK_MAGIC_BYTES) return false;
     tail->looked = true;

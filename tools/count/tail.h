@@ -1,4 +1,4 @@
-/* tail.h -- a log by its name, as `tail -F` reads it: through rotation and truncation, whole lines only.
+/* tail.h -- reads a log by its name, as `tail -F` does, through rotation and truncation, whole lines only.
  * Always true: every whole line of the file, of each file that gets its name, and of those that had it while their
  * writers still have them open, is counted once, in each file's order. The beginning of a line waits for its end. Never
  * blocks, except for the copy of a file that was cut, which is read to its end. One thread. */
@@ -22,10 +22,11 @@ bool tail_open(struct tail *tail, const char *name);
 
 enum tail_state { TAIL_MORE, TAIL_IDLE, TAIL_TROUBLE };
 
-/* Counts what has come, up to some MiB. TAIL_MORE: there may be more at once. TAIL_IDLE: nothing more now. `total`
- * grows; `*skipped_file` is set with its first skipped line. TAIL_TROUBLE: reported; the input has ended. */
+/* Counts the new lines, up to some MiB. TAIL_MORE means that there may be more at once. TAIL_IDLE means that there are
+ * no more now. `total` grows; `*skipped_file` is set with its first skipped line. TAIL_TROUBLE means that an error was
+ * reported, and the input has ended. */
 enum tail_state tail_read(struct tail *tail, struct counter *counter, struct outcome *total, const char **skipped_file);
-/* Nothing is read any more: counts the last lines, without an end, of files that lost their name. */
+/* Called when no more is read. Counts the last lines, without an end, of files that lost their name. */
 void tail_finish(struct tail *tail, struct counter *counter, struct outcome *total, const char **skipped_file);
 void tail_close(struct tail *tail);
 

@@ -1,9 +1,9 @@
-/* tail_copy.c -- a log was copied and cut: what its copy has that was not read yet. See tail_file.h.
+/* tail_copy.c -- counts the unread lines in the copy of a log that was copied and cut. See tail_file.h.
  *
  * Programs that rotate logs copy a file next to it and cut it then. Lines that came between the last look and the copy
  * are in the copy alone. The copy is known by its content. It begins with the same bytes, and has the same bytes before
- * the place. It was written after the file was last looked at, so an older copy with equal lines is none.
- * Always true: at most one copy is counted, and nothing of it that lies before the place. */
+ * the place. It was written after the file was last looked at, so an older copy with equal lines does not count.
+ * Always true: at most one copy is counted, and only its part after the place. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,17 +17,18 @@
 #include "tools/count/text_file.h"
 #include "tools/count/unpack.h"
 
-#define ENTRIES_MAX 10000u /* of a folder: more are not looked at */
+#define ENTRIES_MAX 10000u /* of a folder; more are not looked at */
 #define PATH_BYTES 4096u
 
 struct search {
-    const char *path, *base; /* `base`: within `path` */
+    const char *path, *base; /* `base` is within `path` */
     const struct tail_file *file;
     char found[PATH_BYTES];
     struct timespec found_written;
 };
 
-/* access.log.1, access.log-20261126, access-20261126.log: they begin as the name does, up to its first dot. */
+/* access.log.1, access.log-20261126, access-20261126.log. They have the same beginning as the name, up to its first
+ * dot. */
 static bool has_kin_name(const struct search *search, const char *name) {
     return strncmp(name, search->base, strcspn(search->base, ".")) == 0 && strcmp(name, search->base) != 0;
 }
@@ -36,8 +37,8 @@ static bool is_newer(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-/* Returns true if the file at `path` may be the copy by what can be seen at once. Some programs keep whole seconds
- * alone. */
+/* Returns true if the file at `path` may be the copy, by a quick check of its time and content. Some programs keep only
+ * whole seconds. */
 static bool may_be_copy(const struct search *search, const char *path, struct timespec *written) {
     const struct tail_file *file = search->file;
     char first[UNPACK_MAGIC_BYTES];

@@ -44,7 +44,7 @@ void tail_file_rewind(struct tail_file *file) {
     file->head_line = (struct line_head){.is_known = false};
 }
 
-/* ---- what is known of the file ---- */
+/* ---- facts about the file ---- */
 
 static bool holds(int fd, const char *known, size_t size, int64_t at) {
     char bytes[TAIL_KNOWN];
@@ -80,7 +80,7 @@ static enum tail_got pipe_read(struct tail_file *file) {
     return errno == EINTR || errno == EAGAIN ? TAIL_NOTHING : TAIL_ERROR;
 }
 
-/* The bytes are read first, and what lies before them is looked at afterwards. A file that is cut and refilled in
+/* The bytes are read first, and the bytes before them are compared afterwards. A file that is cut and refilled in
  * between is noticed, and the bytes, which may be of either text, are dropped. */
 enum tail_got tail_file_read(struct tail_file *file) {
     struct stat status;

@@ -1,6 +1,6 @@
 /* tail_file.h -- one open file that grows, and the place up to which it was read.
- * Always true: bytes are given out only if the file still holds what was read before them: its first bytes, and those
- * just before the place. So a file that was cut and refilled is noticed whatever its size is. One thread. */
+ * Always true: bytes are given out only if the file still has the same earlier bytes, which are its first bytes, and
+ * those just before the place. So a file that was cut and refilled is noticed whatever its size is. One thread. */
 #ifndef TOOL_TAIL_FILE_H
 #define TOOL_TAIL_FILE_H
 
@@ -13,7 +13,7 @@
 
 struct tail_file {
     int fd;         /* -1 means closed; the place is kept */
-    bool may_block; /* no regular file: it has no places, and is never cut */
+    bool may_block; /* no regular file; it has no places, and is never cut */
     bool skipping;  /* inside a line that is too long */
     dev_t device;
     ino_t inode;
@@ -21,10 +21,10 @@ struct tail_file {
     int64_t at;              /* the offset of the next byte to read */
     char head[TAIL_KNOWN], before[TAIL_KNOWN];
     size_t head_size, before_size;
-    char *text; /* what was read and not counted yet: the beginning of a line */
+    char *text; /* the bytes that were read and not counted yet, the beginning of a line */
     size_t size, capacity;
     uint64_t lines;             /* of this file so far */
-    struct line_head head_line; /* what its first lines say of the others */
+    struct line_head head_line; /* the description of the columns in its first lines */
     int64_t quiet_since_ms;     /* moment_mono_ms() of the last bytes */
 };
 
@@ -34,12 +34,13 @@ void tail_file_close(struct tail_file *file);
 
 enum tail_got { TAIL_GOT, TAIL_NOTHING, TAIL_END, TAIL_CUT, TAIL_ERROR };
 
-/* Appends some bytes to file->text, which must have room. TAIL_NOTHING: none are there now. TAIL_END: no more will come
- * (a pipe). TAIL_CUT: the file is not the one that was read. TAIL_ERROR: errno says why. Never blocks. */
+/* Appends some bytes to file->text, which must have room. TAIL_NOTHING means that there are none now. TAIL_END means
+ * that no more will come (a pipe). TAIL_CUT means that the file is not the one that was read. TAIL_ERROR means an
+ * error, with its reason in errno. Never blocks. */
 enum tail_got tail_file_read(struct tail_file *file);
 /* Whether what `fd` names begins with all that was read of `file`, as far as that is known. */
 bool tail_file_continues(const struct tail_file *file, int fd);
-/* Back to the start, as if nothing had been read. */
+/* Back to the start, as if the file had not been read. */
 void tail_file_rewind(struct tail_file *file);
 
 /* Where lines are counted; `total` grows, `*skipped_file` is set with its first skipped line. */
@@ -50,17 +51,17 @@ struct tail_count {
     const char **skipped_file;
 };
 
-/* Adds up what came of some lines of the file. */
+/* Adds up the outcome of some lines of the file. */
 void tail_file_fold(struct tail_file *file, const struct tail_count *count, const struct outcome *piece);
 /* Counts the whole lines of file->text, and makes room. */
 void tail_file_count(struct tail_file *file, const struct tail_count *count);
-/* The file has ended. What comes after its last newline was its last line. */
+/* The file has ended. The text after its last newline was its last line. */
 void tail_file_count_rest(struct tail_file *file, const struct tail_count *count);
 
 /* ---- tail_copy.c ---- */
 
-/* `file` was cut. Looks beside `path` for the copy that was made of it before, plain or compressed, counts what the
- * copy has behind the place, and writes its name, or its first bytes. Returns false if there is no copy. */
+/* `file` was cut. Looks beside `path` for the copy that was made of it before, plain or compressed, counts the lines of
+ * the copy after the place, and writes its name, or its first bytes. Returns false if there is no copy. */
 bool tail_copy_count(const char *path, struct tail_file *file, const struct tail_count *count, char *name, size_t room);
 
 #endif

@@ -19,7 +19,7 @@ static enum text_file_state trouble(const struct text_file *text, const char *wh
     return TEXT_FILE_TROUBLE;
 }
 
-/* Makes room behind what is held. What is taken leaves, except for its tail. */
+/* Makes room after the buffered bytes. The consumed bytes leave, except for their tail. */
 static void room_make(struct text_file *text) {
     if (text->used <= TEXT_FILE_TAIL) return;
     size_t drop = text->used - TEXT_FILE_TAIL;
@@ -29,7 +29,7 @@ static void room_make(struct text_file *text) {
     text->size -= drop;
 }
 
-/* One read, of at most `room` bytes. TEXT_FILE_LINE: `*got` bytes came, perhaps none yet. */
+/* One read, of at most `room` bytes. TEXT_FILE_LINE means that `*got` bytes came, perhaps 0. */
 static enum text_file_state input_read(struct text_file *text, char *to, size_t room, size_t *got) {
     *got = 0;
     if (stop_signal() != 0) return TEXT_FILE_STOPPED;
@@ -59,7 +59,7 @@ static enum text_file_state unpacked_more(struct text_file *text) {
     }
 }
 
-/* Brings some more text. TEXT_FILE_END: there is none. */
+/* Reads some more text. TEXT_FILE_END means that there is no more. */
 static enum text_file_state more(struct text_file *text) {
     size_t before = text->size, got;
     enum text_file_state state = text->ended ? TEXT_FILE_END : TEXT_FILE_LINE;
@@ -77,7 +77,7 @@ static enum text_file_state more(struct text_file *text) {
     return state;
 }
 
-/* The first bytes say whether the file is compressed. */
+/* The first bytes show whether the file is compressed. */
 static bool look(struct text_file *text) {
     enum text_file_state state = TEXT_FILE_LINE;
     while (text->size < UNPACK_MAGIC_BYTES && state == TEXT_FILE_LINE) state = more(text);
@@ -119,7 +119,7 @@ void text_file_take(struct text_file *text, size_t size) {
     text->used += size + 1;
 }
 
-/* Takes what is there of a line that is too long. Returns true if its end was there. */
+/* Consumes the present bytes of a line that is too long. Returns true if its end was there. */
 static bool long_line_pass(struct text_file *text) {
     const char *newline = memchr(text->bytes + text->used, '\n', text->size - text->used);
     text->used = newline != NULL ? (size_t)(newline + 1 - text->bytes) : text->size;

@@ -14,9 +14,9 @@
 
 struct unpack {
     enum unpack_kind kind;
-    size_t begin, end; /* of what was read and not decompressed yet */
+    size_t begin, end; /* of the bytes that were read and not decompressed yet */
     bool inside;       /* a member or frame has begun and not ended */
-    bool ended_once;   /* one has ended: what follows may also be padding */
+    bool ended_once;   /* a member has ended, so the next bytes may also be padding */
     const char *wrong;
 #if TOOL_WITH_ZLIB
     z_stream gzip;
@@ -37,7 +37,7 @@ static const struct {
              [UNPACK_BZIP2] = {"BZh", "bzip2", "bzcat"},
              [UNPACK_XZ] = {"\xfd\x37zXZ", "xz", "xzcat"}};
 
-/* A frame that holds no text: parallel compressors begin with one. */
+/* A frame without text. Parallel compressors begin with one. */
 static bool is_zstd_skippable(const char *first, size_t size) {
     return size >= 4 && ((unsigned char)first[0] & 0xF0) == 0x50 && memcmp(first + 1, "\x2a\x4d\x18", 3) == 0;
 }
@@ -76,7 +76,7 @@ static bool gzip_begin(struct unpack *unpack) {
     return inflateInit2(&unpack->gzip, 15 + 16) == Z_OK; /* the largest window; the header is gzip's */
 }
 
-/* Between members: another one, or zeros that fill up a block (of a tape, or of a disk), as gzip has it. */
+/* Between members there is another one, or zeros that fill up a block (of a tape, or of a disk), as in gzip. */
 static bool gzip_member_begin(struct unpack *unpack) {
     if (unpack->ended_once) {
         while (unpack->begin < unpack->end && unpack->buffer[unpack->begin] == 0) unpack->begin++;
@@ -197,7 +197,7 @@ ssize_t unpack_take(struct unpack *unpack, char *text, size_t room) {
     if (unpack->kind == UNPACK_ZSTD) made = zstd_take(unpack, text, room);
 #endif
     (void)text, (void)room;
-    return made == 0 && unpack->wrong != NULL ? -1 : made; /* what came before the damage is text */
+    return made == 0 && unpack->wrong != NULL ? -1 : made; /* the bytes before the damage are text */
 }
 
 const char *unpack_wrong(const struct unpack *unpack, bool at_end) {

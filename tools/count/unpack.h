@@ -1,12 +1,12 @@
-/* unpack.h -- compressed input: recognised by its first bytes, decompressed step by step (gzip, zstd).
+/* unpack.h -- recognises compressed input by its first bytes, and decompresses it step by step (gzip, zstd).
  *
- * The caller reads the file and hands over what it read. It alone waits, and a signal interrupts it there.
+ * The caller reads the file and hands over the bytes. Only the caller waits, and a signal interrupts it there.
  *
  *     unpack_room() ◀── read() ──▶ unpack_fed() ──▶ unpack_take() until it answers 0 ──▶ unpack_room() ...
  *
- * Always true: several members or frames in a row are one text, as `zcat` and `zstdcat` have it. Input that is cut
- * short or damaged is never taken for whole. Memory is the two libraries' own (zstd: a window of 128 MiB at most) and
- * one buffer. One thread at a time. */
+ * Always true: several members or frames in a row are one text, as in `zcat` and `zstdcat`. Input that is cut short or
+ * damaged never counts as whole. Memory is that of the two libraries (zstd: a window of 128 MiB at most) and one
+ * buffer. One thread at a time. */
 #ifndef TOOL_UNPACK_H
 #define TOOL_UNPACK_H
 
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define UNPACK_MAGIC_BYTES 6 /* as many tell all kinds apart; fewer do if the file has no more */
+#define UNPACK_MAGIC_BYTES 6 /* so many bytes distinguish all kinds; fewer are enough if the file has no more */
 #define UNPACK_BUFFER_BYTES (256 * 1024)
 
 /* Those behind UNPACK_ZSTD are recognised only to be refused by name. */
@@ -30,8 +30,8 @@ bool unpack_can(enum unpack_kind kind);
 
 struct unpack;
 
-/* `first`: what was read already, at most UNPACK_BUFFER_BYTES. NULL means no memory. The kind is one that
- * unpack_can(). */
+/* `first` has the bytes that were read already, at most UNPACK_BUFFER_BYTES. Returns NULL if there is no memory.
+ * unpack_can() is true for the kind. */
 struct unpack *unpack_new(enum unpack_kind kind, const char *first, size_t size);
 void unpack_free(struct unpack *unpack); /* NULL is fine */
 
@@ -40,7 +40,7 @@ char *unpack_room(struct unpack *unpack);
 void unpack_fed(struct unpack *unpack, size_t size);
 /* Decompresses into `text`. Returns how much; 0 means that it needs more of the file; -1 means unpack_wrong(). */
 ssize_t unpack_take(struct unpack *unpack, char *text, size_t room);
-/* What is wrong, as words that follow "FILE: "; NULL means nothing. `at_end`: the file has no more. */
+/* The error, as words that follow "FILE: "; NULL if there is none. `at_end` means that the file has no more. */
 const char *unpack_wrong(const struct unpack *unpack, bool at_end);
 
 #endif

@@ -11,7 +11,7 @@ int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms)
     return unix_ms - into;
 }
 
-/* Starts are multiples of large round numbers: only a multiplication that mixes upwards spreads them (2^64 / golden
+/* Starts are multiples of large round numbers. Only a multiplication that mixes upwards spreads them (2^64 / golden
  * ratio). */
 static size_t slot_of(int64_t start_ms, size_t capacity) {
     uint64_t mixed = (uint64_t)start_ms * UINT64_C(0x9E3779B97F4A7C15);

@@ -1,12 +1,12 @@
-/* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; in the
- * end the books agree.
+/* demo.c -- `tallywheel demo` lets several processes sell one stock and count visits. Redis is killed in the middle,
+ * and in the end all counts agree.
  *
- *     0 s  workers count, Redis combines their counts. Every process knows the totals of all
- *   2.5 s  the sale begins; each process has drawn some units from Redis and sells them
- *     4 s  Redis is killed: counting continues, and the counters keep what Redis has not received; each process sells
- *       the units that it has drawn, then nobody can buy
- *     7 s  Redis comes back: the kept counts are sent, once; the sale continues
- *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h describes
+ *     0 s  workers count, Redis combines their counts. Every process has the totals of all
+ *   2.5 s  the sale begins; each process has acquired some units from Redis and sells them
+ *     4 s  Redis is killed. Counting continues, and the counters keep the unsent counts. Each process sells
+ *       the units that it has acquired, then no thread can buy
+ *     7 s  Redis comes back. The kept counts are sent exactly once, and the sale continues
+ *    10 s  (or some seconds later, when all is sold) everything is sent, and the books are compared (demo.h describes
  *       them)
  *
  * With --cluster Redis is three masters of a cluster, and one is killed: the one that has the stock.
@@ -132,7 +132,7 @@ static bool worker_start(struct demo *demo, unsigned number) {
     return pid > 0;
 }
 
-/* Returns true if all have ended with success. Workers that take too long are killed. */
+/* Returns true if all have ended with success. Workers that are too slow are killed. */
 static bool workers_end(struct demo *demo) {
     int64_t begun_ms = moment_mono_ms();
     bool good = true;
@@ -185,7 +185,7 @@ static int64_t sold_all(const struct demo *demo) {
     return sum;
 }
 
-/* On a terminal: redraws in place. Each column is the total as one process knows it. */
+/* Redraws in place on a terminal. Each column is the total that one process has. */
 static void table_draw(struct demo *demo) {
     unsigned lines = 0;
     if (demo->lines_drawn > 0) printf("\033[%uA", demo->lines_drawn);
@@ -251,7 +251,7 @@ static bool watch(struct demo *demo, int64_t until_ms) {
 
 /* ---- the books ---- */
 
-/* Reads what Redis holds, through an engine that has not counted. */
+/* Reads the counts in Redis, through an engine that has not counted. */
 static bool redis_ask(const struct demo *demo, int64_t *totals, int64_t *sold) {
     struct demo_shop shop;
     tw_key keys[DEMO_PAGES], item = tw_str(DEMO_ITEM);
@@ -316,7 +316,7 @@ static void say_of_redis(struct demo *demo, const char *what) {
 }
 
 static bool perform(struct demo *demo) {
-    demo->killed = DEMO_MASTERS; /* none yet */
+    demo->killed = DEMO_MASTERS; /* none is killed yet */
     say_of_redis(demo, "answers");
     demo->begun_ms = moment_mono_ms();
     demo->board->sellers = demo->engines * demo->threads;

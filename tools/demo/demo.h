@@ -1,10 +1,9 @@
-/* demo.h -- what the processes of `tallywheel demo` share: one page of memory that the workers write and the parent
- * reads.
+/* demo.h -- the shared memory of the processes of `tallywheel demo`. The workers write it and the parent reads it.
  *
- * Threads visit pages and buy phones, of which there are DEMO_STOCK: a hard limit over all processes.
+ * Threads visit pages and buy phones, of which there are DEMO_STOCK, a hard limit over all processes.
  * There are three independent books:
- *   recorded   each thread notes every add and sale that returned TW_OK, in a slot of its own (without a library call)
- *   counted    what each engine reports to have added
+ *   recorded   each thread notes every add and sale that returned TW_OK, in a separate slot (without a library call)
+ *   counted    the counts that each engine reports to have added
  *   in Redis   what Redis replies to a fresh engine that never counted
  * Always true: each slot has one writer. */
 #ifndef TOOL_DEMO_H
@@ -21,7 +20,7 @@
 #define DEMO_THREADS_MAX 16
 #define DEMO_PAGES 8
 #define DEMO_STOCK 30000
-/* The sale begins when each process has drawn its first units. The stock is offered evenly until the end; units that
+/* The sale begins when each process has acquired its first units. The stock is offered evenly until the end; units that
  * were delayed are bought as soon as possible. */
 #define DEMO_OPENS_MS 2500
 #define DEMO_ENDS_MS 8000
@@ -34,9 +33,9 @@ enum { DEMO_STARTING = 0, DEMO_WORKING, DEMO_DRAINED, DEMO_NOT_DRAINED, DEMO_FAI
 
 struct demo_engine {
     _Atomic int64_t recorded[DEMO_THREADS_MAX][DEMO_PAGES]; /* by each thread */
-    _Atomic int64_t sold[DEMO_THREADS_MAX], turned_away;    /* phones; calls that got none */
+    _Atomic int64_t sold[DEMO_THREADS_MAX], turned_away;    /* phones; calls that got no phone */
     /* by the engine's main thread */
-    _Atomic int64_t view[DEMO_PAGES];    /* the total as this process knows it */
+    _Atomic int64_t view[DEMO_PAGES];    /* the total that this process has */
     _Atomic int64_t counted[DEMO_PAGES]; /* the engine's own share, after it has stopped */
     _Atomic int64_t sale_counted;        /* phones, as counted by the engine */
     _Atomic int64_t refused, unsent_keys, connected, state;
@@ -57,7 +56,7 @@ struct demo_shop {
 /* Opens an engine and the demo's families in it, with the same options in every process. Prints what fails. */
 bool demo_open(const char *redis_url, struct demo_shop *shop);
 
-/* demo_redis.c: the redis-servers of the demo's own, in a separate folder: one, or the masters of a cluster. */
+/* demo_redis.c: the redis-servers of the demo, in a separate folder. It is one server, or the masters of a cluster. */
 #define DEMO_MASTERS 3
 struct demo_server {
     char folder[144], socket[160];
@@ -72,15 +71,15 @@ struct demo_redis {
 bool demo_redis_is_installed(void);
 bool demo_redis_begin(struct demo_redis *redis, unsigned count); /* makes the folders */
 bool demo_redis_start(struct demo_redis *redis); /* starts those that do not run, and waits until they listen */
-void demo_redis_kill(struct demo_redis *redis, unsigned server); /* SIGKILL: like a machine that loses power */
+void demo_redis_kill(struct demo_redis *redis, unsigned server); /* by SIGKILL, like a machine that loses power */
 void demo_redis_end(struct demo_redis *redis);                   /* kills them, removes the folders */
 
-/* demo_cluster.c: what makes them a cluster. */
+/* demo_cluster.c makes them a cluster. */
 bool demo_cluster_prepare(struct demo_redis *redis);          /* chooses ports, and writes who has which slots */
 bool demo_cluster_await(const struct demo_redis *redis);      /* until they serve */
 unsigned demo_cluster_seller(const struct demo_redis *redis); /* which of them has the stock */
 
-/* demo_local.c: without Redis. Returns the exit code. */
+/* demo_local.c is the demo without Redis. Returns the exit code. */
 int demo_local(unsigned threads);
 
 #endif

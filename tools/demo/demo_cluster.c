@@ -2,7 +2,7 @@
  *
  * A node reads who belongs to its cluster, and who has which slots, from its file nodes.conf. The demo writes that file
  * before the first start, so the nodes need not be introduced to each other.
- * Always true: the ports are on loopback and were free when they were chosen: a node listens on one of them and, for
+ * Always true: the ports are on loopback and were free when they were chosen. A node listens on one of them and, for
  * the other nodes, on that plus BUS. */
 #include <errno.h>
 #include <netinet/in.h>
@@ -84,7 +84,7 @@ bool demo_cluster_prepare(struct demo_redis *redis) {
 
 /* ---- questions --------------------------------------------------------------------------------------------------- */
 
-/* Sends one command, and reads a reply of a few hundred bytes. "": none came within a second. */
+/* Sends one command, and reads a reply of a few hundred bytes. The reply is "" if none came within a second. */
 static void ask(const struct demo_server *server, const char *command, char *reply, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval second = {.tv_sec = 1};

@@ -1,4 +1,4 @@
-/* demo_local.c -- the demo without a redis-server: one engine, many threads, a small stock.
+/* demo_local.c -- the demo without a redis-server. It has one engine, many threads and a small stock.
  * Always true: a thread notes a sale exactly when tw_acquire() admitted it; the sum of the notes must equal the
  * stock. */
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* demo_redis.c -- the redis-servers of the demo's own. See demo.h.
  * Always true: they end with the demo (PR_SET_PDEATHSIG) and leave no file behind. One alone listens only on a unix
  * socket, a cluster's also on loopback ports. Each writes an append-only file, and writes before it replies, so that
- * SIGKILL loses nothing acknowledged. Hard limits are only as safe as that. */
+ * SIGKILL loses no acknowledged write. Hard limits are only as safe as that. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ bool demo_redis_is_installed(void) {
     return false;
 }
 
-/* A cluster's servers have folders of their own. */
+/* A cluster's servers have separate folders. */
 static bool place_servers(struct demo_redis *redis) {
     for (unsigned i = 0; i < redis->count; i++) {
         struct demo_server *server = &redis->servers[i];

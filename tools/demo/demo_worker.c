@@ -1,6 +1,6 @@
-/* demo_worker.c -- one process of the demo: an engine, and threads that visit pages, buy phones, and note what they
- * did.
- * Always true: a thread notes an add or a sale exactly when it returned TW_OK; the main thread notes nothing. */
+/* demo_worker.c -- one process of the demo. It has an engine, and threads that visit pages, buy phones, and note these
+ * events.
+ * Always true: a thread notes an add or a sale exactly when it returned TW_OK; the main thread never notes one. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static void pause_ms(long ms) {
     nanosleep(&span, NULL);
 }
 
-/* The first pages are visited most: draws two of eight and takes the lower one. */
+/* The first pages are visited most. So this chooses two of eight at random and uses the lower one. */
 static unsigned page_draw(struct visitor *visitor) {
     visitor->random = visitor->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     unsigned a = (unsigned)(visitor->random >> 40) % DEMO_PAGES, b = (unsigned)(visitor->random >> 50) % DEMO_PAGES;
@@ -89,8 +89,7 @@ static void visit_pages(struct visitor *visitor) {
     }
 }
 
-/* Buys up to this thread's share of what has been offered by now. After TW_PENDING and TW_DENIED it tries again
- * later. */
+/* Buys up to this thread's share of the phones offered by now. After TW_PENDING and TW_DENIED it tries again later. */
 static void buy_phones(struct visitor *visitor) {
     const struct demo_board *board = visitor->board;
     int64_t offered_ms = moment_mono_ms() - board->begun_ms - DEMO_OPENS_MS, whole_ms = DEMO_ENDS_MS - DEMO_OPENS_MS;
@@ -129,7 +128,7 @@ static void publish(struct demo_engine *shown, const struct demo_shop *shop) {
     atomic_store(&shown->unsent_keys, stats.unsent_keys);
 }
 
-/* Counts until the board says DEMO_STOP, then sends what is left. */
+/* Counts until the board says DEMO_STOP, then sends the remaining counts. */
 static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, const struct demo_shop *shop) {
     struct visitor visitors[DEMO_THREADS_MAX];
     unsigned started = 0;

@@ -1,5 +1,5 @@
-/* top.c -- `tallywheel top` and `tallywheel show`: a running engine, looked at through its watch socket.
- * Always true: at most a fifth of the time is spent in asking. An engine with very many keys is asked less often. */
+/* top.c -- `tallywheel top` and `tallywheel show` look at a running engine through its watch socket.
+ * Always true: requests use at most a fifth of the time. An engine with very many keys gets fewer requests. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,7 +130,7 @@ static const char *largest(const struct watched *look) {
     return found != NULL ? found->name : NULL;
 }
 
-/* `family`: the wanted one, kept over looks; empty: none was chosen yet. */
+/* `family` is the requested one, and stays over looks. It is empty if none was chosen yet. */
 static bool look_whole(const struct request *request, size_t keys, char family[65], struct watched *look) {
     char why[400];
     if (!watched_look(request->socket, look, why, sizeof why)) {
@@ -196,7 +196,7 @@ static bool sleep_until_next(int64_t began_ms, int64_t interval_ms) {
     return stop_sleep_until(rested_ms > began_ms + interval_ms ? rested_ms : began_ms + interval_ms);
 }
 
-/* --once and --json: looks are printed, one after the other. */
+/* With --once and --json, looks are printed one after the other. */
 static int run_plain(const struct request *request, char family[65]) {
     struct watched before = {0}, now = {0};
     size_t keys = request->keys != 0 ? request->keys : KEYS_DEFAULT;
@@ -224,14 +224,14 @@ static int run_plain(const struct request *request, char family[65]) {
 
 /* ---- the screen ---- */
 
-/* What is on the screen. */
+/* The state of the screen. */
 struct watching {
     const struct request *request;
     struct top_screen screen;
-    struct watched now, before; /* the last two looks; an empty one: none */
-    char *family;               /* whose keys are requested (65 bytes); empty: none was chosen yet */
+    struct watched now, before; /* the last two looks; empty before they were made */
+    char *family;               /* whose keys are requested (65 bytes); empty if none was chosen yet */
     char why[400];              /* why the last question has no answer */
-    bool gone;                  /* the engine does not answer; `now` is what it said before */
+    bool gone;                  /* the engine does not answer; `now` is its last answer */
 };
 
 static void choose(const struct watched *now, char family[65], int step) {
@@ -241,7 +241,7 @@ static void choose(const struct watched *now, char family[65], int step) {
         (void)snprintf(family, 65, "%s", now->families[next].name);
         return;
     }
-    family[0] = '\0'; /* it was closed: the largest one again */
+    family[0] = '\0'; /* it was closed, so show the largest one again */
 }
 
 /* Rates are of two looks without a gap between them. */
@@ -286,8 +286,8 @@ static void draw_chosen(const struct watching *watching) {
     draw(watching, &now);
 }
 
-/* Waits for the next look, which began_ms was the last one's beginning. A key is followed sooner, but not so soon that
- * one that is held down keeps the engine busy. False means the end. */
+/* Waits for the next look, which began_ms was the last one's beginning. A key press is followed sooner, but not so soon
+ * that a key that stays pressed keeps the engine busy. Returns false at the end. */
 static bool attend(struct watching *watching, int64_t began_ms) {
     const struct request *request = watching->request;
     int64_t interval_ms = request->interval_ms != 0 ? request->interval_ms : INTERVAL_MS;

@@ -1,5 +1,5 @@
-/* top.h -- what `tallywheel top` and `tallywheel show` share: two looks at an engine, as a page or as JSON.
- * Always true: a rate is shown only where both looks saw the same process and the figure did not fall. */
+/* top.h -- two looks at an engine, as a page or as JSON, for `tallywheel top` and `tallywheel show`. Always true: a
+ * rate is shown only if both looks saw the same process and the figure did not fall. */
 #ifndef TOOL_TOP_H
 #define TOOL_TOP_H
 
@@ -7,21 +7,21 @@
 #include "tools/watched/watched.h"
 
 struct top_view {
-    const struct watched *now, *before; /* before: NULL at first */
+    const struct watched *now, *before; /* `before` is NULL at first */
     const char *family;                 /* whose keys `now` has; NULL means that the engine has no family */
-    const char *gone;                   /* why nobody answers since `now`; NULL means that it is the last look */
+    const char *gone;                   /* why there was no answer since `now`; NULL if `now` is the last look */
 };
 
-/* The page of `top`: the engine, its families, the heaviest keys of one. */
+/* The page of `top`, with the engine, its families, and the heaviest keys of one family. */
 void top_draw(struct page *page, const struct top_view *view);
 /* The keys alone, as many as there are and find room. */
 void top_draw_keys(struct page *page, const struct top_view *view);
-/* One object and a line's end. `whole`: with the statistics and all families; otherwise the one family. */
+/* One object and a line's end. If `whole` is true, it has the statistics and all families, otherwise the one family. */
 void top_json(struct sink *sink, const struct top_view *view, bool whole);
 
-/* "1h", "1d", "90s" of a window's length; what the window is, where it has none. */
+/* "1h", "1d" or "90s" for a window's length, or the kind of the window if it has no length. */
 void top_window_text(const struct watched_family *family, char text[32]);
-/* What grew by how much a second. False means not known. */
+/* The growth of a figure per second. Returns false if it is unknown. */
 bool top_rate(const struct top_view *view, const char *stat, double *rate);
 bool top_key_rate(const struct top_view *view, const struct watched_key *key, double *rate);
 
@@ -31,7 +31,7 @@ struct top_screen {
 };
 enum top_key { TOP_NOTHING, TOP_QUIT, TOP_UP, TOP_DOWN, TOP_RESIZED };
 bool top_screen_is_built(void);
-bool top_screen_begin(struct top_screen *screen); /* false means this is no terminal that it knows */
+bool top_screen_begin(struct top_screen *screen); /* false if the terminal's type is unknown */
 void top_screen_show(const struct page *page);
 enum top_key top_screen_wait(struct top_screen *screen, int timeout_ms); /* also for a signal (stop.h) */
 void top_screen_end(void);

@@ -1,9 +1,9 @@
 /* top_page.c -- the page of `tallywheel top`. See top.h.
  *
- *   the engine     one line each for what it is, counting, memory, Redis, trouble
+ *   the engine     one line each for its identity, counting, memory, Redis, trouble
  *   its families   at most a third of the page; those around the selected one
- *   the keys       what is left
- * Always true: what needs somebody's attention is in a line of its own style (PAGE_ALARM). */
+ *   the keys       the rest of the page
+ * Always true: an alarm is in a line with a separate style (PAGE_ALARM). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -167,7 +167,7 @@ static void draw_redis(struct page *page, const struct top_view *view) {
     page_end_line(page, connected && stat_of(view, "stores_away") == 0 ? PAGE_PLAIN : PAGE_ALARM);
 }
 
-/* Only what is not 0. Most of the time all is. */
+/* Shows only figures that are not 0. Most of the time all are 0. */
 static void draw_trouble(struct page *page, const struct top_view *view) {
     static const struct {
         const char *label, *stat;
@@ -204,7 +204,7 @@ static void draw_trouble(struct page *page, const struct top_view *view) {
 
 /* ---- families ---- */
 
-/* The widths of the columns: numbers as wide as they are, names what is left of the page. */
+/* The widths of the columns. Numbers get the width that they need, names the rest of the page. */
 struct columns {
     size_t name, counters, windows, admitted, denied;
 };

@@ -1,4 +1,5 @@
-/* top_screen_none.c -- in a build without ncurses: `tallywheel top` says so, and has --once and --json. See top.h. */
+/* top_screen_none.c -- for a build without ncurses. `tallywheel top` reports that, and has only --once and --json. See
+ * top.h. */
 #include "tools/top/top.h"
 
 bool top_screen_is_built(void) {

@@ -1,6 +1,6 @@
-/* exporter.c -- `tallywheel exporter`: the metrics of running engines, for programs that serve no HTTP of their own.
- * It asks the engines' watch sockets each time it is asked itself, joins their pages (exporter_page.c), and serves them
- * by HTTP (exporter_http.c), or writes them as a file for node_exporter's textfile collector.
+/* exporter.c -- `tallywheel exporter`: the metrics of running engines, for programs that serve no HTTP. For each
+ * request it fetches the pages of the engines' watch sockets, joins them (exporter_page.c), and serves them by HTTP
+ * (exporter_http.c), or writes them as a file for node_exporter's textfile collector.
  * Always true: an engine that does not answer is left out and named by tallywheel_exporter_up. The others are
  * served. */
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ static const struct option long_options[] = {{"listen", required_argument, NULL,
                                              {NULL, 0, NULL, 0}};
 
 struct request {
-    const char *listen, *textfile; /* NULL: not given */
+    const char *listen, *textfile; /* NULL if not given */
     int64_t interval_ms;
     bool once;
     char *const *patterns;
@@ -164,7 +164,7 @@ static int listen_at(const char *address) {
     return listens ? fd : -1;
 }
 
-/* Port 0 is whichever is free. So the line says which it is. */
+/* Port 0 means any free port, so the line names the port. */
 static void say_where(int fd) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;

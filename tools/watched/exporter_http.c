@@ -1,6 +1,6 @@
-/* exporter_http.c -- see exporter_http.h. One thread and one epoll: each client sends the head of one request, gets one
- * answer, and is read to its end, so that what it still sends does not reset the connection before the answer is
- * read. The engines are asked meanwhile; all clients that wait get the same page. */
+/* exporter_http.c -- see exporter_http.h. There is one thread and one epoll. Each client sends the head of one request,
+ * gets one answer, and is read to its end, so that its later bytes do not reset the connection before the answer is
+ * read. The engines get their requests meanwhile, and all waiting clients get the same page. */
 #include "tools/watched/exporter_http.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 enum state { READS, WAITS, TAKES, HANGS_UP };
 
-/* A page that several clients take. */
+/* A page that several clients receive. */
 struct body {
     size_t users;
     struct sink text;
@@ -33,16 +33,16 @@ struct client {
     enum state state;
     char head[HEAD_BYTES_MAX]; /* of the request, then of the answer */
     size_t used;
-    struct body *body; /* NULL means that the answer has none */
+    struct body *body; /* NULL if the answer has no body */
     size_t sent;
     int64_t deadline_ms;
-    uint64_t number; /* of all that came: many come within a millisecond */
+    uint64_t number; /* number of the client, because many come within a millisecond */
 };
 
 struct server {
     int listener, epoll;
     struct exporter *exporter;
-    struct exporter_round *round; /* the engines are being asked; NULL means that no client waits */
+    struct exporter_round *round; /* the requests to the engines under way; NULL if no client waits */
     uint64_t accepted;
     struct client clients[CLIENTS_MAX];
 };
@@ -67,7 +67,7 @@ static void go_to(struct client *client, enum state state) {
     client->deadline_ms = moment_mono_ms() + CLIENT_MS;
 }
 
-/* The next bytes of the answer: the rest of its head, then of its body. */
+/* The next bytes of the answer, first the rest of its head, then of its body. */
 static const char *answer_rest(const struct client *client, size_t *size) {
     size_t in_body = client->sent - client->used;
     bool is_head = client->sent < client->used;
@@ -115,7 +115,7 @@ static void answer(struct server *server, struct client *client, const char *sta
     send_more(server, client);
 }
 
-/* NULL means no memory. It has one user: who made it. */
+/* Returns NULL if there is no memory. It has one user, the caller. */
 static struct body *body_new(void) {
     struct body *body = calloc(1, sizeof *body);
     if (body == NULL || !sink_open(&body->text, -1)) {
@@ -145,7 +145,7 @@ static void round_end(struct server *server, struct sink *out) {
     server->round = NULL;
 }
 
-/* All engines have answered, or their time is over. The clients did not have the time that the page took. */
+/* All engines have answered, or their time is over. The time for the page does not count against the clients. */
 static void answer_page(struct server *server) {
     int64_t began_ms = moment_mono_ms();
     struct body *page = body_new();
@@ -168,7 +168,7 @@ static void round_step(struct server *server) {
     if (server->round != NULL && exporter_step(server->round)) answer_page(server);
 }
 
-/* A client that comes while the engines are being asked takes that page. A client that waits need not be heard. */
+/* A client that comes during the requests to the engines gets that page. A waiting client need not be read. */
 static void want_page(struct server *server, struct client *client) {
     struct epoll_event wanted = {.events = EPOLLIN}, nothing = {.data.ptr = client};
     if (server->round == NULL) {
@@ -250,8 +250,9 @@ static bool takes(const struct client *client) {
     return client->state == TAKES || client->state == WAITS;
 }
 
-/* A free one; otherwise that of a client that has been answered or has asked nothing yet, and had the longest time for
- * it; otherwise that of any that has its page and does not read it; otherwise of any. */
+/* A free place. Otherwise it is the place of the client that was answered or has sent no request yet, and had the
+ * longest time for it. Otherwise it is that of a client that has its page and does not read it, and otherwise that of
+ * any client. */
 static struct client *place(struct server *server) {
     struct client *oldest = &server->clients[0];
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -282,8 +283,8 @@ static void accept_one(struct server *server) {
     if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0) end(client);
 }
 
-/* Drops those whose time is over; who waits for the page has the engines' time. Returns how long the others have; -1
- * means that there is none. */
+/* Drops the clients whose time is over. A client that waits for the page has the engines' time. Returns how long the
+ * others have; -1 if there are no others. */
 static int drop_late(struct server *server) {
     int64_t now_ms = moment_mono_ms(), left_ms = -1;
     for (size_t i = 0; i < CLIENTS_MAX; i++) {
@@ -299,7 +300,7 @@ static int drop_late(struct server *server) {
     return left_ms >= 0 && left_ms < round_ms ? (int)left_ms : round_ms;
 }
 
-/* One client at a time, the listener last: no event is of a client that has gone. */
+/* Handles one client at a time, and the listener last, so that no event belongs to a client that has gone. */
 static void serve(struct server *server) {
     struct epoll_event events[CLIENTS_MAX + 1];
     int count = epoll_wait(server->epoll, events, CLIENTS_MAX + 1, 0);
@@ -314,7 +315,7 @@ static void serve(struct server *server) {
 }
 
 bool exporter_http_serve(int listener, struct exporter *exporter) {
-    static struct server server; /* four megabytes, of which the clients that there are take theirs */
+    static struct server server; /* four megabytes, of which only the parts of present clients are used */
     struct epoll_event wanted = {.events = EPOLLIN};
     server.listener = listener;
     server.epoll = epoll_create1(EPOLL_CLOEXEC);

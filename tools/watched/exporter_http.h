@@ -6,7 +6,7 @@
 
 #include "tools/watched/exporter_round.h"
 
-/* Serves until a signal comes. False means errno says why it could not begin. */
+/* Serves until a signal comes. Returns false if it could not begin; errno then has the reason. */
 bool exporter_http_serve(int listener, struct exporter *exporter);
 
 #endif

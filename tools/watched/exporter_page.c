@@ -1,5 +1,5 @@
-/* exporter_page.c -- see exporter_page.h. A page is a row of blocks: the lines that describe a metric, then its
- * samples. Blocks of one metric are found by the name in their TYPE line; engines of other versions may have other
+/* exporter_page.c -- see exporter_page.h. A page is a row of blocks. A block has the lines that describe a metric, then
+ * its samples. Blocks of one metric are found by the name in their TYPE line; engines of other versions may have other
  * blocks. */
 #include "tools/watched/exporter_page.h"
 
@@ -22,7 +22,7 @@ struct block {
     const char *head, *samples, *end;
     size_t source;
     size_t next; /* the next block of the same metric; NONE */
-    size_t last; /* of the first block: the last one of its metric */
+    size_t last; /* in the first block, the last one of its metric */
     bool is_first;
 };
 
@@ -37,7 +37,7 @@ static bool begins(const char *line, const char *with) {
 
 /* ---- taking pages apart ---- */
 
-/* The block at or behind `*at`, which continues behind it. Returns false if there is none more. The library writes TYPE
+/* The block at or behind `*at`, which continues behind it. Returns false if there are no more. The library writes TYPE
  * first. */
 static bool block_take(const char **at, struct block *block) {
     const char *line = *at;
@@ -65,7 +65,7 @@ static bool is_of(struct exporter_text sample, struct exporter_text metric) {
     return false;
 }
 
-/* The library's own metrics alone: no other program's, and not those that the exporter adds. */
+/* Whether it is one of the library's metrics, and not another program's, or one that the exporter adds. */
 static bool is_own(struct exporter_text metric) {
     static const char prefix[] = "tallywheel_", ours[] = "tallywheel_exporter_";
     return metric.size > sizeof prefix - 1 && memcmp(metric.at, prefix, sizeof prefix - 1) == 0 &&
@@ -111,7 +111,7 @@ static size_t hash_of(struct exporter_text name) {
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* The slot of a name: with its first block, or free. A quarter of the slots is free, at least. */
+/* The slot of a name. It has the first block, or is free. A quarter of the slots is free, at least. */
 static size_t *slot_of(const struct blocks *blocks, struct exporter_text name) {
     size_t at = hash_of(name) & (blocks->slot_count - 1);
     while (blocks->slots[at] != NONE && !exporter_same(blocks->all[blocks->slots[at]].name, name))
@@ -157,7 +157,7 @@ static void block_add(struct blocks *blocks, const struct block *block) {
 
 /* ---- joining them ---- */
 
-/* A label's value: backslashes, quotes and line ends are escaped. Prometheus takes no page that is not UTF-8. A byte
+/* A label's value. Backslashes, quotes and line ends are escaped. Prometheus accepts no page that is not UTF-8. A byte
  * that is not becomes \xHH. */
 void exporter_put_label(struct sink *out, const char *socket) {
     char escape[8];
@@ -210,7 +210,7 @@ static void put_sample(struct sink *out, const char *line, const char *socket) {
     sink_byte(out, '\n');
 }
 
-/* TYPE, and what HELP says of this metric. */
+/* TYPE, and the text of HELP of this metric. */
 static void put_head(struct sink *out, const struct block *block) {
     const char *end = end_of_line(block->head) + 1;
     sink_bytes(out, block->head, (size_t)(end - block->head));

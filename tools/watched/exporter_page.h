@@ -1,8 +1,8 @@
 /* exporter_page.h -- the pages of several engines as one page in Prometheus's text format.
  * Always true: each metric is described once, and all its samples are together; each sample has the label socket, and
- * no two sockets have the same. A page of which one line is no sample of the library's kind is left out as a whole, so
- * that no engine, and nobody who listens in its place, spoils what the others say. Time and memory grow as the pages'
- * bytes do. */
+ * no two sockets have the same. A page with one line that is no sample of the library's kind is left out as a whole. So
+ * no engine, and no program that listens in its place, can spoil the samples of the others. Time and memory grow as the
+ * pages' bytes do. */
 #ifndef TOOL_EXPORTER_PAGE_H
 #define TOOL_EXPORTER_PAGE_H
 

@@ -15,9 +15,9 @@
 #include "tools/watched/exporter_page.h"
 #include "tools/common/stop.h"
 
-/* A program that stops, or another's socket among ours, must not delay the others: a scrape that lasts too long knows
- * nothing of any of them. An engine that answered in the last round may take longer, because its page may be large; and
- * all may while none has answered, as on a machine that is busy. */
+/* A program that stops, or another's socket among ours, must not delay the others, because a scrape that lasts too long
+ * gets no page at all. An engine that answered in the last round gets longer, because its page may be large. All get
+ * longer while no engine has answered, for example on a busy machine. */
 #define KNOWN_MS 2000
 #define OTHER_MS 700
 #define QUEUE_FULL_MS 20                  /* until a connection is tried again */
@@ -39,7 +39,7 @@ struct ask {
 
 struct exporter_round {
     glob_t found;
-    size_t folder; /* of this size is what the label leaves out */
+    size_t folder; /* size of the folder that the label leaves out */
     struct ask *asks;
     size_t count, asked, ended, answered; /* asks[asked..] wait for their turn */
     size_t bytes;                         /* of all pages */
@@ -54,7 +54,7 @@ static uint64_t hash_of(const char *text) {
     return hash;
 }
 
-/* The length of what is before the last slash, with it. */
+/* The length of the part up to the last slash, including it. */
 static size_t folder_of(const char *text, size_t size) {
     while (size > 0 && text[size - 1] != '/') size--;
     return size;
@@ -119,7 +119,7 @@ static void ask_end(struct exporter_round *round, struct ask *ask, bool answered
     round->ended++;
     round->answered += answered;
     size_t room = answered ? ask->used + 1 : 0;
-    char *bytes = answered ? realloc(ask->bytes, room) : NULL; /* what was too much is given back */
+    char *bytes = answered ? realloc(ask->bytes, room) : NULL; /* frees the unused part */
     if (!answered) free(ask->bytes);
     if (answered && bytes == NULL) return;
     round->bytes -= ask->room - room;
@@ -138,7 +138,7 @@ static bool buffer_grow(struct exporter_round *round, struct ask *ask) {
     return true;
 }
 
-/* A unix socket connects at once, or not; EAGAIN: the engine's queue is full. */
+/* A unix socket connects at once, or not. EAGAIN means that the engine's queue is full. */
 static void ask_connect(struct exporter_round *round, struct ask *ask) {
     static const char request[] = "metrics\n";
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -161,7 +161,7 @@ static void ask_connect(struct exporter_round *round, struct ask *ask) {
         ask_end(round, ask, false);
 }
 
-/* One read: the others get their turn. */
+/* Makes one read, so that the others get their turn. */
 static void ask_read(struct exporter_round *round, struct ask *ask) {
     if (ask->used + 1 >= ask->room && !buffer_grow(round, ask)) {
         ask_end(round, ask, false);

@@ -15,7 +15,7 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
-/* The name at `*at`, which continues behind it. Empty: there is none. */
+/* The name at `*at`, which continues behind it. It is empty if there is none. */
 static struct exporter_text name_take(const char **at, const char *end) {
     struct exporter_text name = {*at, 0};
     while (*at < end && (is_letter(**at) || (name.size > 0 && is_digit(**at)))) {

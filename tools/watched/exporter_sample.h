@@ -1,6 +1,6 @@
-/* exporter_sample.h -- one line of a page of metrics: a description, or a sample.
- * Always true: what is read is the text format of Prometheus as the library writes it: `name{labels} value`, without a
- * time. Nothing is read behind `end`. */
+/* exporter_sample.h -- one line of a page of metrics, which is a description or a sample.
+ * Always true: the text is in the format of Prometheus as the library writes it, `name{labels} value`, without a time.
+ * The functions never read after `end`. */
 #ifndef TOOL_EXPORTER_SAMPLE_H
 #define TOOL_EXPORTER_SAMPLE_H
 
@@ -21,7 +21,8 @@ struct exporter_sample {
 };
 
 bool exporter_same(struct exporter_text a, struct exporter_text b);
-/* `line` to `end`, where its newline is. Returns false if it is no sample. No two labels have one name. */
+/* The line is from `line` to `end`, where its newline is. Returns false if it is no sample. No two labels have one
+ * name. */
 bool exporter_sample_read(const char *line, const char *end, struct exporter_sample *sample);
 /* "# TYPE name type", of a type that is known. */
 bool exporter_type_read(const char *line, const char *end, struct exporter_text *name);

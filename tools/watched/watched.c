@@ -45,7 +45,7 @@ static int connect_to(const char *path, int64_t patience_ms) {
     return -1;
 }
 
-/* Returns how many bytes came; 0: the end; -1: out of time, broken, or a signal came. */
+/* Returns how many bytes came, 0 at the end, or -1 if the time is over, the connection is broken, or a signal came. */
 static ssize_t receive(int fd, char *out, size_t size, int64_t until_ms) {
     for (int64_t left_ms; stop_signal() == 0 && (left_ms = until_ms - moment_mono_ms()) > 0;) {
         if (!stop_wait(fd, (int)left_ms)) continue;
@@ -69,7 +69,7 @@ char *watched_ask(const char *path, const char *request, int64_t patience_ms, si
     }
     char *bytes = malloc(room);
     if (bytes == NULL) return refuse(fd, NULL, why, why_size, "no memory");
-    memcpy(bytes, request, length); /* in one piece: who answers may close at its end */
+    memcpy(bytes, request, length); /* in one piece, because the engine may close at its end */
     bytes[length] = '\n';
     if (send(fd, bytes, length + 1, MSG_NOSIGNAL) != (ssize_t)length + 1)
         return refuse(fd, bytes, why, why_size, "the engine has closed the connection");

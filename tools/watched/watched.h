@@ -1,6 +1,6 @@
 /* watched.h -- one look at an engine, through its watch socket (tw_options.watch_path; docs/WATCH.md has the protocol).
- * Always true: an answer that is not whole is refused, whatever its bytes are. A look has what the engine said, nothing
- * that was reckoned here. */
+ * Always true: an answer that is not whole is refused, whatever its bytes are. A look has only the engine's values, and
+ * no value that was computed here. */
 #ifndef TOOL_WATCHED_H
 #define TOOL_WATCHED_H
 
@@ -21,11 +21,11 @@ struct watched_family {
 
 struct watched_key {
     int64_t view, local, error, start_ms, end_ms;
-    const unsigned char *key; /* as it is: the escapes are undone */
+    const unsigned char *key; /* the original bytes; the escapes are decoded */
     size_t size;
 };
 
-/* What points to text points into `status` and `top`, the answers. */
+/* Pointers to text point into `status` and `top`, the answers. */
 struct watched {
     char *status, *top;
     const char *version, *last_error;
@@ -36,29 +36,29 @@ struct watched {
     struct watched_family *families;
     size_t family_count;
 
-    /* watched_look_top(): of one family */
-    const char *top_error; /* the engine's refusal; NULL means none */
+    /* the keys of one family, from watched_look_top() */
+    const char *top_error; /* the engine's refusal; NULL if there is none */
     struct watched_key *keys;
     size_t key_count;
 };
 
 /* Sends one line and reads to the end, within `patience_ms`, or until a signal comes (stop.h). The caller frees the
- * answer, which ends with a NUL. NULL means `why` says why. */
+ * answer, which ends with a NUL. Returns NULL on an error; `why` then has the reason. */
 char *watched_ask(const char *path, const char *request, int64_t patience_ms, size_t *size, char *why, size_t why_size);
 
-/* Asks for the status. False means `why` says why, and *look is empty. */
+/* Requests the status. Returns false on an error; `why` then has the reason, and *look is empty. */
 bool watched_look(const char *path, struct watched *look, char *why, size_t why_size);
-/* Asks for the `n` heaviest keys of a family, in the window of a moment (INT64_MIN: of now). False as above; what the
- * engine itself refuses is look->top_error. */
+/* Requests the `n` heaviest keys of a family, in the window of a moment (INT64_MIN means now). Returns false as above.
+ * A refusal by the engine is in look->top_error. */
 bool watched_look_top(const char *path, const char *family, size_t n, int64_t unix_ms, struct watched *look, char *why,
                       size_t why_size);
 void watched_free(struct watched *look);
 
-/* The same from answers that are there. They are taken apart in place. */
+/* The same from existing answers. They are split in place. */
 bool watched_read_status(struct watched *look, char *answer);
 bool watched_read_top(struct watched *look, char *answer);
 
-int64_t watched_stat(const struct watched *look, const char *name); /* 0: an older engine does not have it */
-const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL means none */
+int64_t watched_stat(const struct watched *look, const char *name); /* 0 if an older engine does not have it */
+const struct watched_family *watched_family(const struct watched *look, const char *name); /* NULL if there is none */
 
 #endif
