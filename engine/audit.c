@@ -1,6 +1,6 @@
-/* audit.c -- tw_audit(): checks the options and gathers what only the engine knows (its families' names, its ledgers'
- * numbers). sync/audit/audit.c sends the requests, over a connection of its own.
- * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
+/* audit.c -- tw_audit() checks the options and gathers the values that only the engine has (its families' names, its
+ * ledgers' numbers). sync/audit/audit.c sends the requests, over a separate connection.
+ * Always true: it changes no state, here or in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
 #include "engine/ask/login.h"
@@ -29,8 +29,8 @@ static tw_status refuse(const tw_audit_options *in, const char *text) {
     return twi_options_refuse(in->error_text, in->error_size, "%s", text);
 }
 
-/* %k once; of a sorted set never. %t at most once, in braces of its own, before %k and before any other brace
- * (key_template.c). */
+/* %k occurs once, and never in the name of a sorted set. %t occurs at most once, in separate braces, before %k and
+ * before any other brace (key_template.c). */
 static bool name_is_good(const char *name, bool is_zset) {
     const char *tag = strstr(name, "{%t}");
     unsigned keys = 0, tags = 0;
@@ -88,7 +88,7 @@ static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_opt
 
 /* ---- names as patterns ------------------------------------------------------------------------------------------- */
 
-/* A pattern for all names of the family, for the MATCH of SCAN. NULL: no memory. */
+/* A pattern for all names of the family, for the MATCH of SCAN. Returns NULL if there is no memory. */
 static char *pattern_of(const struct twi_key_template *template) {
     char *pattern = malloc(TWI_KEY_TEMPLATE_GLOB_MAX);
     if (pattern) twi_key_template_glob(template, "", pattern);
@@ -208,7 +208,7 @@ tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
 
 struct first {
     bool any;
-    char text[FIRST_BYTES]; /* of the first finding: its sentence, and the name that it is about */
+    char text[FIRST_BYTES]; /* the sentence of the first finding, and the name that it is about */
 };
 
 static void note_first(void *ctx, const tw_finding *finding) {

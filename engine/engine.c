@@ -1,5 +1,5 @@
 /* engine.c -- the life of an engine: opening, closing, forking, statistics.
- * Always true: tw_open() waits for nothing; after tw_stop() no call counts. */
+ * Always true: tw_open() never waits; after tw_stop() no call counts. */
 #include "engine/core/agenda.h"
 #include "engine/port/rejected.h"
 #include "engine/base/hash_aes.h"
@@ -42,7 +42,7 @@
 /* with Redis, an eighth of memory_bytes_max is reserved for batches and buffers outside the arena */
 #define SYNC_MEMORY_SHARE 8
 #define CLOSING_RETRY_MS 200 /* how soon an engine that closes tries again to reach Redis */
-#define LEAVE_MS 500         /* so long tw_close() waits at most to say that it has done */
+#define LEAVE_MS 500         /* the longest time that tw_close() waits to report to Redis that it has finished */
 
 /* ---- its threads ---- */
 
@@ -61,7 +61,7 @@ static void stop_threads(tw_engine *engine) {
     twi_turn_stop_thread(engine);
 }
 
-/* ---- all engines of the process: a forked child renews each of them ---- */
+/* ---- all engines of the process, each of which a forked child renews ---- */
 
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_engine *engines;
@@ -131,7 +131,8 @@ static void name(tw_engine *engine) {
     for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->remote.id + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The child must not use the parent's counts, leases, batches or socket: they belong to the parent (trap E37). */
+/* The child must not use the parent's counts, leases, batches or socket, because they belong to the parent (trap
+ * E37). */
 static void renew(tw_engine *engine) {
     twi_check(!engine->life.opening);
     pthread_mutex_init(&engine->roster.lock, NULL);
@@ -180,8 +181,8 @@ static void renew(tw_engine *engine) {
     bool has_queues = twi_queue_renew(engine);
     if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
     engine->remote.sync = NULL;
-    bool works = !twi_load_relaxed(&engine->life.stopped); /* else it only waits for tw_close() */
-    twi_socket_set_unmake(&engine->background.waits);      /* the parent keeps using its own */
+    bool works = !twi_load_relaxed(&engine->life.stopped); /* otherwise it only waits for tw_close() */
+    twi_socket_set_unmake(&engine->background.waits);      /* the parent still uses its own descriptor */
     made = made && twi_socket_set_make(&engine->background.waits);
     made = made && has_queues && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
     engine->life.opening = false;
@@ -196,7 +197,7 @@ static void renew(tw_engine *engine) {
 }
 
 static void renew_all(void) {
-    twi_clock_keep(NULL); /* a fork in a hook: this thread is the parent's keeper no more */
+    twi_clock_keep(NULL); /* after a fork in a hook, this thread does not keep the parent's clock any more */
     pthread_mutex_init(&engines_lock, NULL);
     twi_operations_renew_lock();
     twi_queue_renew_running();
@@ -205,7 +206,7 @@ static void renew_all(void) {
 
 /* ---- opening ---- */
 
-/* The strings among the options: the engine has copies. */
+/* The strings among the options, of which the engine has copies. */
 #define TEXTS(X) \
     X(redis_url) \
     X(redis_prefix) \
@@ -234,7 +235,7 @@ static void free_engine(tw_engine *engine) {
     free(engine);
 }
 
-/* An engine, and those of its parts whose types only their own files know. */
+/* An engine, and those of its parts whose types only their files define. */
 struct whole {
     struct tw_engine engine;
     struct twi_reserve_local reservations;
@@ -259,7 +260,7 @@ static tw_engine *make_engine(void) {
     return &whole->engine;
 }
 
-/* Copies the strings. False: no memory. */
+/* Copies the strings. Returns false if there is no memory. */
 static bool copy_texts(tw_options *own) {
     bool copied = true;
 #define COPY(field) \
@@ -386,14 +387,15 @@ static bool has_hooks(struct twi_roster *roster) {
     return false;
 }
 
-/* A new flush cuts a back-off short: Redis may be back, and the time of a close may be shorter than the pause. */
+/* A new flush cuts a back-off short, because Redis may be back, and the time of a close may be shorter than the
+ * pause. */
 static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) {
     if (engine->remote.sync == NULL || twi_load_relaxed(&engine->peers.is_connected) || now_ms < *again_ms) return;
     (void)engine->remote.driver->ticket_take(engine->remote.sync);
     *again_ms = now_ms + CLOSING_RETRY_MS;
 }
 
-/* No call is under way, and none waits to be taken back. */
+/* Returns true if no call is under way, and no call waits to be taken back. */
 static bool calls_are_settled(const tw_engine *engine) {
     const struct twi_driver *driver = engine->remote.driver;
     if (engine->remote.sync == NULL || driver->ask_owed == NULL) return true;
@@ -406,8 +408,8 @@ static void nap(tw_engine *engine, int64_t now_ms) {
     if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
 }
 
-/* All that was counted is acknowledged. What this engine has in Redis for itself is given a short life. If Redis does
- * not answer, it stays a while longer: nobody waits for that. */
+/* All counts are acknowledged. The keys that this engine has in Redis for itself get a short life. If Redis does not
+ * answer, they stay a while longer, and no call waits for that. */
 static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
     twi_check(twi_turn_is_owned(engine));
     const struct twi_driver *driver = engine->remote.driver;
@@ -447,7 +449,8 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
         if (now_ms >= deadline_ms) break;
         nap(engine, now_ms);
     }
-    /* Out of time: the hooks get what is known here. Sealing continues until the values are final. */
+    /* The time is over, so the hooks get the counts that are known here. Sealing continues until the values are
+     * final. */
     engine->turn.hooks_partial = true;
     while (!twi_rollover_is_sealed(engine)) twi_turn_run(engine);
     twi_turn_run(engine);
@@ -464,7 +467,7 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     stop_threads(engine);
     answer_calls(engine);
     delist(engine);
-    (void)twi_turn_take(engine); /* it is never left: no other thread needs it */
+    (void)twi_turn_take(engine); /* it is never left, because no other thread needs it */
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
     if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
@@ -493,8 +496,8 @@ static void gather_windows(struct twi_roster *roster, tw_stats *stats) {
     twi_section_leave(self);
 }
 
-/* The statistics by family, and what the engine has kept of closed families. The lock keeps other families from closing
- * meanwhile. */
+/* The statistics by family, and the sums that the engine has kept of closed families. The lock keeps other families
+ * from closing meanwhile. */
 static void gather_families(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
     twi_lock(&engine->roster.lock); /* families stay */

@@ -21,7 +21,7 @@
 /* ---- the functions ---- */
 
 /* Which limits a counter of this process decides, if they do not slide. */
-enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE: with Redis, and not shared */
+enum counting { HERE, SHARED, GAUGE, COUNTINGS }; /* GAUGE is with Redis, and not shared */
 
 /* A kind of limit that such a counter decides (decision.h). */
 #define COUNTED(function, complete) \
@@ -49,8 +49,8 @@ static const struct calls portable[COUNTINGS] = FAST_ROW(any);
 static const struct calls by_aes[COUNTINGS] = FAST_ROW(aes);
 #endif
 
-/* For families that the fast functions do not know: keys with lives of their own, names to check, or a fence in every
- * section. */
+/* For families that the fast functions do not handle. Their keys have separate lives, their names have to be checked,
+ * or every section has a fence. */
 #define SLOW(complete) \
     { twi_add_slow, NULL, twi_distinct_add_slow, COUNTED(complete, complete) }
 static const struct calls slow[COUNTINGS] = {
@@ -71,7 +71,7 @@ static const struct calls *calls_of(const struct tw_family *family) {
     return &portable[counting];
 }
 
-/* `counted`: if a counter of this process decides. */
+/* `counted` is true if a counter of this process decides. */
 static const struct twi_limit_kind *limit_of(const struct tw_family *family, const struct twi_limit_kind *counted) {
     const struct twi_family_kind *kind = &family->kind;
     if (kind->is_distinct) return &twi_limit_none;
@@ -99,7 +99,7 @@ void twi_family_kind_choose(struct tw_family *family, const tw_family_options *o
     struct twi_family_kind *kind = &family->kind;
     bool has_redis = family->engine->life.has_redis;
     kind->is_gcra = options->limit_shape == TW_SHAPE_GCRA;
-    /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
+    /* Times cannot be added. For GCRA, Redis keeps a separate value for each key (strict_gcra.c), and local values are
      * not sent. */
     kind->synced = has_redis && !kind->is_gcra;
     kind->from_first = options->window == TW_WINDOW_FROM_FIRST;

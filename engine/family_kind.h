@@ -1,4 +1,4 @@
-/* family_kind.h -- the kind of a family: what its calls have to do, and which functions do it. */
+/* family_kind.h -- the kind of a family decides which work its calls have to do, and which functions do it. */
 #ifndef TWI_FAMILY_KIND_H
 #define TWI_FAMILY_KIND_H
 

@@ -42,7 +42,7 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     return NULL;
 }
 
-/* By the old times, windows may have been sealed, reported and dropped already: they must not begin again. */
+/* By the old times, windows may have been sealed, reported and dropped already. They must not begin again. */
 static void note_what_is_over(struct tw_family *family) {
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
     int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->policy.history_ms));
@@ -50,7 +50,8 @@ static void note_what_is_over(struct tw_family *family) {
     (void)twi_family_raise(&family->marks.gone_ms, twi_time_before(now_ms, more_ms));
 }
 
-/* For how many keys the index of each window of a share is laid: as many as windows of one size have that fill it. */
+/* The number of keys for which the index of each window of a share is laid out. It is the number that windows of one
+ * size have when they fill the share. */
 static uint64_t keys_laid(const struct tw_family *family, const tw_family_options *options) {
     twi_check(options->sub_windows != 0);
     bool is_one = family->rule.window == TW_WINDOW_FOREVER && !family->kind.evicts_idle;
@@ -65,8 +66,8 @@ static uint64_t keys_laid(const struct tw_family *family, const tw_family_option
 
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
     twi_check(family->kind.limit != NULL && family->kind.hot_add != NULL);
-    /* F1, pairs with F2 in twi_family_open_for_ms(): whoever sees the longer time sees what
-     * note_what_is_over() has noted. */
+    /* F1, pairs with F2 in twi_family_open_for_ms(): a thread that sees the longer time sees the marks of
+     * note_what_is_over(). */
     twi_store_release(&family->policy.lateness_ms, options->lateness_ms);
     twi_store_release(&family->policy.history_ms, options->history_ms); /* F1 */
 #define POLICY(field, how) STORE_##how(field)
@@ -89,7 +90,7 @@ static size_t text_bytes(const char *text) {
     return text != NULL ? strlen(text) + 1 + ALLOCATION_BYTES : 0;
 }
 
-/* What the turn knows of a family that nobody has counted in: nothing is due. */
+/* The turn's state of a family without counts, where no time is due. */
 static void begin_turn(struct tw_family *family) {
     family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
     family->agenda.by_mono = family->agenda.special = family->agenda.by_time;
@@ -103,7 +104,7 @@ static void begin_turn(struct tw_family *family) {
     twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
 }
 
-/* Copies the strings. False: no memory. */
+/* Copies the strings. Returns false if there is no memory. */
 static bool copy_texts(struct tw_family *family) {
     tw_family_options *own = &family->options;
     bool copied = true;
@@ -151,7 +152,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     return NULL;
 }
 
-/* Refuses a template that can produce the same names as another open family's: both would count in one Redis key. */
+/* Refuses a template that can produce the same names as another open family's, because both would count in one Redis
+ * key. */
 static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
                                   const struct twi_key_template *template) {
     if (!engine->life.has_redis) return TW_OK;
@@ -164,7 +166,7 @@ static tw_status check_collisions(tw_engine *engine, const tw_family_options *op
     return TW_OK;
 }
 
-/* Where keys lie in several stores, the names of a window's keys are in the stores of their counters
+/* If keys lie in several stores, the names of a window's keys are in the stores of their counters
  * (turn/closing_tags.h). */
 static tw_status check_closing(const tw_engine *engine, const tw_family_options *options,
                                const struct twi_key_template *template) {
@@ -174,7 +176,7 @@ static tw_status check_closing(const tw_engine *engine, const tw_family_options 
                               "closed_by: in a Redis Cluster, TW_CLOSED_BY_ONE needs a redis_key with {%%t}");
 }
 
-/* One of that name that is being closed, with the share that was set aside for it. NULL: none. */
+/* One of that name that is being closed, with the share that was set aside for it. Returns NULL if there is none. */
 static struct tw_family *find_closing(tw_engine *engine, const char *name) {
     twi_check(name != NULL);
     for (struct tw_family *each = twi_load_acquire(&engine->roster.first); each != NULL;
@@ -202,7 +204,7 @@ static tw_status set_aside(struct tw_family *family, const tw_family_options *op
                               (unsigned long long)share);
 }
 
-/* Sets its share aside and lists it. A family that is opened again takes over what its predecessor had, with the
+/* Sets its share aside and lists it. A family that is opened again takes over the share of its predecessor, with the
  * windows that are still in it. */
 static tw_status enlist(struct tw_family *family, const tw_family_options *options) {
     twi_check(family->entry.opened == 1);
@@ -287,7 +289,7 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     return status;
 }
 
-/* Only the policies: callers read the others without a lock. */
+/* Keeps only the policies, because callers read the others without a lock. */
 static void keep_policies(tw_family_options *own, const tw_family_options *now) {
 #define POLICY(field, how) own->field = now->field;
     TWI_FAMILY_POLICIES(POLICY)

@@ -1,9 +1,9 @@
-/* flush.c -- tw_flush and tw_fetch: the calls that wait for Redis.
- * A flush takes a ticket: one full collection that begins after the call, and is done when its batches are answered. A
- * fetch is a flush whose collection also requests the totals of its keys. What Redis refuses of other keys concerns a
- * flush, and no fetch.
- * Always true: a caller that waits here is in no section and in no hook. When its time is over, nothing is undone: what
- * is queued stays queued. */
+/* flush.c -- tw_flush() and tw_fetch(), the calls that wait for Redis. A flush takes a ticket for one full collection
+ * that begins after the call. The ticket is done when the batches of this collection are answered. A fetch is a flush
+ * whose collection also requests the totals of its keys. A refusal of other keys by Redis concerns a flush, but not a
+ * fetch.
+ * Always true: a caller that waits here is in no section and in no hook. When its time is over, no work is undone, and
+ * queued items stay queued. */
 #include "engine/flush.h"
 
 #include "engine/count/lookup.h"
@@ -21,9 +21,9 @@
 #define PROMPT_TURNS 16
 
 #define FETCH_TRIES 3u
-#define CLOCK_GRAIN_MS (2 * TWI_TICK_MS) /* of the clocks by which a total's age is known */
+#define CLOCK_GRAIN_MS (2 * TWI_TICK_MS) /* the resolution of the clocks that measure a total's age */
 
-/* Makes some progress: runs a turn itself if the engine is host-driven, else waits for the next turn. */
+/* Makes some progress. It runs a turn itself if the engine is host-driven, otherwise it waits for the next turn. */
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
     uint32_t seen = twi_event_count_value(&engine->turn.ended);
     if (!engine->life.host_driven) {
@@ -44,7 +44,7 @@ static tw_status refuse_flush(void) {
                       "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
 }
 
-/* TWI_TICKET_OPEN: not all of it was answered in time. */
+/* TWI_TICKET_OPEN means that not all of it was answered in time. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
     twi_check(engine->remote.sync != NULL);
     uint64_t ticket = engine->remote.driver->ticket_take(engine->remote.sync);
@@ -63,7 +63,7 @@ static tw_status refuse_late(tw_engine *engine) {
                            error[0] != '\0' ? "; the last error: " : "", error);
 }
 
-/* Whether anything was given up of which no flush has spoken: while none waited, too. */
+/* Returns whether counts were given up that no flush has reported, also while no flush waited. */
 static bool has_given_up(tw_engine *engine) {
     uint64_t given_up = twi_load_relaxed(&engine->collector.given_up); /* by the round of the ticket, too: T3, T4 */
     return twi_swap_acqrel(&engine->collector.given_up_told, given_up) != given_up;
@@ -90,7 +90,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
 
 #define LOOKS_PROMPT 16 /* as PROMPT_TURNS */
 
-/* A waiter (waiters.h): until its ticket is done, or its time is over. */
+/* A waiter (waiters.h), until its ticket is done, or its time is over. */
 struct flushing {
     struct twi_operation operation;
     uint64_t ticket;
@@ -99,7 +99,7 @@ struct flushing {
 };
 static_assert(sizeof(struct flushing) <= TWI_OPERATION_BYTES, "operation.h");
 
-/* When a waiter that waits for turns is looked at next, if no turn comes by itself before. */
+/* When a waiter that waits for turns is looked at next, if no turn comes earlier. */
 static int64_t plan_look(const struct twi_operation *operation, uint32_t looks) {
     twi_check(operation->list == NULL);
     return twi_clock_mono_ms(&operation->engine->clock) + (looks < LOOKS_PROMPT ? 1 : TWI_TICK_MS);
@@ -163,13 +163,13 @@ static tw_status request_total(tw_family *family, tw_key key) {
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* What one tw_fetch() waits for. */
+/* The keys that one tw_fetch() waits for. */
 struct fetch {
     tw_family *family;
     const tw_key *keys;
     size_t count;
     int64_t since_ms; /* a total that came before it may be an old one */
-    int64_t *totals;  /* of the keys that are `fresh` */
+    int64_t *totals;  /* the totals of the keys that are `fresh` */
     bool *fresh;
     size_t missing;
 };
@@ -192,7 +192,7 @@ static tw_status request_missing(struct fetch *fetch) {
     return status;
 }
 
-/* Requests what is missing, and waits for the answers. */
+/* Requests the missing totals, and waits for the answers. */
 static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
     twi_check(fetch->count != 0);
     tw_status status = request_missing(fetch);
@@ -202,7 +202,7 @@ static tw_status fetch_once(struct fetch *fetch, int64_t deadline_ms) {
     return TW_OK;
 }
 
-/* Redis answers, and has no total of a key: it refuses the key, or the key has a value of another program. */
+/* Redis answers, and has no total of a key. It refuses the key, or the key has a value of another program. */
 static tw_status refuse_key(const struct fetch *fetch) {
     size_t i = 0, used = 0;
     char name[96];
@@ -214,7 +214,7 @@ static tw_status refuse_key(const struct fetch *fetch) {
     return twi_refuse_with(TW_ERR_REDIS, "Redis: it has no count for the key %s (does it hold another type?)", name);
 }
 
-/* A window may end while its totals are awaited, and the reply to a batch that was sent twice has none: so a key that
+/* A window may end while its totals are awaited, and the reply to a batch that was sent twice has none. So a key that
  * got no total is requested again. */
 static tw_status fetch_all(struct fetch *fetch, int64_t deadline_ms) {
     tw_status status = TW_OK;
@@ -267,7 +267,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
 
 /* ---- tw_fetch(), answered later ---- */
 
-/* A waiter: until each key has a total, its tries are used up, or its time is over. */
+/* A waiter, until each key has a total, its tries are used up, or its time is over. */
 struct fetching {
     struct twi_operation operation;
     struct fetch fetch;
@@ -275,11 +275,11 @@ struct fetching {
     int64_t *totals;
     uint64_t ticket;
     uint32_t tries, looks;
-    tw_status status; /* TW_PENDING: some total is missing still */
+    tw_status status; /* TW_PENDING means that some total is still missing */
 };
 static_assert(sizeof(struct fetching) <= TWI_OPERATION_BYTES, "operation.h");
 
-/* What is missing is requested. */
+/* Requests the missing totals. */
 static void try_fetch(struct fetching *fetching) {
     const struct twi_remote *remote = &fetching->operation.engine->remote;
     tw_status status = request_missing(&fetching->fetch);
@@ -325,7 +325,7 @@ static void drop_fetch(struct twi_operation *operation) {
 
 static const struct twi_operation_kind fetch_kind = {.finish = finish_fetch, .drop = drop_fetch};
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static tw_key *copy_keys(const tw_key *keys, size_t count) {
     size_t bytes = (count + 1) * sizeof *keys;
     for (size_t i = 0; i < count; i++) bytes += keys[i].size;

@@ -1,7 +1,7 @@
-/* ready.c -- tw_ready(): waits until an engine knows what it needs to decide well.
+/* ready.c -- tw_ready() waits until an engine has the data that it needs to decide well.
  * It waits until Redis has replied, the number of live engines is known (share.h, the first seconds), and the units
  * requested by tw_lease_warm() are here.
- * Always true: it changes nothing. A caller that waits here is in no section and in no hook. */
+ * Always true: it changes no state. A caller that waits here is in no section and in no hook. */
 #include "engine/core/state.h"
 #include "engine/flush.h"
 #include "engine/core/call_guard.h"
@@ -9,11 +9,11 @@
 #include "engine/core/waiters.h"
 #include "engine/core/peers.h"
 
-/* Returns what is missing; NULL means nothing. */
+/* Returns the name of the missing part; NULL means that no part is missing. */
 static const char *missing(tw_engine *engine) {
     if (!twi_load_relaxed(&engine->peers.is_connected)) return "timeout_ms: Redis does not reply yet";
     if (!twi_peers_are_known(engine)) return "timeout_ms: the number of live engines is not known yet";
-    /* A hint, like the others: a caller that spends looks at the units themselves. */
+    /* A hint, like the others, because a caller that spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.awaiting_first_grant) != 0)
         return "timeout_ms: leases requested by tw_lease_warm() are not here yet";
     return NULL;

@@ -66,7 +66,7 @@ static void format_value(const struct metric *metric, enum unit unit, char value
     snprintf(value, 32, "%s%" PRIu64 ".%03u", metric->value < 0 ? "-" : "", size / 1000, (unsigned)(size % 1000));
 }
 
-/* ---- a page: pieces of text ---- */
+/* ---- a page of pieces of text ---- */
 
 #define DESCRIPTION_BYTES 400
 #define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* with the braces, and with the labels added here */
@@ -98,7 +98,7 @@ static void describe(const struct output *output, enum kind kind, const char *na
                    type, unit_line, name, suffix, help);
 }
 
-/* Writes "{own,labels}", or nothing if both are empty. `own` may be empty. */
+/* Writes "{own,labels}", or no text if both are empty. `own` may be empty. */
 static void enclose(const struct output *output, const char *own, char text[LABELS_ROOM]) {
     const char *labels = output->page->labels != NULL ? output->page->labels : "";
     bool both = *own != '\0' && *labels != '\0', any = *own != '\0' || *labels != '\0';
@@ -116,7 +116,7 @@ static void put_metric(struct output *output, enum kind kind, const char *name, 
         snprintf(text, sizeof text, "%s" PREFIX "%s%s%s %s\n", head, name, suffixes[kind], labels, value));
 }
 
-/* ---- by family: a metric, then its sample for each family ---- */
+/* ---- a metric, then its sample for each family ---- */
 
 struct figure {
     const char *name, *text;

@@ -1,6 +1,6 @@
-/* watch.c -- see watch.h and port/watch.h: the life of the watch socket, and what only the engine can report to it.
- * Always true: a family that is watched is not freed: the turn sees `held` under the roster's lock (rollover.c), and
- * looks again when it is let go. */
+/* watch.c -- see watch.h and port/watch.h: the life of the watch socket, and the values that only the engine can report
+ * to it. Always true: a family that is watched is not freed. The turn sees `held` under the roster's lock (rollover.c),
+ * and looks again when it is let go. */
 #include "engine/watch.h"
 
 #include "engine/base/grow.h"
@@ -16,8 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#define PIECE_FAMILIES 64u /* under the lock at once: below a tenth of a millisecond */
-#define REST_NS 100000     /* between two pieces: who waits for the lock gets it */
+#define PIECE_FAMILIES 64u /* under the lock at once, which takes less than a tenth of a millisecond */
+#define REST_NS 100000     /* the pause between two pieces, so that a thread that waits for the lock gets it */
 
 /* ---- its life ---- */
 
@@ -31,7 +31,7 @@ void twi_watcher_start(tw_engine *engine) {
 
 void twi_watcher_stop(tw_engine *engine) {
     struct twi_watch *watch = engine->background.watcher.watch;
-    engine->background.watcher.watch = NULL; /* first: a child that is forked meanwhile must not use it */
+    engine->background.watcher.watch = NULL; /* comes first, because a child that is forked meanwhile must not use it */
     if (watch != NULL) twi_watch_find()->close(watch);
 }
 
@@ -71,7 +71,7 @@ static void describe(struct tw_family *family, int64_t now_ms, struct twi_watch_
     twi_window_count(family, &out->windows, &out->keys);
 }
 
-/* Under the lock. What was held before may be freed from here on. */
+/* Called under the lock. The family that was held earlier may be freed from here on. */
 static void hold(tw_engine *engine, struct tw_family *family) {
     struct tw_family *before = engine->background.watcher.held;
     engine->background.watcher.held = family;
@@ -91,10 +91,10 @@ static bool make_room(struct list *list) {
 }
 
 /* Appends the families behind the one that is held, which stays in the roster's list; the last of them is held then.
- * False: there is none more, and none is held. */
+ * Returns false if there are no more, and none is held. */
 static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct list *list) {
     int64_t now_ms = twi_watch_now_ms(engine);
-    twi_lock(&engine->roster.lock); /* families stay, and none is added */
+    twi_lock(&engine->roster.lock); /* families stay, and no family is added */
     struct tw_family *last = NULL, *held = engine->background.watcher.held;
     struct tw_family *family = twi_load_acquire(held != NULL ? &held->entry.next : &engine->roster.first);
     twi_section_enter(self); /* keeps their windows */

@@ -1,5 +1,6 @@
 /* watch.h -- when the watch socket (watch_path) is opened and closed.
- * Always true: it is open from tw_open() until tw_close() begins, or not at all. No program fails for want of it. */
+ * Always true: it is open from tw_open() until tw_close() begins, or not at all. No program fails because it is
+ * missing. */
 #ifndef TWI_WATCH_H
 #define TWI_WATCH_H
 
@@ -9,8 +10,8 @@
  * are started. */
 void twi_watcher_start(tw_engine *engine);
 void twi_watcher_stop(tw_engine *engine);
-/* In a forked child: what was the parent's is left alone. The child has a socket if its path is free (%p in it, or the
- * parent is gone); otherwise it has none. */
+/* In a forked child: the parent's socket is left alone. The child has a socket if its path is free (%p in it, or the
+ * parent is gone); otherwise it has no socket. */
 void twi_watcher_renew(tw_engine *engine);
 
 #endif

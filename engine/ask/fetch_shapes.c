@@ -1,9 +1,10 @@
-/* fetch_shapes.c -- tw_fetch_fields(), tw_fetch_top(), tw_fetch_rank(): what Redis holds of a hash or of a sorted set
- * (totals.lua). The fields of a hash are read by HSCAN, some hundred in one script: HGETALL of a large
- * hash would delay everybody else at that Redis, and its reply has no bound. A ranking is one script, for only one
- * moment has an order.
- * Pages are gathered by whoever drives the calls. They are put in order, and shown, by the thread that is answered.
- * Always true: the visitor is called when all is there, or not at all. Nothing is changed, so no call is numbered. */
+/* fetch_shapes.c -- tw_fetch_fields(), tw_fetch_top() and tw_fetch_rank() read a hash or a sorted set from Redis
+ * (totals.lua). The fields of a hash are read by HSCAN, some hundred in one script. HGETALL of a large hash would delay
+ * all other clients of that Redis, and its reply has no bound. A ranking is one script, because only one moment has an
+ * order. The thread that drives the calls gathers the pages. They are put in order, and shown, by the thread that is
+ * answered.
+ * Always true: the visitor is called when all pages are there, or not at all. Redis is not changed, so no call is
+ * numbered. */
 #include "engine/ask/redis_call.h"
 #include "engine/ask/totals.h"
 #include "engine/base/check.h"
@@ -16,12 +17,12 @@
 #define HISTORY_MAX 48u
 #define CURSOR_MAX 24u
 
-/* What kept a fetch from its end. */
+/* The reason why a fetch did not finish. */
 enum trouble {
     NO_TROUBLE,
-    TROUBLE_TIME,    /* its own was over between two pages */
-    TROUBLE_OUTCOME, /* result.outcome says it */
-    TROUBLE_SAID,    /* Redis says it: `why` */
+    TROUBLE_TIME,    /* its time was over between two pages */
+    TROUBLE_OUTCOME, /* the reason is in result.outcome */
+    TROUBLE_SAID,    /* Redis sent the reason, which is in `why` */
     TROUBLE_REPLY,   /* no list of names and totals */
     TROUBLE_TOO_MANY,
     TROUBLE_MEMORY
@@ -31,13 +32,13 @@ enum what { WHAT_FIELDS, WHAT_TOP, WHAT_RANK };
 
 typedef bool visit_fn(void *ctx, tw_key name, int64_t total);
 
-/* What is wanted. */
+/* The request of the caller. */
 struct wish {
     enum what what;
     tw_family *family;
-    tw_key key; /* any counter of that hash or sorted set; of a rank, the member */
+    tw_key key; /* any counter of that hash or sorted set; for a rank, the member */
     int64_t start_ms;
-    size_t n; /* of a ranking: how many members */
+    size_t n; /* for a ranking, how many members */
     visit_fn *visit;
     void *visit_ctx;
 };
@@ -47,8 +48,8 @@ struct fetch {
     struct wish wish;
     struct twi_totals totals;
     enum trouble trouble;
-    int64_t place;                                 /* of a ranking: where the next page begins; -1: nowhere */
-    char cursor[CURSOR_MAX], history[HISTORY_MAX]; /* of a hash */
+    int64_t place; /* for a ranking, where the next page begins; -1 means that there is none */
+    char cursor[CURSOR_MAX], history[HISTORY_MAX]; /* for a hash */
     bool is_first;                                 /* its first page is still to come */
     char why[sizeof((struct twi_script_value *)0)->text];
 };
@@ -76,7 +77,7 @@ static bool ask(struct twi_operation *operation) {
     return twi_redis_call_send(&call, operation);
 }
 
-/* Of a word that a server sent: what can be printed. */
+/* Copies the printable characters of a word that a server sent. */
 static void copy_printable(const struct twi_script_value *value, char *text) {
     twi_check(value->size < sizeof value->text);
     size_t size = 0;
@@ -118,8 +119,8 @@ static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t mos
     return false;
 }
 
-/* A cursor belongs to the hash as one server has it: where another server replies (a failover, a slot that moved), the
- * fields are read from the beginning. Returns true if there is another page. */
+/* A cursor belongs to the hash of one server. If another server replies (a failover, a slot that moved), the fields are
+ * read from the beginning. Returns true if there is another page. */
 static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
     twi_check(fetch->wish.what == WHAT_FIELDS);
     if (!is_answered(fetch, answer, 4) || !add_page(fetch, answer, INT64_MAX)) return false;
@@ -156,7 +157,7 @@ static void take_rank(struct fetch *fetch, const struct twi_answer *answer) {
     if ((result->are_numbers & 2u) == 0 || result->numbers[1] < -1)
         fetch->trouble = TROUBLE_REPLY;
     else
-        copy_printable(&answer->values[2], fetch->why); /* of a score that is no count */
+        copy_printable(&answer->values[2], fetch->why); /* the text of a score that is no count */
 }
 
 static bool take_reply(struct twi_operation *operation, struct twi_answer *answer) {
@@ -199,7 +200,7 @@ static tw_status answer_of(const struct fetch *fetch) {
     return outcome == TWI_REQUEST_UNKNOWN && !is_stopped ? refuse_time() : twi_redis_call_refuse(engine, outcome);
 }
 
-/* What came of it. By the thread that is answered. The pages of HSCAN may have a field twice. */
+/* Computes the result, in the thread that is answered. The pages of HSCAN may have a field twice. */
 static tw_status conclude(struct fetch *fetch) {
     const struct wish *wish = &fetch->wish;
     tw_status status = answer_of(fetch);
@@ -239,9 +240,10 @@ static void drop(struct twi_operation *operation) {
 
 static const struct twi_operation_kind kind = {.send = ask, .reply = take_reply, .finish = finish, .drop = drop};
 
-/* ---- what may be asked ------------------------------------------------------------------------------------------- */
+/* ---- allowed requests
+ * ---------------------------------------------------------------------------------------------- */
 
-/* The window of a moment. `unix_ms` may lie in any window. Redis knows more of them than this process. */
+/* The window of a moment. `unix_ms` may lie in any window. Redis has more of them than this process. */
 static tw_status choose_window(struct wish *wish, int64_t unix_ms) {
     tw_family *family = wish->family;
     if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);
@@ -269,7 +271,7 @@ static tw_status choose_ranking(const struct wish *wish) {
     return wish->what == WHAT_RANK ? twi_call_check_key(wish->family, wish->key) : TW_OK;
 }
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t timeout_ms, tw_status *status) {
     tw_engine *engine = wish->family->engine;
     struct fetch *fetch = (struct fetch *)twi_operation_make(engine, &kind, wish->family, call, status);

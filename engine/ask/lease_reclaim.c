@@ -1,6 +1,6 @@
-/* lease_reclaim.c -- tw_lease_reclaim(): frees by hand what a dead engine was granted of hard limits. No clock may do
- * this. An engine that was only paused would spend the same units again (trap L3). Any unit that an engine had in hand
- * may have been sold in its last moments, so freeing one ends P4. The caller says that it wants that.
+/* lease_reclaim.c -- tw_lease_reclaim() frees by hand the units of hard limits that a dead engine was granted. No clock
+ * may do this. An engine that was only paused would spend the same units again (trap L3). Any unit that an engine had
+ * in hand may have been sold in its last moments, so freeing one ends P4. The caller accepts that.
  * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
 #include "engine/ask/lease_reclaim_cluster.h"
 #include "engine/ask/redis_call.h"
@@ -25,7 +25,7 @@ struct reclaim {
     bool only_looks;
     int64_t freed, fields; /* units; leases in which the engine has a field */
     char known[200];       /* instances that have leases of the family */
-    uint64_t leases;       /* of the family */
+    uint64_t leases;       /* number of leases of the family */
 };
 
 static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, const char *what) {

@@ -1,5 +1,5 @@
-/* lease_reclaim_cluster.c -- tw_lease_reclaim() in a Redis Cluster: all masters are searched for what the engine holds,
- * over connections of their own (sync/audit/search.c), and a script frees one lease, where its slot is by then
+/* lease_reclaim_cluster.c -- tw_lease_reclaim() in a Redis Cluster searches all masters for the engine's leases, over
+ * separate connections (sync/audit/search.c), and a script frees one lease, on the master that has its slot by then
  * (sync/ask).
  *
  *   1. the epochs (tw:leases:{14}), one for each slot with leases, that know the engine: did any hear of it just now?
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OTHERS_MAX 4u /* leases that are asked whose they are, for an error */
+#define OTHERS_MAX 4u /* leases whose owners are looked up, for an error */
 
 struct reclaim {
     tw_engine *engine;
@@ -30,16 +30,16 @@ struct reclaim {
     const struct twi_key_template *template;
     int64_t freed;
     bool is_over;            /* the engine is alive, or the caller's is being closed */
-    uint32_t unsaid;         /* epochs that know the engine, and do not say when they heard of it */
-    uint64_t leases, unfree; /* that were found; of them, those that could not be freed */
+    uint32_t unsaid;         /* epochs that list the engine without the time of its last heartbeat */
+    uint64_t leases, unfree; /* leases that were found; of them, those that could not be freed */
     uint64_t fields;         /* leases of the family in which the engine has a field */
-    uint32_t other_count;    /* some in which it has none */
+    uint32_t other_count;    /* number of leases in which it has no units */
     struct {
         size_t size;
         char text[TWI_OWN_NAME_MAX];
     } others[OTHERS_MAX];
     tw_status status; /* the first that was not TW_OK; if it is over, why */
-    char why[200];    /* of it */
+    char why[200];    /* the reason for it */
 };
 
 static void note(struct reclaim *reclaim, tw_status status) {
@@ -50,7 +50,7 @@ static void note(struct reclaim *reclaim, tw_status status) {
     (void)snprintf(reclaim->why, sizeof reclaim->why, "%s", tw_error_text());
 }
 
-/* Runs the script for one lease; `lease` NULL: for none, only the epoch is looked at. Returns false if Redis did not do
+/* Runs the script for one lease; If `lease` is NULL, only the epoch is looked at. Returns false if Redis did not do
  * it. */
 static bool run(struct reclaim *reclaim, tw_key epoch, const tw_key *lease) {
     struct twi_redis_call call;
@@ -129,7 +129,7 @@ static bool found_lease(void *ctx, tw_key name) {
 
 /* ---- all ---- */
 
-/* Where a template has no tag, a lease's name begins with that of its slot, unless the key has a tag
+/* If a template has no tag, a lease's name begins with that of its slot, unless the key has a tag
  * (twi_key_template_own()). */
 static tw_status search(tw_family *family, struct reclaim *reclaim) {
     twi_check(family->engine->remote.driver->search != NULL && reclaim->template == &family->template);
@@ -155,7 +155,8 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
     return family->engine->remote.driver->search(&audit, searches, family->template.tags != NULL ? 2 : 3);
 }
 
-/* One sentence about what was not seen (the search's own), not said, or not freed. */
+/* Writes one sentence about the masters that were not seen (the search's sentence), the missing times, or the leases
+ * that were not freed. */
 static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
     twi_check(searched != TW_OK || reclaim->status != TW_OK);
     char seen[300] = "Redis: incomplete";
@@ -170,7 +171,7 @@ static tw_status refuse(const struct reclaim *reclaim, tw_status searched) {
                            (unsigned long long)reclaim->unfree, (unsigned long long)reclaim->leases, reclaim->why);
 }
 
-/* Nobody has heard of the instance. Whose are the leases? */
+/* No epoch lists the instance. Looks up who has the leases. */
 static tw_status refuse_unknown(struct reclaim *reclaim, const char *family) {
     char known[200] = "", epoch[TWI_REDIS_CALL_NAME_MAX];
     twi_check(reclaim->other_count <= OTHERS_MAX);

@@ -4,7 +4,7 @@
 
 #include "engine/core/family.h"
 
-/* The caller may wait. `units`: how many were freed, in any case. */
+/* The caller may wait. `units` becomes the number of freed units, in any case. */
 tw_status twi_lease_reclaim_cluster(tw_family *family, const char *instance, bool only_looks, int64_t *units);
 
 #endif

@@ -1,8 +1,8 @@
-/* lock.c -- tw_lock(), tw_lock_extend(), tw_lock_release(): one holder at a time among all processes (lock.lua). Always
- * true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it ends
- * with its lease time. A fencing token is above each that this engine was given or told, and above Redis's clock as
- * this engine knows it, whichever server decides. A lock has no window. Its name is the counter's name with a time
- * stamp of 0. */
+/* lock.c -- tw_lock(), tw_lock_extend() and tw_lock_release(), for one holder at a time among all processes (lock.lua).
+ * Always true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it
+ * ends with its lease time. A fencing token is above each that this engine was given or has learned of, and above the
+ * last known time of Redis's clock, whichever server decides. A lock has no window. Its name is the counter's name with
+ * a time stamp of 0. */
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
 #include "engine/count/lookup.h"
@@ -19,7 +19,7 @@ static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
 struct asking {
     struct twi_operation operation;
     tw_key key;
-    const char *what; /* L: lock, E: extend, U: release */
+    const char *what; /* L means lock, E extend, and U release */
     uint32_t ttl_ms;
     struct twi_token token;
 };
@@ -42,14 +42,14 @@ static bool ask(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* The next fencing token has to be above this one, though a server may lead by then that does not know it. */
+/* The next fencing token has to be above this one, though a server may lead by then that does not have it. */
 static void note_fence(tw_engine *engine, const struct twi_result *result) {
     twi_check(result->outcome == TWI_REQUEST_DONE);
     int64_t fence = twi_result_number(result, 1);
     if (fence > 0) twi_peers_note_redis_ms(engine, fence / 1000 + 1);
 }
 
-/* What came of it. By the thread that is answered. */
+/* Computes the result, in the thread that is answered. */
 static tw_status conclude(const struct asking *asking) {
     const struct twi_result *result = &asking->operation.result;
     if (result->outcome == TWI_REQUEST_DONE) note_fence(asking->operation.engine, result);
@@ -76,7 +76,7 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
 
 static const struct twi_operation_kind token_kind = {.send = ask, .finish = finish};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_request *call,
                            tw_status *status) {
     struct asking *asking = (struct asking *)twi_operation_make(family->engine, kind, family, call, status);
@@ -85,7 +85,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone. The lock is released. Where no reply came, the lane does that. */
+/* The caller has gone. The lock is released. If no reply came, the lane does that. */
 static void undo_lock(struct twi_operation *operation) {
     const struct asking *asking = (const struct asking *)operation;
     tw_status status;
@@ -116,7 +116,7 @@ static void draw_token(tw_engine *engine, struct twi_token *token) {
     twi_token_id(random, token->id);
 }
 
-/* What is to be done. */
+/* The action to be done. */
 struct wish {
     tw_key key;
     const char *what;
@@ -124,7 +124,7 @@ struct wish {
     struct twi_token token;
 };
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct asking *make_for(tw_family *family, const struct wish *wish, tw_request *call, tw_status *status) {
     twi_check(wish->token.id[0] != '\0' && wish->ttl_ms != 0);
     struct asking *asking = make(family, wish->what[0] == 'L' ? &lock_kind : &token_kind, call, status);
@@ -179,7 +179,7 @@ tw_status tw_lock_release(tw_family *family, tw_key key, const char *token) {
 
 /* ---- answered later ---- */
 
-/* `call` NULL: nobody is told. */
+/* If `call` is NULL, no caller gets the answer. */
 static tw_status start(tw_request *call, tw_family *family, const struct wish *wish) {
     tw_status status;
     struct asking *asking = make_for(family, wish, call, &status);

@@ -1,7 +1,7 @@
-/* once.c -- tw_once() and tw_once_cancel(): which call comes first. Without Redis, and in soft families, the key's
- * counter in this process decides. In strict families Redis decides (once.lua).
- * Always true: a counter of 1 or more says that some call was first, no matter who counted it. So all ways leave the
- * same state. */
+/* once.c -- tw_once() and tw_once_cancel() decide which call comes first. Without Redis, and in soft families, the
+ * key's counter in this process decides. In strict families Redis decides (once.lua).
+ * Always true: a counter of 1 or more means that some call was first, whichever engine counted it. So all ways leave
+ * the same state. */
 #include "engine/ask/redis_call.h"
 #include "engine/base/check.h"
 #include "engine/count/lookup.h"
@@ -30,7 +30,7 @@ static tw_status once_here(tw_family *family, tw_key key, bool *first) {
 }
 
 /* A compare-and-swap sets a positive count to 0, so only one of several concurrent cancels does it. A striped counter
- * has no single word: there each cancel would subtract. That needs adds by many threads to a key of this kind. */
+ * has no single word. There each cancel would subtract. That needs adds by many threads to a key of this kind. */
 static enum twi_added clear_cell(const struct twi_call *call, const struct twi_place *place) {
     twi_check(call->family != NULL && place->cell != NULL);
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
@@ -102,7 +102,7 @@ static bool ask(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* If the request wrote something in Redis, that is taken back (sync/ask/): the answer given here stays valid. */
+/* If the request wrote in Redis, that write is taken back (sync/ask/), so the answer given here stays valid. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_redis_call_policy(family, key, outcome)) {
@@ -111,7 +111,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
         if (status < 0 && status != TW_ERR_FULL) return status;
-        twi_why_restore(before); /* without room the call is first all the same: nothing was refused */
+        twi_why_restore(before); /* without room the call is still first, so it was not refused */
         return TW_OK;
     }
     case TW_OUTAGE_FAIL_CLOSED: return twi_redis_call_refuse(family->engine, outcome);
@@ -119,7 +119,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
     }
 }
 
-/* What came of it. By the thread that is answered. */
+/* Computes the result, in the thread that is answered. */
 static tw_status conclude_once(const struct asking *asking, bool *first) {
     twi_check(!asking->cancels && first != NULL);
     tw_family *family = asking->operation.family;
@@ -156,7 +156,7 @@ static tw_status finish_cancel(struct twi_operation *operation, tw_request *call
 
 static const struct twi_operation_kind cancel_kind = {.send = ask, .finish = finish_cancel};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct asking *make(tw_family *family, const struct twi_operation_kind *kind, tw_key key, tw_request *call,
                            tw_status *status) {
     tw_engine *engine = family->engine;
@@ -169,7 +169,7 @@ static struct asking *make(tw_family *family, const struct twi_operation_kind *k
     return asking;
 }
 
-/* The caller has gone. If it was the first, the next one is. Of a request that is not answered the lane does that. */
+/* The caller has gone. If it was the first, the next one is. For a request that is not answered, the lane does that. */
 static void undo_once(struct twi_operation *operation) {
     const struct asking *asking = (const struct asking *)operation;
     tw_status status;
@@ -186,7 +186,7 @@ static void undo_once(struct twi_operation *operation) {
 
 static const struct twi_operation_kind once_kind = {.send = ask, .finish = finish_once, .undo = undo_once};
 
-/* A thread waits for the answer. `first` NULL: of a cancel. */
+/* A thread waits for the answer. `first` is NULL for a cancel. */
 static tw_status decide(tw_family *family, const struct twi_operation_kind *kind, tw_key key, bool *first) {
     tw_status status = twi_call_check_key(family, key);
     if (status == TW_OK) status = twi_redis_call_may(family->engine);

@@ -135,9 +135,9 @@ void twi_redis_call_answered(tw_family *family) {
     if (twi_load_relaxed(&family->outage.silent_since_ms) != 0) twi_store_relaxed(&family->outage.silent_since_ms, 0);
 }
 
-/* How long the family has had no reply: since its first unanswered request, or since the key's store has not replied to
- * the engine's own connection, whichever is longer. So one clock counts a whole outage, also for callers that ask
- * rarely. A hint: one late reply ends the outage for all. */
+/* How long the family has had no reply, since its first unanswered request, or since the key's store has not replied to
+ * the engine's own connection, whichever is longer. So one clock counts a whole outage, also for callers that rarely
+ * send a request. It is a hint, because one late reply ends the outage for all. */
 static int64_t silent_for_ms(tw_family *family, tw_key key) {
     twi_check(family->kind.synced || family->engine->life.has_redis);
     int64_t now_ms = twi_clock_mono_ms(&family->engine->clock),

@@ -1,7 +1,7 @@
-/* redis_call.h -- a request to Redis for an operation, or for a thread that waits: the engine's part for strict limits,
- * once, locks and reservations.
- * Always true: who waits is in no section and in no hook, in an engine with a separate thread. Every name in one
- * request belongs to one counter, so in a cluster all of them lie in one key slot (core/key_template.h).
+/* redis_call.h -- a request to Redis for an operation, or for a thread that waits, used by strict limits, once, locks
+ * and reservations. Always true: a thread that waits is in no section and in no hook, in an engine with a separate
+ * thread. Every name in one request belongs to one counter, so in a cluster all of them lie in one key slot
+ * (core/key_template.h).
  * Elsewhere: connections, deadlines, repeats (sync/ask/). */
 #ifndef TWI_ASK_REDIS_CALL_H
 #define TWI_ASK_REDIS_CALL_H
@@ -11,44 +11,48 @@
 
 #define TWI_REDIS_CALL_NAME_MAX (TWI_REDIS_KEY_MAX + 32)
 
-/* A request under construction: names and numbers as text. */
+/* A request under construction, with names and numbers as text. */
 struct twi_redis_call {
     struct twi_request request;
-    struct twi_answer answer; /* of twi_redis_call_run(): the caller frees its long_text, whatever the outcome is */
+    /* the answer of twi_redis_call_run(); the caller frees its long_text, whatever the outcome is */
+    struct twi_answer answer;
     tw_key keys[4], args[10];
-    size_t used; /* of `text` */
+    size_t used; /* used bytes of `text` */
     char text[4 * TWI_REDIS_CALL_NAME_MAX + 512];
 };
 
 /* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED,
  * TW_ERR_MEMORY. */
 tw_status twi_redis_call_may(tw_engine *engine);
-/* The same of a call that does not wait: inside of hooks and sections, too, and where the host drives. */
+/* The same for a call that does not wait. It may start inside of hooks and sections, too, and in host-driven
+ * engines. */
 tw_status twi_redis_call_may_start(tw_engine *engine);
-/* When a call that begins now ends, at the latest; monotonic. `timeout_ms` 0: redis_timeout_ms. */
+/* When a call that begins now ends, at the latest; monotonic. If `timeout_ms` is 0, it uses redis_timeout_ms. */
 int64_t twi_redis_call_deadline_ms(tw_engine *engine, uint32_t timeout_ms);
 
-/* `timeout_ms` 0: redis_timeout_ms. It counts for twi_redis_call_run() alone: an operation has its own deadline. */
+/* If `timeout_ms` is 0, it uses redis_timeout_ms. It has an effect only for twi_redis_call_run(), because an operation
+ * has a separate deadline. */
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
                           uint32_t timeout_ms);
-/* Appends the counter's name in Redis. With `what` it appends the name of a key next to it: prefix "tw:what:" rest. */
+/* Appends the counter's name in Redis. With `what` it appends the name of a key next to it, which is prefix "tw:what:"
+ * rest. */
 void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,
                         int64_t start_ms);
 void twi_redis_call_text(struct twi_redis_call *redis_call, const char *text);
 void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number);
 /* Sends the request of an operation. Returns true if it is under way, and the operation may be gone. Returns false if
- * its result says why not. */
+ * it was not sent; the reason is in its result. */
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation);
 /* Sends the request and waits for the reply. No lock is held, and no section is open. */
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine);
-/* Which policy decides in Redis's place: on_outage; but within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays).
- * `outcome`: how the request ended. DONE: there was a reply, but it decides nothing. */
+/* Returns the policy that decides in Redis's place. It is on_outage, but within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE
+ * stays). `outcome` is how the request ended. DONE means that there was a reply, but it contains no decision. */
 uint32_t twi_redis_call_policy(tw_family *family, tw_key key, enum twi_request_outcome outcome);
 /* True means local knowledge may have to decide later, so it must be kept fresh while Redis replies. */
 bool twi_redis_call_falls_back_here(tw_family *family);
 /* Redis replied to a request of that family. */
 void twi_redis_call_answered(tw_family *family);
-/* The error for a request that was not decided: TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps executed),
+/* The error for a request that was not decided. It is TW_ERR_CLOSED, TW_ERR_BUSY, TW_ERR_TIMEOUT (perhaps executed),
  * TW_ERR_REDIS. */
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome);
 /* Returns true if the first element of the reply is `word`. */

@@ -5,10 +5,10 @@
  *     └──refused, away, unknown──▶ LOCAL: as a soft limit; FAIL_OPEN: admitted; FAIL_CLOSED: denied
  *                                  (decided_by TW_BY_OUTAGE)
  *                                  within outage_grace_ms: LOCAL, whatever is set
- * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A request of unknown
- * outcome may have been charged in Redis as well. Therefore a cancel follows before its lane is used again (sync/ask/),
- * and takes that charge back. So what was admitted is charged once in the end. Meanwhile Redis counts too much rather
- * than too little (trap L11).
+ * Units that a fallback admits are counted here and are sent to Redis like any count, exactly once. A request of
+ * unknown outcome may have been charged in Redis as well. Therefore a cancel follows before its lane is used again
+ * (sync/ask/), and takes that charge back. So admitted units are charged once in the end. Meanwhile Redis counts too
+ * much rather than too little (trap L11).
  * Always true: the verdict is filled, whatever the answer. */
 #include "engine/ask/strict.h"
 
@@ -66,13 +66,13 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
     verdict->allowed = 1;
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_restore(before); /* without room the call is admitted uncounted: nothing was refused */
+    twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     *taken = request->n;
     return TW_OK;
 }
 
-/* With `some`: tries n units, then the units that the verdict says are left. */
+/* With `some`, tries n units, then the units that are left by the verdict. */
 static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     twi_check(*taken == 0);
     tw_status status = TW_DENIED;
@@ -122,7 +122,7 @@ static void write_question(const struct twi_strict_request *request, struct twi_
     twi_redis_call_number(redis_call, start_ms);
 }
 
-/* Keeps local knowledge fresh, for the time when Redis is away. */
+/* Keeps local knowledge fresh, for the time when Redis is unreachable. */
 static void learn(const struct twi_strict_request *request) {
     (void)tw_get(request->family, request->key, NULL);
     if (request->family->kind.slides) twi_sliding_request_total(request->family, request->key);
@@ -134,8 +134,8 @@ static tw_status conclude(const struct twi_strict_request *request, const struct
     return fill_answered(request, result, verdict);
 }
 
-/* The caller has gone: units that Redis gave return as a refund does. Of a request that is not answered the lane takes
- * back what was charged. */
+/* Called when the caller has gone. Units that Redis gave return like a refund. If a request is not answered, the lane
+ * takes the charged units back. */
 static void undo(struct twi_operation *operation) {
     const struct twi_strict_request *request = twi_strict_request_of(operation);
     int64_t taken = twi_result_is(&operation->result, "OK") ? twi_result_number(&operation->result, 1) : 0;

@@ -60,11 +60,11 @@ tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call) {
         return twi_shadow_some_answered(request->family, status, &call->verdict);
     status = twi_shadow_answered(request->family, request->n, status, before, &call->verdict);
     if (status == TW_OK && !call->verdict.allowed)
-        call->taken = request->n; /* shadow mode admits all units and counts none */
+        call->taken = request->n; /* shadow mode admits all units and does not count them */
     return status;
 }
 
-/* Returns TW_OK if the call may be asked. The verdict is filled either way. */
+/* Returns TW_OK if the request may be sent. The verdict is filled either way. */
 static tw_status begin(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_verdict *verdict) {
     request->now_ms = twi_clock_now_ms(&request->family->engine->clock);
     kind->complete(request);
@@ -73,7 +73,7 @@ static tw_status begin(const struct twi_strict_kind *kind, struct twi_strict_req
     return twi_call_check_key(request->family, request->key);
 }
 
-/* Returns NULL if there can be none: *status says why. */
+/* Returns NULL if there cannot be one; then *status is the reason. */
 static struct asking *make(const struct twi_strict_kind *kind, const struct twi_strict_request *request,
                            tw_request *call, uint32_t timeout_ms, tw_status *status) {
     tw_engine *engine = request->family->engine;

@@ -1,5 +1,5 @@
-/* strict_call.h -- what the two kinds of strict limits have in common (strict.c, strict_gcra.c): one request per call,
- * for a thread that waits or for a tw_request. If Redis does not decide it, the kind's own policy does.
+/* strict_call.h -- the common part of the two kinds of strict limits (strict.c, strict_gcra.c), which is one request
+ * per call, for a thread that waits or for a tw_request. If Redis does not decide it, the policy of the kind does.
  * Always true: the verdict is filled, whatever the answer. */
 #ifndef TWI_ASK_STRICT_CALL_H
 #define TWI_ASK_STRICT_CALL_H
@@ -15,7 +15,7 @@ struct twi_strict_request {
     int64_t now_ms;
     union {
         struct twi_span span; /* the window */
-        int64_t burst;        /* of a bucket */
+        int64_t burst;        /* the burst of a bucket */
     };
 };
 
@@ -25,9 +25,9 @@ struct twi_strict_kind {
     /* Completes a request that has a family, a key, units, a limit and the time. */
     void (*complete)(struct twi_strict_request *request);
     void (*write)(const struct twi_strict_request *request, struct twi_redis_call *redis_call);
-    /* Fills the verdict while nothing is known. */
+    /* Fills the verdict while there is no information. */
     void (*fill_undecided)(const struct twi_strict_request *request, tw_verdict *verdict);
-    /* Redis has decided: fills the verdict, and learns from it. Returns TW_OK or TW_DENIED. */
+    /* Called when Redis has decided. Fills the verdict, and learns from it. Returns TW_OK or TW_DENIED. */
     tw_status (*conclude)(const struct twi_strict_request *request, const struct twi_result *result,
                           tw_verdict *verdict);
     /* Redis has not decided. */
@@ -35,7 +35,7 @@ struct twi_strict_kind {
                            tw_verdict *verdict);
 };
 
-/* Of an operation of such a kind. */
+/* The request of an operation of such a kind. */
 const struct twi_strict_request *twi_strict_request_of(const struct twi_operation *operation);
 bool twi_strict_send(struct twi_operation *operation);
 tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call);

@@ -1,4 +1,4 @@
-/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis: a rate and a burst that hold for all processes. One
+/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis, for a rate and a burst of all processes together. One
  * request per call (gcra.lua). Redis keeps one moment per key and decides by its own clock.
  *
  *   request ──OK, DENIED──▶ that is the answer, and the local bucket becomes as full as Redis's, for a later outage
@@ -6,9 +6,10 @@
  *                                  FAIL_OPEN: admitted, and put into the local bucket as far as it holds that
  *                                  FAIL_CLOSED: denied; within outage_grace_ms: LOCAL
  * Moments do not add up, so buckets merge to the later moment. For one window after the last call that was admitted
- * without Redis, each request says how full the local bucket is, and Redis adopts that if it is more. What two engines
- * admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window the engine
- * learns nothing from Redis: values that came from here would come back later each time, by the time they travel.
+ * without Redis, each request contains how full the local bucket is, and Redis adopts that if it is more. What two
+ * engines admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window
+ * the engine does not learn from Redis, because values that came from here would come back later each time, by the time
+ * they travel.
  * A request of unknown outcome is cancelled before its lane is used again (sync/ask/). Units that Redis gave to a
  * caller who has gone stay taken. A moment has no way back.
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
@@ -22,7 +23,7 @@
 
 /* ---- verdicts ---- */
 
-/* Fills the verdict for a bucket of unknown content: empty, or full. */
+/* Fills the verdict for a bucket of unknown content, as empty or full. */
 static void fill_undecided(const struct twi_strict_request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
     *verdict = (tw_verdict){.limit = request->limit,
@@ -67,14 +68,14 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_restore(before); /* without room the call is admitted uncounted: nothing was refused */
+    twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
     return TW_OK;
 }
 
-/* With `some`: tries n units, then the units that the verdict says are left, then one unit, so that the verdict says
+/* With `some`, tries n units, then the units that are left by the verdict, then one unit, so that the verdict shows
  * when one unit may come. */
 static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     twi_check(*taken == 0);
@@ -86,7 +87,7 @@ static tw_status decide_here(const struct twi_strict_request *request, int64_t *
     }
 }
 
-/* Nothing is known, except when the bucket is surely empty. */
+/* The state is unknown, except when the bucket is surely empty. */
 static tw_status deny(const struct twi_strict_request *request, tw_verdict *verdict) {
     twi_check(request->family->options.limit_shape == TW_SHAPE_GCRA);
     int64_t least = request->some && request->n > 1 ? 1 : request->n;
@@ -119,7 +120,7 @@ static bool is_bridged(const struct twi_strict_request *request) {
     return request->now_ms < twi_load_relaxed(&request->family->outage.bridged_until_ms);
 }
 
-/* How full the local bucket is, if Redis may not know that. */
+/* How full the local bucket is, if Redis may not have that value. */
 static int64_t ahead_ms(const struct twi_strict_request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;

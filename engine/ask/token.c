@@ -18,7 +18,7 @@
 
 _Static_assert(PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS < TW_TOKEN_SIZE, "a token and its NUL fit");
 
-/* FNV-1a: any single wrong letter changes it. */
+/* This is FNV-1a. Any single wrong letter changes it. */
 static uint32_t check_of(const char *text, size_t size) {
     twi_check(text != NULL);
     uint32_t check = 2166136261u;

@@ -7,7 +7,7 @@
  *                                                confirms it asks there which counter it belongs to
  *
  * All but the first letters is lower-case hexadecimal. The check detects a mistyped token. It is no secret: tag and id
- * protect a reservation, because nobody can foresee them.
+ * protect a reservation, because they cannot be guessed.
  * Always true: a token that was read has one of these forms, to the letter, and fits TW_TOKEN_SIZE with its NUL.
  * Pure; any thread. */
 #ifndef TWI_ASK_TOKEN_H
@@ -20,10 +20,10 @@
 struct twi_token {
     bool local;
     uint64_t tag, serial;             /* local */
-    int64_t due_ms;                   /* local: when its lease time ends, monotonic; below 2^48 */
-    char id[TWI_TOKEN_ID_DIGITS + 1]; /* of Redis: digits and a NUL */
+    int64_t due_ms;                   /* in a local token, the monotonic time when its lease time ends; below 2^48 */
+    char id[TWI_TOKEN_ID_DIGITS + 1]; /* in a token of Redis, digits and a NUL */
     bool has_slot;                    /* of Redis Cluster */
-    uint32_t slot;                    /* has_slot: below TWI_KEY_SLOTS */
+    uint32_t slot;                    /* with has_slot, below TWI_KEY_SLOTS */
 };
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]);

@@ -1,13 +1,13 @@
 /* totals.h -- names and totals that Redis replied, gathered from the pages of several replies (totals.lua).
- * Always true: a name is valid while its page is kept, and all pages are kept until the end. What a server may make the
- * caller keep is bounded. */
+ * Always true: a name is valid while its page is kept, and all pages are kept until the end. The memory that a server
+ * may make the caller keep is bounded. */
 #ifndef TWI_ASK_TOTALS_H
 #define TWI_ASK_TOTALS_H
 
 #include "tallywheel.h"
 
 #define TWI_TOTALS_MAX 1000000u                 /* kept at a time */
-#define TWI_TOTALS_BYTES_MAX ((size_t)64 << 20) /* of pages */
+#define TWI_TOTALS_BYTES_MAX ((size_t)64 << 20) /* bytes of all pages */
 
 struct twi_total {
     tw_key name;
@@ -15,13 +15,13 @@ struct twi_total {
     size_t order; /* in which they came */
 };
 
-/* All zero: empty. */
+/* A zeroed struct is empty. */
 struct twi_totals {
     struct twi_total *each;
     size_t count;
     char **pages;
     size_t page_count, bytes;
-    uint32_t room, page_room; /* of each; of pages */
+    uint32_t room, page_room; /* room for totals, and for pages */
 };
 
 enum twi_totals_added {
@@ -35,7 +35,7 @@ enum twi_totals_added {
 enum twi_totals_added twi_totals_add(struct twi_totals *totals, char *page, size_t size, int64_t most);
 /* Each name once, with the total that came last; sorted by name, byte by byte. */
 void twi_totals_unite(struct twi_totals *totals);
-/* As a sorted set has them, the highest first: by total, equal ones by name. */
+/* Orders them like a sorted set, the highest first, by total, and equal ones by name. */
 void twi_totals_rank(struct twi_totals *totals);
 void twi_totals_clear(struct twi_totals *totals);
 

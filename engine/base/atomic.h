@@ -26,7 +26,7 @@
 #define twi_or_acqrel(p, v) atomic_fetch_or_explicit((p), (v), memory_order_acq_rel)
 #define twi_and_acqrel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
 
-/* Compare-and-swap: `expected` is a pointer. After a failure it contains the value that was found. */
+/* Compare-and-swap. `expected` is a pointer. After a failure it contains the value that was found. */
 #define twi_cas_relaxed(p, expected, v) \
     atomic_compare_exchange_strong_explicit((p), (expected), (v), memory_order_relaxed, memory_order_relaxed)
 #define twi_cas_acqrel(p, expected, v) \

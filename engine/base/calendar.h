@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define TWI_CALENDAR_MIN_MS INT64_C(-30610224000000) /* 1000-01-01T00:00:00Z */
-/* 9998-12-31T23:59:59.999Z: with room for an offset and for the end of the window */
+/* 9998-12-31T23:59:59.999Z, with room for an offset and for the end of the window */
 #define TWI_CALENDAR_MAX_MS INT64_C(253370764799999)
 
 /* The options that decide a family's windows. The fields have the names of those of tw_family_options, with defaults
@@ -27,7 +27,7 @@ struct twi_window_rule {
     uint32_t week_start;
 };
 
-/* For the engine itself: windows that are counted, not timed. The moment n lies in window n (idle_eviction.c). */
+/* For the engine itself, windows that are counted, not timed. The moment n lies in window n (idle_eviction.c). */
 #define TWI_WINDOW_EVICTION 64u
 
 struct twi_span {

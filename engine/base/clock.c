@@ -1,7 +1,7 @@
 /* clock.c -- see clock.h. The only file that reads the system's clocks.
  *
- * Line: monotonic clock + offset_ms. Engine time would follow it if there were no wall clock.
- * Drift: wall clock minus line, now. The observation of leaps has two states:
+ * Line means monotonic clock + offset_ms. Engine time would follow it if there were no wall clock. Drift means wall
+ * clock minus line, now. The observation of leaps has two states:
  *   AGREED   leap == 0          drift up to 5 s, either way   -> the line moves to the wall
  *                               drift beyond 5 s forward      -> WATCHED, since now
  *   WATCHED  leap = since, size drift small again             -> AGREED (it was a glitch)
@@ -29,9 +29,9 @@
  * drift this small is no step. Storing it would make all readers share a written line without a benefit. */
 #define NOISE_MS 20
 
-/* The leap word: monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The lower 24 bits
- * contain the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one compare-and-swap
- * changes both. */
+/* The leap word has the monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The lower 24
+ * bits contain the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one
+ * compare-and-swap changes both. */
 #define LEAP_SIZE_BITS 24
 #define LEAP_STEP_MS 2500
 #define LEAP_SIZE_MAX ((INT64_C(1) << (LEAP_SIZE_BITS - 1)) - 1)
@@ -114,7 +114,8 @@ static void note_lag(struct twi_clock *clock, int64_t lag_ms) {
     while (lag_ms > most && !twi_cas_relaxed(&clock->lag_max_ms, &most, lag_ms)) continue;
 }
 
-/* ---- the word: engine time, and whether callers read the clocks themselves -------------------------------------- */
+/* ---- the word of engine time, and whether callers read the clocks themselves
+ * -------------------------------------- */
 
 static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;

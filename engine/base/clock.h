@@ -27,7 +27,7 @@
  * callers must not rely on it. There are four cases. Code that is added need not care about them:
  *   - It may block, between twi_clock_away() and twi_clock_back(). Two places have these brackets for all others, the
  *     calls of the host's functions (core/host.c) and the locks (base/lock.c).
- *   - It sleeps for long (turn/turn.c): the same brackets.
+ *   - It sleeps for long (turn/turn.c), between the same brackets.
  *   - One iteration of its loop lasts for more than 10 ms. twi_clock_tick(), called all over the turn, notices that.
  *   - It does not run, because it is starved, stopped or in a page fault. A thread that reads the clocks (a denied
  *     call, a new key, one call in TWI_CLOCK_LOOK_EVERY) and finds the word more than 10 ms late moves it and sets the
@@ -57,23 +57,24 @@ struct twi_clock {
     bool cached;
     int64_t mono_origin_ms; /* the monotonic clock at init, which keeps `leap` small */
     int64_t grain_ms;       /* by how much twi_clock_exact_us() may lag: 0, or a tick if the fine clock is slow */
-    int64_t near_ms;        /* TWI_CLOCK_NEAR_MS; INT64_MAX with a grain: then every denial must allow for it */
+    int64_t near_ms;        /* TWI_CLOCK_NEAR_MS, or INT64_MAX with a grain, for which every denial must then allow */
 
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* engine time in ms, times two, plus the flag; only ever grows */
 
     /* Written by any thread that sees the clocks drift apart, which is rare. */
-    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* the line: wall minus monotonic, as last followed */
-    _Atomic uint64_t leap;                              /* the forward leap under observation (see clock.c); 0: none */
-    _Atomic int64_t held_since_ms;                      /* monotonic since the origin, plus 1; 0 if not stopped */
-    _Atomic int64_t held_ms;                            /* sum of all stops that have ended */
+    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* the line, which is wall minus monotonic, as last followed */
+    _Atomic uint64_t leap;         /* the forward leap under observation (see clock.c); 0 means none */
+    _Atomic int64_t held_since_ms; /* monotonic since the origin, plus 1; 0 if not stopped */
+    _Atomic int64_t held_ms;       /* sum of all stops that have ended */
 
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t refreshed_ms; /* monotonic; written by the keeper */
     _Atomic int64_t lag_max_ms;                            /* written by any thread */
-    _Atomic uint32_t moves; /* how often callers have moved the word: the keeper sees whether anybody calls */
+    /* how often callers have moved the word, by which the keeper sees whether there are calls */
+    _Atomic uint32_t moves;
 };
 
-/* `hook` may be NULL. `cached`: callers load the word, and a background thread refreshes it; ignored with a hook. The
- * word is fresh when this returns. */
+/* `hook` may be NULL. `cached` means that callers load the word, and a background thread refreshes it; ignored with a
+ * hook. The word is fresh when this returns. */
 void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind), void *ctx, bool cached);
 
 /* Reads the coarse clocks, moves engine time forward, returns it. Never waits. Some 9 ns. */

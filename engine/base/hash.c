@@ -49,7 +49,7 @@ static inline struct sip sip_absorb(struct sip s, uint64_t word, int rounds) {
     return s;
 }
 
-/* The last word: the rest of the key, with the low byte of its size on top. */
+/* The last word, which is the rest of the key, with the low byte of its size on top. */
 static inline uint64_t sip_tail(const unsigned char *bytes, size_t left, size_t size) {
     uint64_t word = (uint64_t)size << 56;
     for (size_t index = 0; index < left; index++) word |= (uint64_t)bytes[index] << (8 * index);
@@ -71,7 +71,7 @@ uint64_t twi_hash_sip(const struct twi_hash_secret *secret, const void *data, si
     return sip(secret->words, data, size, 1, 3);
 }
 
-/* For tests: the variant that has published test vectors. */
+/* For tests, the variant that has published test vectors. */
 uint64_t twi_hash_sip_2_4(const struct twi_hash_secret *secret, const void *data, size_t size) {
     return sip(secret->words, data, size, 2, 4);
 }

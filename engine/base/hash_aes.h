@@ -1,4 +1,4 @@
-/* hash_aes.h -- the AES hash, inline: hash_aes.c offers it as a function, fast_aes.c inlines it into the hot path.
+/* hash_aes.h -- the AES hash, inline, which hash_aes.c offers as a function, and fast_aes.c inlines into the hot path.
  *
  * There are two lanes of 16 bytes. They start as the two halves of the secret. Each lane takes every second block of
  * the key by exclusive or, and goes through two rounds, through three behind its last block. Then the lanes are joined,
@@ -8,14 +8,14 @@
  *   b = half 1 ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---------R-----+
  *
  * Two rounds spread a difference of one byte over all 16 bytes. It takes a predictable way through them for at most one
- * secret in about 2^28 (five active S-boxes), so nobody can prepare keys that collide. The last blocks may overlap
- * those before them, so that no byte behind the key is read. The size tells such keys apart. It is joined at a place
- * where no byte of a key goes in: beside a block, the block could undo it under every secret (flood_test.c).
- * A key of up to 16 bytes is one block in lane a alone: two such keys of one size never agree in all 128 bits.
+ * secret in about 2^28 (five active S-boxes), so colliding keys cannot be prepared. The last blocks may overlap the
+ * previous ones, so that no byte behind the key is read. The size tells such keys apart. It is joined at a place where
+ * no byte of a key goes in. In the same step as a block, the block could undo it under every secret (flood_test.c).
+ * A key of up to 16 bytes is one block in lane a alone. Two such keys of one size never agree in all 128 bits.
  * Each call waits for its hash, so there are four rounds behind a block and no more. With three, keys that differ in a
- * few bytes share 32 bits too often (hash_test.c). A fold of both halves brings nothing behind four. Two keyed
- * multiplications would take two thirds of the time, but each collision that somebody observes is an equation in the
- * secret that can be solved (docs/SPEED.md).
+ * few bytes share 32 bits too often (hash_test.c). A fold of both halves brings no gain after four. Two keyed
+ * multiplications would take two thirds of the time, but each observed collision is an equation in the secret that can
+ * be solved (docs/SPEED.md).
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #ifndef TWI_BASE_HASH_AES_H
 #define TWI_BASE_HASH_AES_H
@@ -28,7 +28,7 @@
 
 /* NULL if the processor has no AES rounds. */
 twi_hash_fn *twi_hash_aes(void);
-/* The fastest hash for this processor: the AES hash if it has AES rounds, else SipHash-1-3. Always the same answer
+/* The fastest hash for this processor: the AES hash if it has AES rounds, otherwise SipHash-1-3. Always the same answer
  * within one process. */
 twi_hash_fn *twi_hash_choose(void);
 
@@ -49,8 +49,8 @@ typedef __m128i lane;
 #define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
 #define TWI_WITH_AES 1
 #elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto). The build decides: not every
- * compiler offers these intrinsics to a single function. */
+/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto). The build decides, because not
+ * every compiler offers these intrinsics to a single function. */
 #include <arm_neon.h>
 #define TWI_AES_CODE
 typedef uint8x16_t lane;
@@ -76,8 +76,8 @@ static inline uint64_t twi_load_32(const unsigned char *bytes) {
     return word;
 }
 
-/* A key of up to 16 bytes as one block. Two keys of one size never make the same block: together the loads cover every
- * byte. */
+/* A key of up to 16 bytes as one block. Two keys of one size never make the same block, because together the loads
+ * cover every byte. */
 TWI_AES_CODE static inline lane twi_block_small(const unsigned char *bytes, size_t size) {
     if (size >= 8) return lane_of(twi_load_64(bytes), twi_load_64(bytes + size - 8));
     if (size >= 4) return lane_of(twi_load_32(bytes), twi_load_32(bytes + size - 4));
@@ -126,7 +126,7 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_long(const struct twi_hash_secr
     } while (bytes < last);
     return twi_hash_aes_end(lane_xor(a, lane_load(last)), lane_xor(b, lane_load(last + 16)), key_a, key_b, size);
 }
-/* True: two keys of more than 32 bytes are equal. The second is that of a record: its bytes are aligned. */
+/* Compares two keys of more than 32 bytes. The second is that of a record, so its bytes are aligned. */
 TWI_AES_CODE static inline lane twi_differ_32(const unsigned char *a, const unsigned char *b) {
     return lane_or(lane_xor(lane_load(a), lane_load(b)), lane_xor(lane_load(a + 16), lane_load(b + 16)));
 }
@@ -138,22 +138,22 @@ TWI_AES_CODE static inline bool twi_long_key_is(const unsigned char *key, const 
     return lane_is_zero(lane_or(differ, twi_differ_32(key + last, of_record + last)));
 }
 
-/* A key of 4 to 32 bytes in registers, as the hash takes it: read once, for the hash and for the comparison. Two keys
- * of one size are equal if their blocks are. */
+/* A key of 4 to 32 bytes in registers, in the form for the hash. It is read once, for the hash and for the comparison.
+ * Two keys of one size are equal if their blocks are. */
 struct twi_short_key {
-    lane first, last; /* up to 16 bytes: one block, and 0 */
+    lane first, last; /* for up to 16 bytes, one block, and 0 */
 };
 TWI_AES_CODE static inline struct twi_short_key twi_short_key(const unsigned char *bytes, size_t size) {
     if (twi_likely(size > 16)) return (struct twi_short_key){lane_load(bytes), lane_load(bytes - 16 + size)};
     return (struct twi_short_key){twi_block_small(bytes, size), lane_of(0, 0)};
 }
-/* The hash of such a key: that of twi_hash_aes_inline(). */
+/* The hash of such a key, which is that of twi_hash_aes_inline(). */
 TWI_AES_CODE static inline uint64_t twi_hash_aes_short(const struct twi_hash_secret *secret, struct twi_short_key key,
                                                        size_t size) {
     const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
     return twi_hash_aes_end(lane_xor(key_a, key.first), lane_xor(key_b, key.last), key_a, key_b, size);
 }
-/* True: the `size` bytes at `bytes` are that key, which has as many. */
+/* Returns true if the `size` bytes at `bytes` are that key, which has as many. */
 TWI_AES_CODE static inline bool twi_short_key_is(struct twi_short_key key, const unsigned char *bytes, size_t size) {
     lane differ;
     if (twi_likely(size > 16))

@@ -1,4 +1,4 @@
-/* hll.h -- HyperLogLog: the register and value of an element, and the estimate of all registers.
+/* hll.h -- HyperLogLog, which is the register and value of an element, and the estimate of all registers.
  *
  * A sketch has 2^14 registers of 6 bits. An element is hashed. The lower 14 bits of the hash choose the register. The
  * register keeps the greatest value that any element gave it: 1 + the number of zero bits in front of the first one bit
@@ -23,14 +23,14 @@
 #define TWI_HLL_INDEX_BITS 14u
 #define TWI_HLL_REGISTERS (1u << TWI_HLL_INDEX_BITS)
 #define TWI_HLL_REST_BITS (64u - TWI_HLL_INDEX_BITS)
-#define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51: the rest of the hash is 0 */
+#define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51, if the rest of the hash is 0 */
 
 /* An element's register, and the least value of the register afterwards. */
 struct twi_hll_element {
     uint32_t index, value;
 };
 
-/* Of any bytes; `data` may be NULL if there are none. */
+/* The hash of any bytes; `data` may be NULL if there are no bytes. */
 uint64_t twi_hll_hash(const void *data, size_t size);
 
 TWI_INLINE struct twi_hll_element twi_hll_element(uint64_t hash) {

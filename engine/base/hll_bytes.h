@@ -19,7 +19,7 @@
 
 #define TWI_HLL_BYTES_HEAD 16u
 #define TWI_HLL_BYTES_MAX (TWI_HLL_BYTES_HEAD + TWI_HLL_REGISTERS / 4 * 3)
-#define TWI_HLL_SPARSE_MAX 3000u /* bytes of runs, as Redis has it by default: hll-sparse-max-bytes */
+#define TWI_HLL_SPARSE_MAX 3000u /* bytes of runs, which is the default of hll-sparse-max-bytes in Redis */
 
 /* One byte for each register. Returns the number of bytes written, sparse if possible, otherwise dense. */
 size_t twi_hll_encode(const uint8_t registers[TWI_HLL_REGISTERS], unsigned char bytes[TWI_HLL_BYTES_MAX]);

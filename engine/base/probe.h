@@ -7,7 +7,7 @@
 
 #ifdef TWI_WITH_USDT
 #include <sys/sdt.h>
-#ifdef __clang__ /* -Wpedantic objects to what that header's macros expand to */
+#ifdef __clang__ /* -Wpedantic objects to the expansion of that header's macros */
 #pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments"
 #endif
 #define TWI_PROBE(name) DTRACE_PROBE(tallywheel, name)

@@ -31,7 +31,7 @@ void twi_socket_set_calm(struct twi_socket_set *set);
  * state of the descriptor in the set, 0 before it is in it. If it cannot enter (no memory), turns come by their
  * times alone. */
 void twi_socket_set_watch(int set, int fd, uint32_t *known, bool wants_write);
-/* Before `fd` is closed. Not in a forked child, where the set is the parent's. */
+/* Called before `fd` is closed. Not in a forked child, where the set is the parent's. */
 void twi_socket_set_leave(int set, int fd, uint32_t *known);
 
 #endif

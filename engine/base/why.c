@@ -6,7 +6,7 @@
 
 #define TEXT_BYTES 512 /* room for a path and a line of a limits file, and for the error there */
 
-/* Initial-exec, as twi_thread_self: the memory exists with the thread, so a refusal allocates nothing. */
+/* Initial-exec, like twi_thread_self. The memory exists with the thread, so a refusal does not allocate. */
 static _Thread_local struct twi_why last __attribute__((tls_model("initial-exec")));
 /* Larger, and only for sentences with figures. If the library was loaded late, this may come from the allocator. */
 static _Thread_local char own_text[TEXT_BYTES];

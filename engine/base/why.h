@@ -1,9 +1,8 @@
-/* why.h -- why this thread's last refused call was refused: the sentence that tw_error_text() returns.
+/* why.h -- why this thread's last refused call was refused, as the sentence that tw_error_text() returns.
  * A refused call stores its status and one sentence here. The sentence names the field or the rule first ("limit_mode:
  * ..."). The code that decides to refuse also writes the sentence.
- * Always true: nothing is written unless a call is refused. A sentence is a constant or lies in this thread's own
- * buffer. So it works before there is an engine, in a forked child and while a thread exits, and there is nothing to
- * free.
+ * Always true: it is written only when a call is refused. A sentence is a constant or lies in a buffer of this thread.
+ * So it works before there is an engine, in a forked child and while a thread exits, and there is nothing to free.
  * Elsewhere: error_text of the options (options.h), which gets the same sentences. */
 #ifndef TWI_BASE_WHY_H
 #define TWI_BASE_WHY_H
@@ -39,7 +38,7 @@ enum twi_reason {
     TWI_WHY_TIME,
     TWI_WHY_UNITS,
     TWI_WHY_LIMIT,
-    TWI_WHY_REFUND, /* of more units than were counted */
+    TWI_WHY_REFUND, /* a refund of more units than were counted */
     TWI_WHY_HOLD,   /* a release without a hold */
     TWI_WHY_FULL,
     TWI_WHY_GCRA,

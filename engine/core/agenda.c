@@ -12,7 +12,7 @@
 void twi_agenda_notify(struct tw_family *family) {
     twi_check(family->engine != NULL);
     struct twi_agenda *agenda = &family->engine->agenda;
-    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: the change itself was made before */
+    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3, because the change itself was made before */
     struct tw_family *older;
     /* D7, pairs with D8 in take_news() */
     twi_push(&agenda->news, family, older, twi_store_relaxed(&family->agenda.next_news, older));
@@ -20,7 +20,8 @@ void twi_agenda_notify(struct tw_family *family) {
 
 /* ---- the turn's round ---- */
 
-#define ROUND_MAX 1024 /* families that one round takes of the news, and of each heap: those that are due for longest */
+/* families that one round takes from the news, and from each heap, which are those that are due for longest */
+#define ROUND_MAX 1024
 
 static void take(struct tw_family **round, struct tw_family *family) {
     twi_check(family != NULL);
@@ -30,8 +31,8 @@ static void take(struct tw_family **round, struct tw_family *family) {
     *round = family;
 }
 
-/* While the engine closes, each family that is due is taken: nobody waits for a turn to end, and the last one calls
- * hooks for the last time. */
+/* While the engine closes, each family that is due is taken, because no thread waits for a turn to end, and the last
+ * turn calls hooks for the last time. */
 static uint32_t round_max(const tw_engine *engine) {
     return engine->turn.closing ? UINT32_MAX : ROUND_MAX;
 }

@@ -7,8 +7,8 @@
  *   search: all others, one after the other, once a second
  *
  * The search finds windows that a thread has opened and not yet announced (rollover.c).
- * A round of many families takes several turns. The next one is taken when it is over, so each family is examined
- * before any is for the second time.
+ * A round of many families takes several turns. The next round begins when it is over, so each family is examined once
+ * before any family is examined again.
  * Two more heaps are for what the turn sends of families of two kinds: gauges (gauge.c), and windows that one engine
  * closes (closing_send.c).
  * Always true: a family is in both heaps, or among those of `always`, or in the round. Its times in the heaps are not
@@ -24,18 +24,19 @@ void twi_agenda_notify(struct tw_family *family);
 void twi_agenda_begin_round(struct tw_engine *engine);
 /* The next family of the round; NULL: it is over. */
 struct tw_family *twi_agenda_take(struct twi_agenda *agenda);
-/* The family has been examined: enters it by its own next times. */
+/* The family has been examined. Enters it by its own next times. */
 void twi_agenda_enter(struct twi_agenda *agenda, struct tw_family *family);
 /* The family is about to be freed. */
 void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family);
-/* The next family to search for unannounced windows. NULL: no more in this turn. `left` begins at 0. */
+/* The next family to search for unannounced windows. NULL means that there is no more in this turn. `left` begins at
+ * 0. */
 struct tw_family *twi_agenda_search(struct tw_engine *engine, uint32_t *left);
 /* When the next family is due, monotonic. */
 int64_t twi_agenda_next_ms(const struct tw_engine *engine);
-/* In a forked child: nothing is due, and every family is news. */
+/* In a forked child: no family is due, and every family has news. */
 void twi_agenda_renew(struct tw_engine *engine);
 
-/* For tests and checks of level 3, by the owner of the turn: walks heaps and families. */
+/* For tests and checks of level 3. Only the owner of the turn calls it. It walks heaps and families. */
 bool twi_agenda_is_valid(const tw_engine *engine);
 
 #endif

@@ -1,4 +1,5 @@
-/* appointment.h -- families in order of time: a pairing heap whose links lie in the families, so nothing is allocated.
+/* appointment.h -- a pairing heap of families in order of time, whose links lie in the families, so it allocates no
+ * memory.
  * Always true: a heap is its earliest member, and a member is no later than its children. An appointment is in one heap
  * at most. The turn only. */
 #ifndef TWI_CORE_APPOINTMENT_H
@@ -8,12 +9,13 @@
 
 #define TWI_APPOINTMENT_NEVER INT64_MAX
 
-/* The appointment is at that time from now on; TWI_APPOINTMENT_NEVER: it leaves the heap. */
+/* Sets the time of the appointment. TWI_APPOINTMENT_NEVER takes it out of the heap. */
 void twi_appointment_set(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms);
-/* The family that is due for longest, if any is due at `now_ms`; it leaves the heap. NULL: none is. */
+/* The family that is due for longest, if any is due at `now_ms`; it leaves the heap. NULL means that no family is
+ * due. */
 struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t now_ms);
 
-/* For tests and checks of level 3: walks the heap, and counts its members. False: it is not in order. */
+/* For tests and checks of level 3: walks the heap, and counts its members. Returns false if it is not in order. */
 bool twi_appointments_are_valid(const struct twi_appointment *heap, uint32_t *count);
 
 #endif

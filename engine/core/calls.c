@@ -80,7 +80,7 @@ void twi_call_answered(void *ctx, struct twi_answer *answer) {
     twi_check(ctx != NULL);
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     struct twi_operation *operation = ctx;
-    operation->waits_for_room = false; /* from now on it is asked by the thread that drives */
+    operation->waits_for_room = false; /* from now on the thread that drives looks at it */
     twi_result_read(&operation->result, answer);
     if (operation->kind->reply != NULL && !is_given_up(operation) && operation->kind->reply(operation, answer)) return;
     twi_queue_push(operation);

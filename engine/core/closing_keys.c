@@ -1,4 +1,5 @@
-/* closing_keys.c -- see closing_keys.h: a hash table with open addressing; it holds the lines of records. */
+/* closing_keys.c -- see closing_keys.h: It is a hash table with open addressing, whose entries are the lines of
+ * records. */
 #include "engine/core/closing_keys.h"
 
 #include "engine/core/family.h"

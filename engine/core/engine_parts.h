@@ -43,21 +43,24 @@ struct twi_note {
 
 struct twi_report {
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
-    int64_t logged_ms[TWI_REPORT_EVENTS]; /* monotonic, per event: the last log line; 0: none. Owned by the turn */
+    /* the monotonic time of the last log line of each event; 0 means none. Owned by the turn */
+    int64_t logged_ms[TWI_REPORT_EVENTS];
     uint32_t left_out[TWI_REPORT_EVENTS]; /* lines left out since */
     pthread_mutex_t lock;                 /* protects last_error and its moment */
     char last_error[TWI_REPORT_ERROR_MAX];
-    int64_t last_error_ms; /* of the monotonic clock */
+    int64_t last_error_ms; /* monotonic time */
 };
 
 /* Which families the turn examines (agenda.h). */
 struct twi_agenda {
     _Atomic(struct tw_family *) news;
     struct twi_appointment *by_time, *by_mono;
-    struct twi_appointment *gauges, *closings; /* when there is something to send: gauge.c, closing_send.c */
+    /* families by the time when they have something to send (gauge.c, closing_send.c) */
+    struct twi_appointment *gauges, *closings;
     struct tw_family *always;
-    struct tw_family *taken;    /* news that the turn has taken off the list; their flag says "news" until the round */
-    struct tw_family *round;    /* what the turn still has to examine */
+    /* families with news that the turn has taken off the list; their flag stays set until the round */
+    struct tw_family *taken;
+    struct tw_family *round;    /* families that the turn still has to examine */
     struct tw_family *searched; /* the search continues here; NULL means at the beginning */
     int64_t searched_ms;        /* monotonic */
 };
@@ -71,48 +74,49 @@ struct twi_roster {
     struct tw_family **names; /* chains, by a hash of the name */
     uint32_t names_log2, named;
     _Atomic uint32_t count;       /* including those being closed; the turn reads it as a hint */
-    uint64_t bytes;               /* of the families, outside the arena */
+    uint64_t bytes;               /* memory of the families, outside the arena */
     uint32_t blocks, block_count; /* blocks of the arena that stand for these bytes */
 };
 
 /* The thread that audits from time to time (engine/audit.c). */
 struct twi_auditor {
     pthread_t thread;
-    bool runs, stops; /* stops: under `lock` */
+    bool runs, stops; /* `stops` is written under `lock` */
     pthread_mutex_t lock;
     pthread_cond_t wake;
 };
 
 /* Whether redis_timeout_ms suffices (timeout_check.c). */
 struct twi_timeout_check {
-    int64_t look_ms, logged_ms; /* monotonic: when the next look is due; when it was logged last */
+    int64_t look_ms, logged_ms; /* monotonic times when the next look is due, and when it was logged last */
     int64_t timeouts;           /* tw_stats.ask_timeouts at the last look */
     uint32_t short_looks;       /* looks in a row at which it was less than three round trips */
 };
 
-/* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it, apart from
+/* The state of Redis and of the other engines that count in it (peers.h). Only the turn writes it, apart from
  * redis_ahead_ms. */
 struct twi_peers {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t
-        live_engines;                  /* as last reported, this one included; 0: unknown, or not known for long */
+        live_engines; /* the last reported number, with this engine; 0 means unknown, or not known for long */
     _Atomic uint32_t live_reported;    /* as last reported by Redis; 0 means never, or it may not report */
-    _Atomic int64_t away_since_ms;     /* monotonic: Redis, or some store, has not replied since; 0: all reply, or were
-                                         never tried */
+    _Atomic int64_t away_since_ms;     /* monotonic time since which Redis, or some store, has not replied; 0 means that
+                                        * all reply, or were never tried */
     _Atomic int64_t all_away_since_ms; /* the same, but 0 while any store replies */
     struct twi_store_map *stores;      /* which slot is which store, and the clock of each; NULL: there is one store */
     _Atomic bool is_connected;         /* Redis replies */
     _Atomic int64_t live_meeting_ms;   /* how long after the first report others may be as late as this engine */
     _Atomic int64_t live_repeated_ms;  /* time from the first report to the last */
-    _Atomic int64_t live_since_ms; /* monotonic: the first report, before it the opening; INT64_MIN: none may come */
-    _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
+    /* monotonic time of the first report, before that of the opening; INT64_MIN means that no report may come */
+    _Atomic int64_t live_since_ms;
+    _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic times of the last outage that is over */
     _Atomic int64_t redis_ahead_ms; /* the greatest that Redis's clock was ahead of this engine's monotonic one, by
-                                       replies and by fencing tokens; 0: unknown */
+                                     * replies and by fencing tokens; 0 means unknown */
     _Atomic int64_t way_us;         /* the round trip to Redis; 0 means not measured yet */
     _Atomic uint32_t timeout_ms;    /* the redis_timeout_ms that follows from it; 0 means not measured yet */
     struct twi_timeout_check check; /* owned by the turn, as the next */
     int64_t live_rose_ms;           /* monotonic: when live_reported last rose */
     int64_t clock_offset_ms;        /* Redis's clock minus this engine's */
-    int64_t closing_pause_ms;       /* monotonic: no window is closed for all before this time; owned by the turn */
+    int64_t closing_pause_ms;       /* monotonic time before which no window is closed for all; owned by the turn */
 };
 
 /* How keys are hashed. Set before sharing. */
@@ -127,15 +131,16 @@ struct twi_life {
     /* The next three are released by the thread that sets them, and acquired by calls. A call that sees one of them set
      * sees all that was done before. */
     _Atomic bool stopped; /* calls return TW_ERR_CLOSED */
-    _Atomic bool gate;    /* stopped or broken: no call takes the hot path */
+    _Atomic bool gate;    /* the engine is stopped or broken, so no call uses the hot path */
     _Atomic bool broken;  /* a forked child whose engine could not be renewed */
-    bool opening;         /* the engine is being made: no other thread knows it */
+    bool opening;         /* the engine is being made, and no other thread can reach it */
 };
 
-/* What the turn collects for Redis. Any thread uses `marked`; the turn owns the rest. */
+/* The state of the turn's collection for Redis. Any thread uses `marked`; the turn owns the rest. */
 struct twi_collector {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* newest generation with marked counters; taken by the turn */
-    uint32_t pending; /* generations being collected: first some in order of arrival, then by their expiry in Redis */
+    /* generations that are being collected, first some in order of arrival, then the others by their expiry in Redis */
+    uint32_t pending;
     uint32_t pending_new; /* how many are in order of arrival */
     bool requested;       /* a full collection has begun and waits for its grace period */
     bool running;         /* its grace period is over; it is done when one collection has reached its end */
@@ -145,11 +150,11 @@ struct twi_collector {
     uint64_t stamp;
     int64_t items_out;                 /* collected counters with an unsettled delta */
     int64_t unsent_look_ms;            /* monotonic: when unsent_keys is sampled next */
-    struct twi_rejected *rejected;     /* port/rejected.h: those that wait */
+    struct twi_rejected *rejected;     /* the counters that wait (port/rejected.h) */
     struct twi_restore_stores *stores; /* restore_stores.h */
     _Atomic uint64_t given_up;         /* counters whose counts Redis will never get, so far ... */
     _Atomic uint64_t given_up_told;    /* ... and those that a tw_flush() has reported; any thread */
-    int64_t forgot_mono_ms;            /* when Redis was last found to have lost data: totals may fall afterwards */
+    int64_t forgot_mono_ms;            /* when Redis was last found to have lost data; totals may fall after that */
 };
 
 /* Unlinked pieces that wait until no section can hold them. Any thread uses `new_maps`; the turn owns the rest. */
@@ -174,20 +179,20 @@ struct twi_near_ring {
     _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | line of its cell; 0 means free */
 };
 
-/* The turn: its owner, its time, what it has logged. */
+/* The owner of the turn, its time, and the lines that it has logged. */
 struct twi_turn_state {
     struct twi_event_count ended; /* threads that wait for a turn sleep on it */
     _Atomic bool owned;
     _Atomic int64_t next_ms; /* monotonic: when the next turn has work */
     int64_t now_ms;          /* engine time of this turn */
     int64_t mono_ms;
-    bool closing; /* tw_close(): every window is treated as over */
+    bool closing; /* tw_close() sets it; every window is treated as over */
     bool hooks_partial;
     _Atomic(struct twi_thread *) hook_thread; /* the thread that runs a hook on a closed window */
     struct tw_family *hook_family;            /* whose hook is being called; under the roster's lock, as the next ... */
     uint64_t hook_call;                       /* ... the number of that call, from 1 on (host.h) */
     uint64_t refused_seen;                    /* pieces that the arena had refused by the last check */
-    bool reclaimed;                           /* this turn gave memory back: there may be more */
+    bool reclaimed;                           /* this turn gave memory back, and there may be more */
     bool refusal_logged;
     int64_t clock_logged_ms, clock_logged_at_ms; /* last logged distance of the wall clock from engine time; 0: small */
     int64_t epoch_raised_ms;                     /* monotonic */
@@ -212,7 +217,7 @@ struct twi_random_source {
     bool failed;            /* the system had no random bytes while the engine was made */
 };
 
-/* What answers on watch_path (engine/watch.c). */
+/* The thread that answers on watch_path (engine/watch.c). */
 struct twi_watcher {
     struct twi_watch *watch; /* NULL: none */
     struct tw_family *held;  /* the turn does not free it; under the roster's lock */
@@ -220,14 +225,14 @@ struct twi_watcher {
 
 /* The thread that drives the calls that wait for Redis (second.h). */
 struct twi_second {
-    pthread_mutex_t lock; /* of starting it */
+    pthread_mutex_t lock; /* the lock for starting it */
     pthread_t thread;
     int wake_fd;
     _Atomic bool runs, stops;
 };
 
-/* What whoever runs the turns waits for; the background thread; the second one, and the calls under way; the threads
- * that audit and that are asked by who watches. */
+/* The descriptor that the thread that runs the turns waits for; the background thread; the second thread, and the calls
+ * under way; the threads that audit, and that answer on the watch socket. */
 struct twi_background {
     struct twi_socket_set waits; /* tw_fd() */
     struct twi_auditor auditor;

@@ -17,7 +17,8 @@ typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int6
 
 /* Statistics of a family's limits (limit_stats.h), of one thread, or of all threads without a line of their own. */
 struct twi_limit_shard {
-    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* admitted and counted in a cell: increments as well */
+    /* admitted and counted in a cell, so these are increments as well */
+    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted;
     _Atomic int64_t admitted_there, denied, near, shadow_denied;
 };
 /* A line for each thread, by twi_thread.shard, in the arena. The turn makes them for families whose limits are much in
@@ -25,7 +26,7 @@ struct twi_limit_shard {
 struct twi_limit_lines {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t reserved; /* used by the arena */
     uint32_t count, lines;
-    uint32_t older; /* line of the older lines, for fewer threads; their counts stay there. 0: none */
+    uint32_t older; /* line of the older lines, for fewer threads; their counts stay there. 0 means none */
     struct twi_limit_shard shards[];
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
@@ -37,11 +38,11 @@ struct twi_family_close_state {
     struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (closing_keys.h) */
     bool in_flight : 1;               /* a message of no window is on its way */
     bool known : 1;                   /* Redis knows that this engine takes part */
-    bool announces : 1;               /* windows are to be announced (closing_windows.h): a heartbeat is due at once */
+    bool announces : 1; /* windows have to be announced (closing_windows.h), so a heartbeat is due at once */
     bool left : 1;
     bool kept_in_flight : 1;
-    uint32_t every_ms;                /* how often Redis wants the heartbeat; 0: not known */
-    int64_t at_ms;                    /* monotonic, as all here: the next heartbeat */
+    uint32_t every_ms;                /* how often Redis requires the heartbeat; 0: not known */
+    int64_t at_ms;                    /* monotonic time of the next heartbeat, as all times here */
     int64_t last_reply_ms;            /* the last reply; 0: none yet */
     int64_t since_ms;                 /* since when replies have come without a pause */
     int64_t kept[TWI_CLOSED_KEPT];    /* starts of the windows closed last, in case Redis loses them */
@@ -55,15 +56,18 @@ struct twi_family_close_state {
 struct twi_appointment {
     int64_t at_ms; /* INT64_MAX: not in the heap */
     struct tw_family *family;
-    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, otherwise the previous sibling */
+    /* `back` is the parent of a first child, otherwise the previous sibling */
+    struct twi_appointment *child, *next, *back;
 };
 
-/* The kind of family: chosen at opening (family_kind.c). Only hot_acquire changes later: tw_family_set() sets it with
- * shadow mode. */
+/* The kind of family, chosen at opening (family_kind.c). Only hot_acquire changes later, when tw_family_set() sets it
+ * with shadow mode. */
 struct twi_family_kind {
     bool synced, from_first, has_starts;
-    bool evicts_idle;    /* TW_ON_FULL_EVICT_IDLE: generations follow eviction epochs, not windows (idle_eviction.c) */
-    bool shares;         /* with Redis, counted and not hard: shares decide (share.h); strict: only in outages */
+    /* with TW_ON_FULL_EVICT_IDLE, generations follow eviction epochs, not windows (idle_eviction.c) */
+    bool evicts_idle;
+    /* the limit is counted over Redis and not hard, so shares decide (share.h); in strict families only in outages */
+    bool shares;
     bool is_hard;        /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (limit/lease.h) */
     bool gauge;          /* TW_KIND_GAUGE with Redis (gauge.c) */
     uint8_t sub_windows; /* windows in the length of a sliding limit; otherwise 1 */
@@ -71,16 +75,16 @@ struct twi_family_kind {
     _Atomic(twi_hot_acquire *) hot_acquire; /* that of `limit`, or twi_shadow_acquire(), which calls it */
     const struct twi_limit_kind *limit;     /* decision.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *status, struct twi_why *why); /* NULL: one by one */
+                      tw_status *status, struct twi_why *why); /* NULL means that keys are added one by one */
     bool closes_once;                                          /* TW_CLOSED_BY_ONE with Redis (turn/closing.h) */
     bool slides;                                               /* TW_SHAPE_SLIDING */
-    bool is_gcra;                   /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
-    bool is_distinct;               /* TW_KIND_DISTINCT: its cells have sketches (sketch.h) */
+    bool is_gcra;                   /* with TW_SHAPE_GCRA, its words are times, not counts (gcra.c) */
+    bool is_distinct;               /* with TW_KIND_DISTINCT, its cells have sketches (sketch.h) */
     twi_hot_distinct *hot_distinct; /* distinct_fast.h; refuses in other families */
-    bool keeps_no_counts;           /* one of these two: calls that add to counts, or read them, are refused */
-    bool is_strict;                 /* TW_LIMIT_STRICT (strict.h) */
-    uint16_t item_flags;            /* TWI_ITEM_HASH, TWI_ITEM_ZSET; 0: strings, a key is a name in Redis */
-    bool has_fields;                /* TW_REDIS_HASH: keys are checked (twi_call_check_key()) */
+    bool keeps_no_counts; /* one of these two is set, so calls that add to counts, or read them, are refused */
+    bool is_strict;       /* TW_LIMIT_STRICT (strict.h) */
+    uint16_t item_flags;  /* TWI_ITEM_HASH or TWI_ITEM_ZSET; 0 means strings, where a key is a name in Redis */
+    bool has_fields;      /* with TW_REDIS_HASH, keys are checked (twi_call_check_key()) */
 };
 
 /* What tw_family_set() changes, field by field. Any thread reads it. */
@@ -97,18 +101,19 @@ struct twi_family_policy {
 
 /* Which windows are over. Any thread reads it. */
 struct twi_family_marks {
-    /* Windows that end at or before over_ms take nothing more; those at or before gone_ms are gone. Longer times that
+    /* Windows that end at or before over_ms take no more counts; those at or before gone_ms are gone. Longer times that
      * are set later do not change this. */
     _Atomic int64_t over_ms, gone_ms;
     _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
-    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: logged once */
+    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set; logged only once */
 };
 
-/* What calls that wait for Redis have found (ask/). Any thread. */
+/* The findings of calls that wait for Redis (ask/). Any thread. */
 struct twi_family_outage {
-    _Atomic int64_t silent_since_ms; /* monotonic: its requests have had no reply since (redis_call.c); 0: they have */
+    /* monotonic time since which its requests have had no reply (redis_call.c); 0 means that they have */
+    _Atomic int64_t silent_since_ms;
     _Atomic int64_t
-        bridged_until_ms; /* engine time: local buckets may hold more than Redis until then (strict_gcra.c) */
+        bridged_until_ms; /* engine time until which local buckets may contain more than Redis (strict_gcra.c) */
 };
 
 /* By how much its limits were passed (overshoot.h). Any thread reads it. */
@@ -116,15 +121,15 @@ struct twi_family_overshoot {
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* read by any thread */
 };
 
-/* What callers request from the turn. */
+/* Requests of callers to the turn. */
 struct twi_family_requests {
-    _Atomic bool changed; /* tw_family_set(): every window is examined again */
-    /* tw_family_close() releases it: a thread that acquires it sees a family that nobody can open again. The family
+    _Atomic bool changed; /* tw_family_set() sets it; every window is examined again */
+    /* tw_family_close() releases it. A thread that acquires it sees a family that cannot be opened again. The family
      * drains, then it is freed. */
     _Atomic bool close_requested;
     _Atomic bool close_seen;  /* the turn has begun to close it */
-    _Atomic bool limit_lines; /* threads need lines of their own for the statistics of its limits */
-    uint16_t void_after;      /* closed: the walk after which no reservation of it is left (reserve_local.h) */
+    _Atomic bool limit_lines; /* threads need separate lines for the statistics of its limits */
+    uint16_t void_after; /* for a closed family, the walk after which no reservation of it is left (reserve_local.h) */
 };
 
 /* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */
@@ -132,18 +137,18 @@ struct twi_family_entry {
     _Atomic(struct tw_family *) next;
     struct tw_family *before, *next_named; /* in the list of all families; in a chain of names */
     uint32_t opened;                       /* how often it was opened */
-    uint32_t holds;                        /* line of its newest hold, under the lock of those (hold_book.h); 0: none */
-    uint64_t bytes;                        /* allocated for the family; set before sharing */
+    uint32_t holds; /* line of its newest hold, under the lock of the holds (hold_book.h); 0 means none */
+    uint64_t bytes; /* allocated for the family; set before sharing */
 };
 
 /* When the turn examines it (agenda.h). Any thread uses the first two fields; the turn owns the rest. */
 struct twi_family_agenda {
     _Atomic(struct tw_family *) next_news; /* any thread */
     _Atomic bool is_news;
-    bool in_round, is_always; /* from here on: owned by the turn */
+    bool in_round, is_always; /* owned by the turn, as all fields after it */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
-    struct twi_appointment special; /* of a gauge, or of TW_CLOSED_BY_ONE; the other kinds have none */
+    struct twi_appointment special; /* used by gauges and by TW_CLOSED_BY_ONE; the other kinds have none */
 };
 
 /* The next window, being built; not yet reachable. */
@@ -164,12 +169,13 @@ struct twi_family_history {
 
 /* How far the leases of a family that closes were returned (lease_renewal.c). */
 struct twi_family_returned {
-    uint32_t generation, lease; /* line numbers: the window that was begun, and its last lease that was; 0: none */
+    /* line numbers of the window that was begun, and of its last lease that was; 0 means none */
+    uint32_t generation, lease;
 };
 
 /* Re-sending the statement of a gauge (gauge.c). */
 struct twi_family_gauge {
-    struct twi_cursor cursor; /* gauges: how far the statement has been re-sent */
+    struct twi_cursor cursor; /* for gauges, how far the statement has been sent again */
     bool runs;                /* the statement is being sent */
     int64_t last_ms;          /* monotonic: when it was complete last */
 };
@@ -180,7 +186,7 @@ struct twi_family_eviction {
     bool begun;
 };
 
-/* What the turn knows of a family. Private to the turn, and derivable from what callers share. */
+/* The turn's private state of a family. It can be derived from the state that callers share. */
 struct twi_family_turn {
     uint32_t generations; /* linked by next_all; in order of time, except `unsorted` ones at the head */
     uint32_t unsorted;
@@ -191,8 +197,8 @@ struct twi_family_turn {
     int64_t due_ms;        /* engine time of the next roll-over work */
     int64_t close_mono_ms; /* monotonic: when closing began */
     int64_t look_mono_ms;  /* monotonic: when it is examined again although nothing is due */
-    uint64_t keys_last;    /* number of keys of the last closed window: the forecast */
-    int64_t bytes_last;    /* of the last closed window that had keys, before it was packed */
+    uint64_t keys_last;    /* number of keys of the last closed window, which is the forecast */
+    int64_t bytes_last;    /* bytes of the last closed window that had keys, before it was packed */
     int64_t opened_ms;     /* engine time; in a forked child the parent's */
     struct twi_family_prepared prepared;
     struct twi_family_history history;
@@ -205,7 +211,7 @@ struct twi_family_turn {
 struct tw_family {
     /* hot; written at opening and at roll-over */
     tw_engine *engine;
-    _Atomic(struct twi_generation *) current; /* never NULL: else twi_generation_none */
+    _Atomic(struct twi_generation *) current; /* never NULL; twi_generation_none if there is no generation */
     struct twi_family_kind kind;
     _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
     uint64_t serial;                               /* not 0; no other family of this process ever has it */
@@ -216,10 +222,11 @@ struct tw_family {
     struct twi_family_marks marks;
     struct twi_family_outage outage;
     struct twi_quota quota;
-    _Atomic uint64_t map;           /* line of the map of windows (0: none yet) | number of unlinkings << 32 */
-    _Atomic uint32_t arrivals;      /* generations that the turn has not yet seen */
-    _Atomic uint32_t started;       /* operations that are not given back (operation.h): it is not freed before */
-    _Atomic int64_t eviction_epoch; /* idle eviction: the current epoch; raised by the turn */
+    _Atomic uint64_t map;      /* line of the map of windows (0 means none yet) | number of unlinkings << 32 */
+    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
+    /* operations that are not given back (operation.h); the family is not freed before they are */
+    _Atomic uint32_t started;
+    _Atomic int64_t eviction_epoch; /* the current epoch of idle eviction; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;
 
@@ -228,16 +235,16 @@ struct tw_family {
 
     /* under the lock of the roster */
     tw_family_options options; /* strings are copies */
-    struct twi_fields *fields; /* those that it declares (redis_shape.h); never changes; NULL: any */
+    struct twi_fields *fields; /* the fields that it declares (redis_shape.h); never changes; NULL means any field */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
-    struct twi_limit_shard limits_shared; /* statistics of its limits, until threads have lines of their own */
-    struct twi_key_template template;     /* the last field: only the filled part of its frame is allocated */
+    struct twi_limit_shard limits_shared; /* statistics of its limits, until threads have separate lines */
+    struct twi_key_template template; /* it is the last field, because only the filled part of its frame is allocated */
 };
 
 static_assert(offsetof(struct tw_family, template) <= 20 * (size_t)TWI_LINE_BYTES, "a family costs some 1.3 KB");
 
-/* Frees a family. It holds no generation, and nobody can find it any more. */
+/* Frees a family. It has no generation, and no thread can find it any more. */
 void twi_family_free(struct tw_family *family);
 
 /* How long after its end a window stays open for reads (sliding.c). */
@@ -264,7 +271,7 @@ TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_
         end_ms <= twi_load_relaxed(&family->marks.over_ms) || end_ms <= twi_load_relaxed(&family->marks.watermark_ms);
     return over ? end_ms : twi_time_add(end_ms, lateness_ms);
 }
-/* The inverse: at now_ms, exactly the windows that end at or before the result are over. */
+/* The inverse function. At now_ms, exactly the windows that end at or before the result are over. */
 TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_shown_for_ms(family);
     int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
@@ -274,7 +281,7 @@ TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t no
     if (over_ms > by_ms) by_ms = over_ms;
     return mark_ms > by_ms ? mark_ms : by_ms;
 }
-/* Raises the mark to `to_ms`, if it is lower. True: it was raised. */
+/* Raises the mark to `to_ms`, if it is lower. Returns true if it was raised. */
 TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
     int64_t found = twi_load_relaxed(mark_ms);
     while (found < to_ms)
@@ -290,7 +297,7 @@ TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation
     return generation->family->kind.evicts_idle ? INT64_MAX : generation->end_ms;
 }
 
-/* True: Redis has all of it, and nothing is under way. Called by the turn. */
+/* Returns true if Redis has all of its counts, and no message is under way. Called by the turn. */
 TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
     return !generation->synced ||
            (generation->turn.outstanding == 0 && !generation->turn.pending && generation->turn.owed == 0 &&
@@ -298,7 +305,7 @@ TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
             twi_load_acquire(&generation->marks.overflow) == 0);
 }
 
-/* Called by the turn. Once the generation is sealed, `keys` may still hold what inserters reserve in vain. */
+/* Called by the turn. Once the generation is sealed, `keys` may still include keys that inserters reserve in vain. */
 TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
     bool is_sealed = twi_load_relaxed(&generation->phase) >= TWI_SEALED;
     bool has_keys = is_sealed ? generation->has_cells : twi_load_relaxed(&generation->keys) != 0;
@@ -306,7 +313,7 @@ TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 
-/* In place of a generation where there is none: it holds no moment. */
+/* Used in place of a generation if there is none. It contains no moment. */
 extern struct twi_generation twi_generation_none;
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;

@@ -1,6 +1,6 @@
-/* family_options.h -- the options of a family: which of them make it what it is, and which may change while it is open.
- * Everything that treats them one by one is made from this list: what tw_family_open() of an open family compares, what
- * tw_family_set() changes, and what callers read.
+/* family_options.h -- the list of the options of a family, which states which of them identify it, and which may change
+ * while it is open. All code that handles them one by one is made from this list. tw_family_open() of an open family
+ * compares by it, tw_family_set() changes by it, and callers read by it.
  *   TEXT(field)         identity, a string
  *   IDENTITY(field)     identity, a number: tw_family_set() refuses another value
  *   POLICY(field, how)  may change. STORED: apply_policies() in family_open.c stores it into family->policy. OTHER: it

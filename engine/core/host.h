@@ -21,9 +21,10 @@ void twi_host_lost(tw_engine *engine, struct tw_family *family, tw_key key, int6
  * this is the child. By whoever delivers. */
 int64_t twi_host_done(tw_engine *engine, tw_request *call);
 
-/* Calls the family's hook as it is now, by the owner of the turn. True means it answered true, or there is none. */
+/* Calls the family's hook as it is now, by the owner of the turn. Returns true if the hook returned true, or if there
+ * is none. */
 bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
-/* Under the roster's lock, after the hook was changed: the call to wait for; 0 means none. */
+/* Called under the roster's lock after the hook was changed. Returns the call to wait for; 0 means none. */
 uint64_t twi_host_running_hook(const struct tw_family *family);
 /* Returns when that call has ended. Not inside of it. */
 void twi_host_wait_for_hook(struct tw_family *family, uint64_t call);

@@ -1,15 +1,16 @@
 /* key_template.c -- see key_template.h.
  *
- * Why a fixed frame makes names one-to-one: head and tail have the same sizes in every window. A tag has any number of
- * digits, but it ends with the first closing brace behind the first opening one, and both have fixed places, so equal
- * names have equal tags. So equal names mean equal key sizes, hence equal keys and equal stamps. Equal stamps mean the
- * same window, and the parser ensures this: the fields %Y, %m, ... that are present without a gap from the year on name
- * a unit of time no longer than a window. Two windows never start within one unit, because starts lie at least the
- * unit's greatest length apart. Fields after a gap (%H without %d) are rendered, but the parser does not rely on them.
+ * A fixed frame makes names one-to-one, because head and tail have the same sizes in every window. A tag has any number
+ * of digits, but it ends with the first closing brace behind the first opening one, and both have fixed places, so
+ * equal names have equal tags. So equal names mean equal key sizes, hence equal keys and equal stamps. Equal stamps
+ * mean the same window, and the parser ensures this. The fields %Y, %m, ... that are present without a gap from the
+ * year on name a unit of time no longer than a window. Two windows never start within one unit, because starts lie at
+ * least the unit's greatest length apart. Fields after a gap (%H without %d) are rendered, but the parser does not rely
+ * on them.
  *
- * Why comparing the ends shows whether two templates can meet: a key may be any bytes. So a common name exists exactly
- * if some text can begin like both heads and end like both tails. The surplus of the longer head is key in the other
- * template. */
+ * Comparing the ends shows whether two templates can meet, because a key may be any bytes. So a common name exists
+ * exactly if some text can begin like both heads and end like both tails. The surplus of the longer head is key in the
+ * other template. */
 #include "engine/core/key_template.h"
 
 #include "engine/base/check.h"
@@ -87,8 +88,8 @@ static tw_status append_stamp(struct parser *parser, char field) {
     return TW_OK;
 }
 
-/* The tag is the first thing in braces, before the key, which may hold braces: else Redis Cluster would see another
- * tag, or none. */
+/* The tag is the first thing in braces, before the key, which may contain braces. Otherwise Redis Cluster would see
+ * another tag, or no tag. */
 static tw_status append_tag(struct parser *parser, char next) {
     twi_check(parser->tags != 0 && (parser->tags & (parser->tags - 1)) == 0);
     struct twi_key_template *pattern = parser->pattern;
@@ -199,7 +200,7 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
     return true;
 }
 
-/* ---- the default: as fine as the window, and readable ------------------------------------------------------------ */
+/* ---- the default, as fine as the window, and readable ------------------------------------------------------------ */
 
 static const char *default_stamp(const struct twi_window_rule *rule) {
     if (!twi_calendar_has_starts(rule)) return "";
@@ -265,7 +266,7 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
     }
 }
 
-/* `tag`: how many digits were put before the frame's byte at tag_offset. `key`: the size of the key. */
+/* `tag` is the number of digits that were put before the frame's byte at tag_offset. `key` is the size of the key. */
 static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t tag, size_t key) {
     twi_check(tag <= TWI_KEY_SLOT_TAG_DIGITS && key <= TW_KEY_SIZE_MAX);
     if (pattern->stamp_count == 0) return;
@@ -351,7 +352,7 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
     return size + added;
 }
 
-/* A short behind the second colon may be the counter's own tag: then the same name does not come out again. */
+/* A short behind the second colon may be the tag of the counter itself. Then the same name does not result again. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out) {
     const char *name = own.data;
     size_t prefix = pattern->prefix_size, added = strlen(what) + sizeof "tw::" - 1, size = own.size - added;
@@ -408,7 +409,7 @@ void twi_key_template_glob(const struct twi_key_template *pattern, const char *w
 
 /* ---- two templates ----------------------------------------------------------------------------------------------- */
 
-/* A zero byte stands for a stamp (a literal cannot hold one): any digit may be there. */
+/* A zero byte represents a digit of a stamp (a literal cannot contain one), so any digit may be there. */
 static bool bytes_can_meet(char one, char other) {
     if (one != '\0' && other != '\0') return one == other;
     char literal = one != '\0' ? one : other;
@@ -419,7 +420,8 @@ static bool is_digit(char byte) {
     return byte == '\0' || (byte >= '0' && byte <= '9');
 }
 
-/* True: some text can begin like both heads. Where one has its tag, the other has its tag, or digits, or ends. */
+/* Returns true if some text can begin like both heads. At the place of the tag of one, the other has its tag, or
+ * digits, or ends. */
 static bool heads_can_meet(const struct twi_key_template *one, const struct twi_key_template *other) {
     twi_check(one->prefix_size == other->prefix_size);
     size_t a = 0, b = 0;
@@ -440,8 +442,8 @@ static bool heads_can_meet(const struct twi_key_template *one, const struct twi_
     return true;
 }
 
-/* True: the name without a key, which begins as the other's head, can end as its tail, with a key and perhaps a tag in
- * between. */
+/* Returns true if the name without a key, which begins as the other's head, can end as its tail, with a key and perhaps
+ * a tag in between. */
 static bool fixed_can_meet(const struct twi_key_template *fixed, const struct twi_key_template *other) {
     twi_check(fixed->shape.kind == TW_REDIS_ZSET && fixed->tail_size == 0);
     size_t least = frame_size(other) + (other->tags != NULL) + 1;

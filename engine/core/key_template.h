@@ -34,25 +34,29 @@ struct twi_key_template {
     uint16_t tail_size;
     uint16_t stamp_count;
     struct twi_redis_shape shape;
-    bool guard_reserved;    /* some keys give a reserved name: check each by twi_key_template_key_is_reserved() */
-    uint16_t tag_offset;    /* in the frame: the key's tag comes before this byte */
+    /* some keys give a reserved name, so each key has to be checked by twi_key_template_key_is_reserved() */
+    bool guard_reserved;
+    uint16_t tag_offset;    /* the byte of the frame before which the key's tag is inserted */
     uint32_t tag_count;     /* a power of two; 0 means names have no tag */
     const uint16_t *tags;   /* by group; NULL means names have no tag */
-    const uint32_t *shorts; /* of a cluster: twi_key_slot_brace(). NULL means one Redis */
+    const uint32_t *shorts; /* the table of a cluster, for twi_key_slot_brace(). NULL means one Redis */
     int64_t utc_offset_ms;
     struct twi_key_template_stamp {
         uint16_t offset; /* in the frame */
         char field;      /* 'Y' 'm' 'd' 'H' 'M' 'S' */
         uint8_t
-            place; /* 0: before the tag, or there is none and it is in the head; 1: behind the tag; 2: in the tail */
+            /* 0 means before the tag, or in the head of a name without a tag. 1 means behind the tag, and 2 means in
+             * the tail */
+            place;
     } stamps[TWI_KEY_TEMPLATE_STAMPS_MAX];
     char frame[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX]; /* head, then tail; zeros in place of stamps */
 };
 
-/* `text` NULL: the default ("%n:%k", in a cluster "%n:{%t}:%k", with sorted sets "%n"; and ":" and a stamp as fine as
- * the window if windows have starts). `prefix` may be NULL. `tags`: into how many groups %t deals the keys. `shorts`:
- * of a cluster; NULL means that there is one Redis. `shape` NULL: strings. Answers TW_OK; or TW_ERR_OPTIONS, with
- * "redis_key: what is wrong" in `error` (may be NULL), and *pattern is undefined. */
+/* If `text` is NULL, it uses the default ("%n:%k", in a cluster "%n:{%t}:%k", with sorted sets "%n"; and ":" and a
+ * stamp as fine as the window if windows have starts). `prefix` may be NULL. `tags` is the number of groups into which
+ * %t divides the keys. `shorts` is the table of a cluster; NULL means that there is one Redis. If `shape` is NULL, the
+ * counters are strings. Returns TW_OK; or TW_ERR_OPTIONS, with "redis_key: " and the reason in `error` (may be NULL),
+ * and *pattern is undefined. */
 tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *text, const char *family_name,
                                  const char *prefix, uint32_t tags, const uint32_t *shorts,
                                  const struct twi_window_rule *rule, const struct twi_redis_shape *shape, char *error,
@@ -63,29 +67,30 @@ tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *t
  * also a CRC of the key. */
 size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key key, int64_t start_ms, char *out);
 
-/* The key's group, from 0 on: what {%t} stands for. Without a tag there is one group. */
+/* The number of the key's group, which replaces {%t}. Numbers begin at 0. Without a tag there is one group. */
 uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key key);
 /* The name that an empty key would have if it were of that group. It lies in the slot of the group's counters. */
 size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
                                      char *out);
 
-/* twi_key_template_render() in two steps, for many keys of one window: head and tail are rendered once, then each key
+/* twi_key_template_render() in two steps, for many keys of one window. Head and tail are rendered once, then each key
  * takes two copies.
  * `frame` has room for TWI_KEY_TEMPLATE_FRAME_BYTES_MAX bytes. */
 void twi_key_template_stamp(const struct twi_key_template *pattern, int64_t start_ms, char *frame);
 size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, const char *frame, tw_key key,
                                        char *out);
 
-/* The name of the window's overflow counter: prefix, "tw:overflow:", and the rest rendered with an empty key. */
+/* The name of the window's overflow counter. It consists of the prefix, "tw:overflow:", and the rest, rendered with an
+ * empty key. */
 size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out);
 
-/* From a counter's name to the name of a key that belongs to it: inserts "tw:", `what` and ":" behind the prefix. In a
+/* From a counter's name to the name of a key that belongs to it. Inserts "tw:", `what` and ":" behind the prefix. In a
  * cluster both lie in one slot. A name without a tag gets the short of its slot, behind the second colon. `out` has
  * room for 24 bytes more than the name. Returns the size. */
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
 
-/* The counter that such a key belongs to: the inverse of twi_key_template_own(). `out` has room for the name. */
+/* The counter that such a key belongs to. It is the inverse of twi_key_template_own(). `out` has room for the name. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out);
 
 /* Returns true if this key would get one of the engine's own names (TW_ERR_KEY). Possible only with guard_reserved. */

@@ -20,20 +20,21 @@
 struct twi_lease_store {
     uint32_t index;
     bool is_used;        /* a lease was placed here; with one Redis it plays no part */
-    uint32_t listed;     /* leases that callers have listed: a chain, by next_listed */
+    uint32_t listed;     /* a chain of the leases that callers have listed, by next_listed */
     uint32_t head, tail; /* a queue of leases that have units left, or a message to send, by next_active */
     uint32_t active;
     uint32_t restating; /* leases whose full statement has not been re-sent yet */
-    uint32_t holding;   /* leases of windows that are held with anything granted or returned: only they are restated */
-    uint64_t serial;    /* the connection on which the epoch was requested last */
-    bool known;         /* the epoch was answered on that connection: leases may send */
+    /* leases with granted or returned units, of windows that are still held; only they are stated again */
+    uint32_t holding;
+    uint64_t serial; /* the connection on which the epoch was requested last */
+    bool known;      /* the epoch was answered on that connection, so leases may send */
     bool awaiting_epoch;
-    bool is_leaving; /* the engine stays open and leaves this store: until that is acknowledged, no lease sends */
+    bool is_leaving; /* the engine stays open and leaves this store; until that is acknowledged, no lease sends */
     bool left;       /* the engine is being closed, and has left */
     int64_t request_at_ms, walk_at_ms;
-    int64_t unused_ms;          /* monotonic: since when nothing is held or requested here; 0: something is */
+    int64_t unused_ms;          /* monotonic time since which no lease is held or requested here; 0 means that one is */
     int64_t requested_since_ms; /* by Redis's clock */
-    uint64_t incarnation;       /* differs for each incarnation that Redis reports; 0 means none was reported */
+    uint64_t incarnation;       /* differs for each incarnation that Redis reports; 0 means that none was reported */
     struct twi_lease_epoch epoch;
     char others[TWI_LEASE_OTHERS_MAX][34]; /* named in the reply that is being read: "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
@@ -46,12 +47,13 @@ struct twi_leases {
     _Atomic bool exist;                                 /* a family has leases; any thread */
     _Atomic int32_t awaiting_first_grant;               /* warmed leases whose first units have not come */
     /* owned by the turn */
-    uint32_t unplaced;             /* leases whose store found no memory: a chain, by next_listed */
-    uint64_t incarnations;         /* how many were reported, by all stores */
-    uint32_t names;                /* how often this engine got another id (twin.c) */
-    struct twi_lease_store first;  /* of the first store, or the only one */
-    struct twi_lease_store **more; /* of those from index 1 on; NULL: the engine takes no part in leases there */
-    uint32_t room;                 /* of `more` */
+    uint32_t unplaced;            /* a chain of leases whose store found no memory, by next_listed */
+    uint64_t incarnations;        /* how many were reported, by all stores */
+    uint32_t names;               /* how often this engine got another id (twin.c) */
+    struct twi_lease_store first; /* the leases of the first store, or the only one */
+    /* the stores from index 1 on; NULL means that the engine takes no part in leases there */
+    struct twi_lease_store **more;
+    uint32_t room; /* room of `more` */
 };
 
 #endif

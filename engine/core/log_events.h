@@ -1,5 +1,5 @@
 /* log_events.h -- the log's events by name, each with what to do about it. The numbers are those of enum tw_event, for
- * ever; a line names its event as TW-E and three digits. docs/WATCH.md says more of each, in the same words
+ * ever; a line names its event as TW-E and three digits. docs/WATCH.md describes each in more detail, in the same words
  * (tests/unit/core/log_events_test.c compares).
  * Always true: a remedy is one short phrase that fits behind any line. */
 #ifndef TWI_CORE_LOG_EVENTS_H
@@ -7,7 +7,7 @@
 
 #include "tallywheel.h"
 
-/* X(name, remedy): TW_EVENT_name */
+/* X(name, remedy) describes TW_EVENT_name */
 #define TWI_LOG_EVENTS(X) \
     X(MEMORY, "raise memory_bytes_max, or count fewer keys") \
     X(CLOCK, "set the machine's clock right") \

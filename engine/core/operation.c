@@ -18,7 +18,7 @@ static_assert(sizeof(struct twi_operation) + 320 <= TWI_OPERATION_BYTES, "a kind
 static_assert(TWI_OPERATION_BYTES % TWI_LINE_BYTES == 0, "each operation begins a line");
 static_assert(sizeof(tw_request) == 328, "the size is fixed for ever");
 
-/* One for the process: a request that is idle leads to no engine, and may outlive it. */
+/* One lock for the process, because an idle request does not lead to an engine, and may outlive it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void twi_calls_lock(void) {
@@ -104,7 +104,7 @@ void twi_operation_own_request(tw_request *request, void (*done)(tw_request *req
 
 /* ---- memory ---- */
 
-/* Under the lock. NULL: no memory. */
+/* Called under the lock. Returns NULL if there is no memory. */
 static struct twi_operation *take(struct twi_calls *calls) {
     if (calls->spare == NULL) {
         struct twi_slab *slab = aligned_alloc(TWI_LINE_BYTES, sizeof *slab);
@@ -124,7 +124,7 @@ static struct twi_operation *take(struct twi_calls *calls) {
     return operation;
 }
 
-/* All but the event: a thread that has raised it may still be about to wake somebody. */
+/* Clears all except the event, because a thread that has raised it may still be about to wake a waiting thread. */
 static void clear(struct twi_operation *operation) {
     operation->call = NULL;
     operation->queue = NULL;
@@ -168,7 +168,8 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
         twi_check(operation->long_keys == NULL || operation->key_bytes <= TW_KEY_SIZE_MAX);
         if (operation->long_keys == NULL) operation->long_keys = malloc(2 * TW_KEY_SIZE_MAX);
         if (operation->long_keys == NULL) return false;
-        at = (unsigned char *)operation->long_keys + operation->key_bytes; /* a piece for each: both may be long */
+        /* a piece for each, because both may be long */
+        at = (unsigned char *)operation->long_keys + operation->key_bytes;
     }
     memcpy(at, key.data, key.size);
     operation->key_bytes += key.size;
@@ -187,11 +188,11 @@ void twi_operation_give(struct twi_operation *operation) {
     operation->next = calls->spare;
     calls->spare = operation;
     twi_calls_unlock();
-    /* AN1, pairs with AN2: whatever was done with the family comes before the turn frees it */
+    /* AN1, pairs with AN2, so all uses of the family come before the turn frees it */
     if (family != NULL) (void)twi_sub_acqrel(&family->started, 1);
 }
 
-/* As a hook may count while the engine closes, so units may return: tw_close() brings them to Redis. */
+/* A hook may count while the engine closes. In the same way units may return, and tw_close() sends them to Redis. */
 void twi_operation_give_up(struct twi_operation *operation) {
     twi_check(operation->list == NULL);
     twi_check(operation->is_given_up);
@@ -232,7 +233,7 @@ int64_t twi_result_number(const struct twi_result *result, size_t i) {
 
 void twi_operations_begin(tw_engine *engine) {
     struct twi_calls *calls = engine->background.calls;
-    struct twi_slab *slabs = calls->slabs; /* in a child: the parent's */
+    struct twi_slab *slabs = calls->slabs; /* in a child, they are the parent's */
     while (slabs != NULL) {
         struct twi_slab *next = slabs->next;
         free(slabs);

@@ -1,4 +1,4 @@
-/* operation.h -- an operation: what the engine knows of one call that waits, from its start to its answer. Its memory,
+/* operation.h -- an operation is the engine's record of one call that waits, from its start to its answer. Its memory,
  * the lists that it is in, and the lock of all of that.
  *
  *   made ──▶ asked (sync/ has it), or waits (waiters.h) ──▶ answered, in its queue (queue.h) ──▶ delivered, given back
@@ -19,28 +19,28 @@
 #include "engine/base/event_count.h"
 #include "engine/port/driver.h"
 
-#define TWI_OPERATION_BYTES 896u    /* of an operation of any kind */
+#define TWI_OPERATION_BYTES 896u    /* the size of an operation of any kind */
 #define TWI_OPERATION_KEYS_MAX 256u /* keys of so many bytes together lie in the operation */
 #define TWI_OPERATION_SLAB 64u
 
 struct twi_operation;
 
-/* A list of operations, which knows its end. */
+/* A list of operations, with a pointer to its end. */
 struct twi_operations {
     struct twi_operation *first, *last;
     uint32_t count;
 };
 
-/* What came of a request, apart from its long text. */
+/* The result of a request, apart from its long text. */
 struct twi_result {
     enum twi_request_outcome outcome;
     uint32_t count;                         /* values */
-    uint32_t are_numbers;                   /* bit i: value i is one */
+    uint32_t are_numbers;                   /* bit i is set if value i is a number */
     char word[16];                          /* the first value */
-    int64_t numbers[TWI_SCRIPT_VALUES_MAX]; /* 0 where there is none */
+    int64_t numbers[TWI_SCRIPT_VALUES_MAX]; /* 0 if there is none */
 };
 
-/* What a look at a waiter found. */
+/* The result of a look at a waiter. */
 enum twi_look {
     TWI_LOOK_WAITS, /* on */
     TWI_LOOK_OVER,  /* it is to be answered */
@@ -49,15 +49,16 @@ enum twi_look {
 
 struct twi_operation_kind {
     /* Writes the first request and sends it. Returns true if it is under way, and the operation may be gone by now.
-     * False means result.outcome says why not. */
+     * Returns false if it was not sent; the reason is in result.outcome. */
     bool (*send)(struct twi_operation *operation);
-    /* A reply is there, by whoever drives. True means the operation asked again, or waits, and may be gone by now.
-     * Returns false if it is over. NULL: its result is what the reply says. */
+    /* Called by the driving thread when a reply has arrived. Returns true if the operation has sent another request or
+     * waits, and may be gone by now. Returns false if it is over. NULL means that the reply is its result. */
     bool (*reply)(struct twi_operation *operation, struct twi_answer *answer);
-    /* It is over: fills what the call is to show, and answers. By whoever delivers; waits for nothing. */
+    /* Called by the delivering thread when the operation is over. It fills the results of the call, and returns its
+     * status. Never waits. */
     tw_status (*finish)(struct twi_operation *operation, tw_request *call);
-    /* Its caller has gone: takes back what was done for it. result.outcome UNKNOWN: sync/ does that for numbered
-     * requests. NULL means that there is nothing to take back. */
+    /* Called when its caller has gone. It takes back the changes that were made for the caller. If result.outcome is
+     * UNKNOWN, sync/ does that for numbered requests. NULL means that there is no change to take back. */
     void (*undo)(struct twi_operation *operation);
     /* Frees memory that it has allocated; or NULL. */
     void (*drop)(struct twi_operation *operation);
@@ -66,26 +67,27 @@ struct twi_operation_kind {
 /* When the turn looks at a waiter (waiters.h). */
 struct twi_wait {
     enum twi_look (*look)(struct twi_operation *operation);
-    int64_t look_ms;   /* monotonic: not before ... */
-    bool wakes;        /* ... but at once after a refund ... */
-    bool each_turn;    /* ... or in each turn */
-    bool shares_units; /* what does not suffice for it suffices for no other waiter of its key in the same turn */
+    int64_t look_ms; /* monotonic time; no look comes before ... */
+    bool wakes;      /* ... but at once after a refund ... */
+    bool each_turn;  /* ... or in each turn */
+    /* if the units do not suffice for it, they suffice for no other waiter of its key in the same turn */
+    bool shares_units;
 };
 
 struct twi_operation {
     const struct twi_operation_kind *kind;
     tw_engine *engine;
-    tw_family *family;       /* is not freed before the operation; NULL means of none */
+    tw_family *family;       /* is not freed before the operation; NULL means no family */
     int64_t deadline_ms;     /* monotonic */
-    _Atomic uint64_t number; /* of the request that was sent last (port/driver.h) */
+    _Atomic uint64_t number; /* the number of the request that was sent last (port/driver.h) */
 
     /* under the lock */
-    tw_request *call; /* whom to answer; NULL means nobody, or the thread that waits */
+    tw_request *call; /* the call to answer; NULL means that there is none, or that a thread waits */
     tw_queue *queue;
     struct twi_operations *list; /* NULL means that it is in none */
     struct twi_operation *next, *before;
     bool is_given_up;
-    bool is_counted; /* among those under way: not the tries of an operation that is */
+    bool is_counted; /* it is counted among those under way; tries of a counted operation are not */
 
     /* a thread waits for it */
     bool blocks;
@@ -107,8 +109,10 @@ struct tw_queue {
     tw_engine *engine;
     struct twi_operations answered;
     uint32_t under_way; /* calls of it that were started, and neither delivered nor cancelled */
-    int fd;             /* an eventfd: readable while answers wait; -1 means those who drive look by themselves */
-    const struct twi_thread *runner; /* of the engine's own: the second thread, which need not be woken by itself */
+    /* an eventfd, which is readable while answers wait; -1 means that the driving threads look without being woken */
+    int fd;
+    /* in the engine's own queue, the second thread, which does not have to wake itself */
+    const struct twi_thread *runner;
     struct tw_queue *next;
 };
 
@@ -118,7 +122,7 @@ struct twi_slab;
 struct twi_calls {
     struct twi_slab *slabs;
     struct twi_operation *spare; /* chained by `next` */
-    uint32_t under_way, most;    /* calls of requests; at most so many: calls_max */
+    uint32_t under_way, most;    /* calls of requests, and their greatest number (calls_max) */
     struct tw_queue own;         /* for calls that name no queue */
     struct tw_queue *queues;     /* those that are open */
     struct twi_operations waiters;
@@ -131,9 +135,9 @@ struct twi_calls {
 void twi_calls_lock(void);
 void twi_calls_unlock(void);
 
-/* An operation of that kind and family, for whom `call` says; its first request may take until `deadline_ms`. NULL and
- * *status: TW_ERR_BUSY (calls_max), TW_ERR_MEMORY, TW_ERR_MODE (the call is under way; its queue is another engine's).
- * `call` NULL: for a thread that waits, or for nobody. */
+/* An operation of that kind and family, for the caller of `call`; its first request may take until `deadline_ms`. On an
+ * error it returns NULL, and *status is TW_ERR_BUSY (calls_max), TW_ERR_MEMORY, or TW_ERR_MODE (the call is under way,
+ * or its queue is another engine's). `call` is NULL for a thread that waits, or if no caller needs the answer. */
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status);
 /* Keeps a copy of the key. Returns false if there is no memory. */
@@ -142,7 +146,7 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
 void twi_operation_part(struct twi_operation *operation);
 /* It is over, and in no list. */
 void twi_operation_give(struct twi_operation *operation);
-/* Its caller has gone, and nobody else has it: undone and given back. */
+/* Its caller has gone, and no other thread has it. It is undone and given back. */
 void twi_operation_give_up(struct twi_operation *operation);
 
 /* A request of the library's own, for tries of an operation that is counted. These are not. */

@@ -16,7 +16,7 @@
  * many bytes would read memory that is not part of the struct. */
 #define STRUCT_BYTES_MAX 4096
 
-/* The sizes of the first version: no struct was ever smaller. */
+/* The sizes of the first version. No struct was ever smaller. */
 #define OPTIONS_BYTES_FIRST (offsetof(tw_options, lost_ctx) + sizeof(void *))
 #define FAMILY_OPTIONS_BYTES_FIRST (offsetof(tw_family_options, closed_ctx) + sizeof(void *))
 
@@ -55,7 +55,7 @@ tw_status twi_options_refuse(char *error, size_t error_size, const char *format,
 
 #define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
 
-/* Both structs begin with these fields: size, error_text, error_size. */
+/* Both structs begin with these fields, which are size, error_text and error_size. */
 struct head {
     size_t size;
     char *error_text;
@@ -70,9 +70,9 @@ static bool is_zero(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* Where to write the reason is believed only of a struct that somebody has filled: of another one any address may
- * stand there, and tw_error_text() alone has the reason. A struct of size 0 was probably zeroed and not initialised, so
- * its head can be read, unless no buffer is as long as it says. */
+/* The address for the reason is used only in a struct that was filled. In another one it may be any address, and only
+ * tw_error_text() has the reason. A struct of size 0 was probably zeroed and not initialised, so its head can be read,
+ * unless its error_size is longer than any buffer. */
 static tw_status check_size(const void *options, size_t first, size_t known) {
     size_t size;
     memcpy(&size, options, sizeof size);
@@ -130,7 +130,7 @@ static tw_status check_sentinel(const tw_options *in) {
     return refuse(in, "sentinel_user: needs sentinel_password");
 }
 
-/* At most 5 s: leases of hard limits rely on engines being back by then (script/leases.lua). */
+/* At most 5 s, because leases of hard limits rely on engines being back by then (script/leases.lua). */
 static tw_status check_retry(const tw_options *in) {
     if (in->retry_max_ms == 0 || (in->retry_max_ms >= 10 && in->retry_max_ms <= 5000)) return TW_OK;
     return refuse(in, "retry_max_ms: %u is not in 10..5000", in->retry_max_ms);
@@ -152,14 +152,15 @@ static tw_status check_labels(const tw_options *in) {
     return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
 }
 
-/* Of the path with %p and %% replaced. */
+/* The size of the path with %p and %% replaced. */
 static size_t watch_path_size(const char *pattern) {
     size_t size = 0, digits = (size_t)snprintf(NULL, 0, "%ld", (long)getpid());
     for (const char *at = pattern; *at != '\0'; at++) size += *at == '%' && *++at == 'p' ? digits : 1;
     return size;
 }
 
-/* What the file system says of it, the watch socket's open() finds out: it is logged, and no error. */
+/* Whether the file system accepts the path is found out when the watch socket is opened. A refusal is logged, and is no
+ * error. */
 static tw_status check_watch(const tw_options *in) {
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");
@@ -207,7 +208,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_replay(&options, options.memory_bytes_max);
     if (status != TW_OK) return status;
     if (options.replay_ms == 0) options.replay_ms = REPLAY_MS_DEFAULT;
-    if (options.replay_bytes_max == 0) { /* trap E42: a share of the memory */
+    if (options.replay_bytes_max == 0) { /* a share of the memory (trap E42) */
         options.replay_bytes_max = options.memory_bytes_max / 8;
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
@@ -356,7 +357,7 @@ static tw_status check_limit_values(const tw_family_options *in) {
 static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD allows only TW_SHAPE_FIXED");
-    /* Trap L8: both would sell units in addition to the leased ones. */
+    /* Both would sell units in addition to the leased ones (trap L8). */
     if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
         return refuse(in, "on_outage: TW_LIMIT_HARD allows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
     if (!context->has_redis) return TW_OK;
@@ -447,7 +448,7 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
     return TW_OK;
 }
 
-/* Refuses what this version does not implement yet. */
+/* Refuses options that this version does not implement yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_gcra = in->limit_shape == TW_SHAPE_GCRA;
     if (is_gcra && in->on_outage == TW_OUTAGE_SHARE)
@@ -471,7 +472,7 @@ static tw_status check_fields(const tw_family_options *in) {
     return wrong == NULL ? TW_OK : refuse(in, "fields: %s", wrong);
 }
 
-/* Limits and gauges keep more in Redis than one number for a key: their keys stay strings. A life that begins
+/* Limits and gauges keep more in Redis than one number for a key, so their keys stay strings. A life that begins
  * with a key's first write cannot be that of a hash, which has many. */
 static tw_status check_redis_shape(tw_family_options *options, const struct twi_options_context *context) {
     const tw_family_options *in = options;

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #define TWI_WINDOW_MS_MAX (3660 * TW_DAY)    /* ten years */
-#define TWI_DURATION_MS_MAX (36600 * TW_DAY) /* a hundred: lateness, earliness, history, retention */
+#define TWI_DURATION_MS_MAX (36600 * TW_DAY) /* a hundred years, for lateness, earliness, history and retention */
 #define TWI_MEMORY_BYTES_MIN (UINT64_C(1) << 20)
 #define TWI_MEMORY_BYTES_MAX (UINT64_C(1) << 38) /* 256 GiB: 2^32 lines of 64 bytes (arena.h) */
 #define TWI_PREFIX_BYTES_MAX 256
@@ -25,7 +25,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out);
 
 struct twi_options_context {
     bool has_redis;
-    uint64_t memory_bytes_max; /* of the engine */
+    uint64_t memory_bytes_max; /* memory_bytes_max of the engine */
     uint32_t merge;            /* TW_MERGE_* of the engine */
 };
 
@@ -42,7 +42,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
 bool twi_options_tags_fit(uint64_t tags);
 
 /* The window rule of checked options. */
-/* With sub_windows, the rule of these: they are the family's windows. */
+/* With sub_windows, it is the rule of the sub-windows, because these are the family's windows. */
 struct twi_window_rule twi_options_rule(const tw_family_options *checked);
 
 /* Writes "<field>: <what is wrong>" into `error`, and answers TW_ERR_OPTIONS. `error` may be NULL. */

@@ -17,7 +17,7 @@ void twi_peers_begin(tw_engine *engine) {
         (struct twi_peers){.live_since_ms = twi_clock_mono_ms(&engine->clock), .live_meeting_ms = TWI_MEETING_MS};
 }
 
-/* True: the first seconds (share.h) are over. */
+/* Returns true if the first seconds (share.h) are over. */
 static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
     twi_check(engine->peers.live_rose_ms <= now_ms);
     uint32_t expected = engine->options.engines_expected;
@@ -123,7 +123,7 @@ void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms) {
     if (before_ms == 0) map->away++;
     if (since_ms == 0) map->away--;
     twi_store_relaxed(&map->away_since_ms[store], since_ms); /* a hint, before the two that lead to it */
-    /* While several stores do not reply, the engine's clock is that of the store that changed last: it only shows that
+    /* While several stores do not reply, the engine's clock is that of the store that changed last. It only shows that
      * some do not reply. */
     int64_t any_ms = since_ms != 0 ? since_ms : twi_load_relaxed(&engine->peers.away_since_ms);
     note_outage(engine, map->away != 0 ? any_ms : 0);
@@ -136,7 +136,7 @@ int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms) {
     return since_ms != 0 ? twi_larger(twi_clock_mono_ms(&engine->clock) - since_ms, 1) : 0;
 }
 
-/* redis_timeout_ms: set, or measured, or `unknown_ms`. */
+/* redis_timeout_ms, which is set, or measured, or `unknown_ms`. */
 static uint32_t reply_ms(const tw_engine *engine, uint32_t unknown_ms) {
     uint32_t set_ms = engine->options.redis_timeout_ms, measured_ms = twi_load_relaxed(&engine->peers.timeout_ms);
     if (set_ms != 0) return set_ms;

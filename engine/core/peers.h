@@ -1,8 +1,8 @@
-/* peers.h -- what an engine knows of the network: whether Redis replies, since when it does not, how far Redis's clock
- * is from engine time, and how many engines live. Decisions read it here, and neither in statistics nor in leases.
+/* peers.h -- an engine's view of the network, which is whether Redis replies, since when it does not, how far Redis's
+ * clock is from engine time, and how many engines live. Decisions read it only here, not in statistics or leases.
  *
- * What the first seconds mean for a limit: share.h. twi_port_connected(), twi_port_outage(), twi_port_clock_offset()
- * and twi_port_live_engines() set it (engine/port/messages.h).
+ * share.h describes the meaning of the first seconds for a limit. twi_port_connected(), twi_port_outage(),
+ * twi_port_clock_offset() and twi_port_live_engines() set it (engine/port/messages.h).
  * Always true: only the turn writes it, except for the latest moment of Redis's clock. Callers take each value as a
  * hint, as old as the last turn. */
 #ifndef TWI_CORE_PEERS_H
@@ -24,7 +24,7 @@ TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
     if (live < engine->options.engines_expected) live = engine->options.engines_expected;
     return live != 0 ? live : 1;
 }
-/* Nothing is known yet; also called in a forked child. */
+/* Sets everything to unknown; also called in a forked child. */
 void twi_peers_begin(tw_engine *engine);
 /* Returns true if the number of live engines is as well known as it will be, or cannot be known. Any thread. */
 bool twi_peers_are_known(const tw_engine *engine);
@@ -32,14 +32,14 @@ bool twi_peers_are_known(const tw_engine *engine);
 /* The time at which Redis has all that the engines counted until `mono_ms`, if they reach Redis: two intervals later,
  * or, after an outage, when all engines are back. A reply takes redis_timeout_ms at most. Any thread. */
 int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms);
-/* Returns true if engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis
- * first reported how many engines live. */
+/* Returns true if engines that started together have found each other, and Redis has reported it. `age_ms` is the time
+ * since Redis first reported how many engines live. */
 bool twi_peers_have_met(const struct twi_peers *peers, int64_t age_ms);
 /* Redis's clock has, or had, come to this moment. A moment that is a day from engine time is none. A clock is set
  * wrong, or the number is. Any thread. */
 void twi_peers_note_redis_ms(tw_engine *engine, int64_t redis_ms);
-/* The latest moment that Redis's clock can have come to, by all that was noted; 0 means that nothing was. It never goes
- * back, also if another server leads whose clock is behind. Any thread. */
+/* The latest moment that Redis's clock can have come to, by all that was noted; 0 means that no moment was noted. It
+ * never goes back, also if another server leads whose clock is behind. Any thread. */
 int64_t twi_peers_redis_ms(const tw_engine *engine);
 /* For how long a store has failed to reply, by its clock (store_map.h); 0 means it replies. Any thread. */
 int64_t twi_peers_away_ms(const tw_engine *engine, int64_t since_ms);

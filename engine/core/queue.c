@@ -1,4 +1,4 @@
-/* queue.c -- see queue.h: queues, delivering, cancelling. */
+/* queue.c -- see queue.h. Queues, delivering and cancelling. */
 #include "engine/core/queue.h"
 
 #include "engine/core/driving.h"
@@ -36,7 +36,7 @@ void twi_queue_push(struct twi_operation *operation) {
     twi_check(operation->list == NULL);
     twi_check(operation->kind != NULL);
     if (operation->blocks) {
-        twi_store_release(&operation->is_over, true); /* AN3, pairs with AN4: what it found */
+        twi_store_release(&operation->is_over, true); /* AN3, pairs with AN4, for its result */
         TWI_RACE_POINT(operation_over_not_raised);
         twi_event_count_raise(&operation->over);
         return;
@@ -45,7 +45,7 @@ void twi_queue_push(struct twi_operation *operation) {
     struct tw_queue *queue = operation->call != NULL ? operation->queue : NULL;
     if (queue != NULL) {
         twi_operations_add(&queue->answered, operation);
-        /* under the lock: as soon as it is left, the answer may be delivered and the queue be closed */
+        /* under the lock, because as soon as it is left, the answer may be delivered and the queue be closed */
         if (queue->answered.count == 1) ring(queue);
     }
     bool is_given_up = operation->is_given_up;
@@ -90,7 +90,7 @@ static void note_time(tw_engine *engine, int64_t took_ms) {
     if (took_ms > SLOW_DONE_MS && took_ms > twi_load_relaxed(slow_ms)) twi_store_relaxed(slow_ms, took_ms);
 }
 
-/* False: this is a child that `done` has forked, and all of this is the parent's. */
+/* Returns false in a child that `done` has forked. There, all of this is the parent's. */
 static bool deliver(tw_engine *engine, struct twi_operation *operation, struct running *run, tw_request *call) {
     twi_check(operation->call == NULL);
     twi_check(run->self != NULL && !run->self->in_hook);
@@ -162,10 +162,10 @@ int tw_queue_fd(const tw_queue *queue) {
     return queue->fd;
 }
 
-/* After tw_stop() a host makes no turns, but what was under way is to be answered. */
+/* After tw_stop() a host makes no turns, but requests that were under way have to be answered. */
 static void step_where_stopped(tw_engine *engine) {
     if (!engine->life.host_driven || !twi_load_acquire(&engine->life.stopped)) return;
-    if (twi_swap_acqrel(&engine->turn.owned, true)) return; /* E1: somebody is in a turn still */
+    if (twi_swap_acqrel(&engine->turn.owned, true)) return; /* E1, and another thread is still in a turn */
     twi_driving_step(engine);
     twi_store_release(&engine->turn.owned, false); /* E2 */
 }
@@ -175,7 +175,7 @@ size_t tw_queue_run(tw_queue *queue, size_t most) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || self->in_hook) return 0;
     uint64_t value;
-    (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list: no ring is lost */
+    (void)!read(queue->fd, &value, sizeof value); /* first the descriptor, then the list, so that no ring is lost */
     TWI_RACE_POINT(queue_calmed_not_taken);
     uint32_t process = self->process;
     step_where_stopped(queue->engine);
@@ -238,7 +238,7 @@ static bool runs_elsewhere(const tw_request *call, const struct twi_thread *self
 
 tw_status tw_request_cancel(tw_request *call) {
     twi_check(call != NULL);
-    const struct twi_thread *self = twi_thread_here(); /* in a forked child: the parent's calls are forgotten */
+    const struct twi_thread *self = twi_thread_here(); /* in a forked child, the parent's calls are forgotten */
     twi_calls_lock();
     struct twi_operation *operation = twi_operation_of(call);
     if (operation == NULL) {
@@ -255,7 +255,7 @@ tw_status tw_request_cancel(tw_request *call) {
     twi_calls_unlock();
     TWI_RACE_POINT(request_parted_not_forgotten);
     twi_port_count(engine, ask_cancelled, 1);
-    /* Without an answer nobody else will ever see the operation: it is ours again. */
+    /* Without an answer no other thread will ever see the operation, so it is ours again. */
     if (!is_ours && number != 0 && engine->remote.driver->ask_forget(engine->remote.sync, number)) {
         operation->result = (struct twi_result){.outcome = TWI_REQUEST_UNKNOWN};
         is_ours = true;

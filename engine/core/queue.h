@@ -1,5 +1,5 @@
-/* queue.h -- answers on their way to whom they are for: pushed by whoever has them, delivered by tw_queue_run(), by the
- * turn of a host-driven engine, or by the second thread.
+/* queue.h -- a queue of answers on their way to their callers. Any thread pushes them. They are delivered by
+ * tw_queue_run(), by the turn of a host-driven engine, or by the second thread.
  * Always true: `done` is called once for each call that was started and not cancelled, by one thread at a time for each
  * queue, without any lock. A queue is readable while answers wait in it. */
 #ifndef TWI_CORE_QUEUE_H
@@ -15,7 +15,8 @@ bool twi_queue_run_own(tw_engine *engine, size_t most);
 bool twi_queue_has_own(tw_engine *engine);
 /* Some queue is open. */
 bool twi_queue_is_open(tw_engine *engine);
-/* In a forked child: nothing waits, and each open queue has a separate descriptor. False means none could be had. */
+/* In a forked child: no answer waits, and each open queue gets a separate descriptor. Returns false if the system has
+ * no descriptor left. */
 bool twi_queue_renew(tw_engine *engine);
 /* No `done` of the parent runs in the child. */
 void twi_queue_renew_running(void);

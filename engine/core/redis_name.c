@@ -18,7 +18,7 @@ tw_key twi_port_inner(const struct twi_item *item) {
         (void)twi_redis_shape_split(item->family->template.shape, twi_port_key(item), &subject, &inner);
     return inner;
 }
-/* Appends text to what is used of `out`. */
+/* Appends text to the used part of `out`. */
 static size_t put_printable(const char *text, size_t size, char *out, size_t used, size_t room) {
     twi_check(used < room);
     static const char digits[] = "0123456789abcdef";

@@ -5,8 +5,8 @@
  *               field. The key is split at the last separator: subjects come from outside and may hold it, fields not
  *   sorted set  the name is of the window, and the key is a member
  *
- * What is not in the name is called the inner key. Always true: name and inner key together identify the counter in its
- * window, as the key does. Pure functions: any thread. */
+ * The part that is not in the name is called the inner key. Always true: name and inner key together identify the
+ * counter in its window, as the key does. Pure functions: any thread. */
 #ifndef TWI_CORE_REDIS_SHAPE_H
 #define TWI_CORE_REDIS_SHAPE_H
 
@@ -18,11 +18,12 @@
 
 struct twi_redis_shape {
     uint8_t kind;   /* TW_REDIS_* */
-    char separator; /* of a hash */
+    char separator; /* the separator of a hash */
 };
 
-/* Splits a key into what is in the name and the inner key. String: all is subject. Hash: see above. Sorted set: all is
- * inner. Returns false if the key of a hash has no separator, or one of its parts is empty. Then all is subject. */
+/* Splits a key into the part in the name (the subject) and the inner key. With strings the whole key is the subject.
+ * Hashes are described above. With sorted sets the whole key is the inner key. Returns false if the key of a hash has
+ * no separator, or one of its parts is empty. Then all is subject. */
 bool twi_redis_shape_split(struct twi_redis_shape shape, tw_key key, tw_key *subject, tw_key *inner);
 
 /* The fields that a family declares. They point into its text. */
@@ -30,7 +31,7 @@ struct twi_fields {
     uint32_t count;
     tw_key each[TWI_FIELDS_MAX];
 };
-/* Reads a comma-separated list. NULL means that it is good. Otherwise what is wrong with it, as half a sentence. */
+/* Reads a comma-separated list. Returns NULL if it is good, otherwise the reason, as half a sentence. */
 const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields);
 bool twi_fields_have(const struct twi_fields *fields, tw_key field);
 

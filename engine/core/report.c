@@ -30,7 +30,7 @@ static const char *remedy_of(int event) {
 #define TEXT_BYTES 512
 #define LINE_BYTES (TEXT_BYTES + 200) /* with the lines left out, the event and its remedy */
 
-/* "the text (3 more like this left out) [TW-E012: the remedy]"; what only informs needs no remedy. */
+/* "the text (3 more like this left out) [TW-E012: the remedy]"; a line that only informs needs no remedy. */
 static void end_line(char line[LINE_BYTES], int level, int event, uint32_t left_out) {
     twi_check(strlen(line) < TEXT_BYTES);
     size_t used = strlen(line);

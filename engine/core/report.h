@@ -1,5 +1,5 @@
-/* report.h -- what an engine reports about itself: statistics, log lines, the last error of its connections. services.h
- * adds to them.
+/* report.h -- the reports of an engine, which are statistics, log lines and the last error of its connections.
+ * services.h adds to them.
  * Always true: a statistic is one word that any thread adds to. Only the owner of the turn writes log lines, at most
  * one per second and event; each finding of the start and each audit is one line. */
 #ifndef TWI_CORE_REPORT_H

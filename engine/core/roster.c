@@ -19,7 +19,7 @@ static struct tw_family **chain_of(tw_engine *engine, const char *name) {
     return &roster->names[engine->hashing.fn(&engine->hashing.secret, name, strlen(name)) >> (64 - roster->names_log2)];
 }
 
-/* Without memory the table stays as it is, and its chains get longer. False: there is no table yet. */
+/* Without memory the table stays as it is, and its chains get longer. Returns false if there is no table yet. */
 static bool grow_names(tw_engine *engine) {
     struct twi_roster *roster = &engine->roster;
     if (roster->names != NULL && roster->named < UINT32_C(2) << roster->names_log2) return true;

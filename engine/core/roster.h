@@ -1,4 +1,4 @@
-/* roster.h -- which families an engine has: by name, in a list, and in the account of its memory.
+/* roster.h -- the families of an engine, by name, in a list, and in the account of its memory.
  *
  * A family is found by its name until it is closed. It stays in the list until the turn has drained and freed it.
  * The first TWI_FAMILIES_FREE families are not accounted for, as the engine's own struct is not. For each 128 KiB that
@@ -14,9 +14,9 @@
 
 /* The open family of that name, or NULL. */
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name);
-/* False: no memory, and nothing has changed. */
+/* Returns false if there is no memory. Then nothing has changed. */
 bool twi_roster_add(tw_engine *engine, struct tw_family *family);
-/* The family is being closed: its name becomes free. */
+/* Called when the family is being closed. Its name becomes free. */
 void twi_roster_forget(tw_engine *engine, struct tw_family *family);
 /* The family is about to be freed. Called by the turn. */
 void twi_roster_remove(tw_engine *engine, struct tw_family *family);

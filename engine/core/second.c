@@ -65,7 +65,7 @@ tw_status twi_second_start(tw_engine *engine) {
     twi_lock(&second->lock);
     if (!twi_load_relaxed(&second->runs)) {
         status = start(engine);
-        twi_store_release(&second->runs, status == TW_OK); /* AN6: its descriptor */
+        twi_store_release(&second->runs, status == TW_OK); /* AN6, for its descriptor */
     }
     twi_unlock(&second->lock);
     return status;

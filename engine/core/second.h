@@ -1,4 +1,4 @@
-/* second.h -- the second thread of an engine that has threads of its own: it drives the calls that wait for Redis, and
+/* second.h -- the second thread of an engine that has its own threads. It drives the calls that wait for Redis, and
  * calls `done` of those that name no queue, one after the other.
  * Always true: an engine that never waits has none, nor has one that its host drives. It runs from the first call that
  * waits until the engine closes. Its signals are blocked. */
@@ -7,11 +7,11 @@
 
 #include "tallywheel.h"
 
-/* Starts it where there is none. TW_ERR_MEMORY means no thread, or no descriptor. Any thread. */
+/* Starts it if there is none. Returns TW_ERR_MEMORY if there is no thread, or no descriptor. Any thread. */
 tw_status twi_second_start(tw_engine *engine);
 /* An answer is there for it. Any thread. */
 void twi_second_wake(tw_engine *engine);
-/* Ends it. By tw_close(): no call follows. */
+/* Ends it. Only tw_close() calls it, when no call can follow. */
 void twi_second_stop(tw_engine *engine);
 /* In a forked child, which has no such thread. */
 void twi_second_renew(tw_engine *engine);

@@ -1,4 +1,5 @@
-/* services.c -- what sync/ needs of the engine apart from counters: clocks, random bytes, the engine's id (port/). */
+/* services.c -- the services of the engine for sync/ apart from counters, which are clocks, random bytes and the
+ * engine's id (port/). */
 #include "engine/core/state.h"
 
 #include "engine/base/random.h"
@@ -12,9 +13,9 @@ bool twi_port_is_closing(const tw_engine *engine) {
 }
 
 int64_t twi_port_wall_ms(tw_engine *engine) {
-    return twi_clock_read(&engine->clock); /* not the turn's time: a hook may have run for long since */
+    return twi_clock_read(&engine->clock); /* not the turn's time, because a hook may have run for long since */
 }
-/* Sync asks for the time at every step. So this is where the keeper of the clock notices that its iteration is long. */
+/* Sync reads the time at every step. So this is where the keeper of the clock notices that its iteration is long. */
 int64_t twi_port_mono_ms(tw_engine *engine) {
     twi_clock_tick();
     return twi_clock_mono_ms(&engine->clock);
@@ -23,7 +24,7 @@ int64_t twi_port_mono_us(tw_engine *engine) {
     return twi_clock_mono_us(&engine->clock);
 }
 
-/* splitmix64: in a simulator all random bytes follow from the seed. */
+/* This is splitmix64. In a simulator all random bytes follow from the seed. */
 static uint64_t seeded(tw_engine *engine) {
     uint64_t z = twi_add_relaxed(&engine->random.state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -53,7 +54,7 @@ const char *twi_port_engine_id(tw_engine *engine) {
     return engine->remote.id;
 }
 
-/* ---- what is waited for ---- */
+/* ---- waiting and waking ---- */
 
 int twi_port_socket_set(const tw_engine *engine) {
     return engine->background.waits.fd;

@@ -1,8 +1,8 @@
 /* state.h -- the engine: owner of the arena, the clock, the families and the turn. As a rule a process has one.
  *
- * The TURN is the background work, in bounded rounds: clock, roll-over (rollover.c), sync (through port/), reclamation.
- * One thread at a time owns the turn (turn.owned): the background thread, or, in a host-driven engine, the thread that
- * calls tw_turn(), tw_flush() or tw_close().
+ * The TURN is the background work, in bounded rounds of clock, roll-over (rollover.c), sync (through port/) and
+ * reclamation. One thread at a time owns the turn (turn.owned): the background thread, or, in a host-driven engine, the
+ * thread that calls tw_turn(), tw_flush() or tw_close().
  * Always true: only the owner of the turn touches what is owned by the turn. A user's hook runs inside a turn and never
  * inside a section. */
 #ifndef TWI_CORE_STATE_H
@@ -22,8 +22,9 @@
 
 #include <pthread.h>
 
-#define TWI_IDLE_MS 1000u    /* the longest pause between turns of a host-driven engine */
-#define TWI_WORK_TURN 16384u /* units of work (slots, lines) per turn and kind of work: some 100 microseconds */
+#define TWI_IDLE_MS 1000u /* the longest pause between turns of a host-driven engine */
+/* units of work (slots, lines) per turn and kind of work, which is some 100 microseconds */
+#define TWI_WORK_TURN 16384u
 
 /* Lines faulted in per turn, ahead of inserts: 4 MiB, or 64,000 records in 5 ms; takes half a millisecond. */
 #define TWI_WORK_AHEAD 65536u
@@ -57,8 +58,8 @@ struct tw_engine {
     /* owned by the turn, except the agenda's news */
     struct twi_agenda agenda;
     struct twi_restore *restore;            /* restore_notes.h */
-    struct twi_reserve_local *reservations; /* reserve_local.h; under its own lock */
-    struct twi_hold_book *holds;            /* hold_book.h; under its own lock */
+    struct twi_reserve_local *reservations; /* reserve_local.h; under the lock of that book */
+    struct twi_hold_book *holds;            /* hold_book.h; under the lock of that book */
     struct twi_leases leases;               /* leases of hard limits (limit/lease.h) */
 
     /* others */
@@ -69,7 +70,8 @@ struct tw_engine {
     struct tw_engine *next_engine;
 };
 
-/* True: a thread owns the turn. For checks of what only its owner may do; which thread that is, nobody notes. */
+/* Returns true if a thread owns the turn. It is for checks of functions that only the owner may call. The engine does
+ * not note which thread that is. */
 TWI_INLINE bool twi_turn_is_owned(const tw_engine *engine) {
     return twi_load_relaxed(&engine->turn.owned);
 }

@@ -7,9 +7,9 @@
 #define WALK_TURN 4096u /* waiters that are met in a turn; some tens of microseconds */
 #define LOOK_MS 100     /* other processes give units back, too, and clocks step */
 
-/* Keys that have no units left in this turn, and what the waiter that has seen it waits for now. */
+/* Keys that have no units left in this turn, and the event that the waiter that has seen it waits for now. */
 struct spent {
-    uint64_t hashes[2 * TWI_WAITERS_TURN]; /* 0: no key is noted here */
+    uint64_t hashes[2 * TWI_WAITERS_TURN]; /* 0 means that no key is noted here */
     struct twi_wait waits[2 * TWI_WAITERS_TURN];
 };
 
@@ -19,14 +19,14 @@ static uint64_t hash_of(const tw_engine *engine, const struct twi_operation *ope
     return hash != 0 ? hash : 1;
 }
 
-/* Where the key is noted, or would be. */
+/* The place where the key is noted, or would be. */
 static size_t place_of(const struct spent *spent, uint64_t hash) {
     size_t at = hash % (2 * TWI_WAITERS_TURN);
     while (spent->hashes[at] != 0 && spent->hashes[at] != hash) at = (at + 1) % (2 * TWI_WAITERS_TURN);
     return at;
 }
 
-/* True: another waiter of its key has found no units in this turn, so this one waits for what that one waits for. */
+/* Returns true if another waiter of its key has found no units in this turn. Then this one waits for the same event. */
 static bool is_spared(const struct spent *spent, struct twi_operation *operation, int64_t now_ms) {
     twi_check(operation->family != NULL || !operation->wait.shares_units);
     if (!operation->wait.shares_units || operation->deadline_ms <= now_ms) return false;
@@ -37,8 +37,8 @@ static bool is_spared(const struct spent *spent, struct twi_operation *operation
     return true;
 }
 
-/* It waits on. False: its caller has gone meanwhile, or the engine has stopped; the operation is gone. Whoever was in
- * hand during twi_waiters_stop() comes here after it, and sees that. */
+/* It continues to wait. Returns false if its caller has gone meanwhile, or the engine has stopped; then the operation
+ * is gone. A waiter that was being looked at during twi_waiters_stop() comes here after it, and sees that. */
 static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
     twi_check(operation->list == NULL);
     twi_calls_lock();
@@ -63,8 +63,8 @@ void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struc
     if (put_back(calls, operation)) twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
 }
 
-/* The next waiter that is due, out of the list; NULL: none among the `*left` that may still be met. Those that are met
- * go to the end of the list. */
+/* The next waiter that is due, out of the list. Returns NULL if there is none among the `*left` that may still be met.
+ * Those that are met go to the end of the list. */
 static struct twi_operation *take_due(tw_engine *engine, const struct spent *spent, int64_t now_ms, bool refunded,
                                       uint32_t *left) {
     struct twi_calls *calls = engine->background.calls;

@@ -1,4 +1,4 @@
-/* waiters.h -- operations that wait for what the turn brings: units, a flush, a statement. The turn looks at them.
+/* waiters.h -- operations that wait for units, a flush or a statement, which the turn brings. The turn looks at them.
  *
  * At most TWI_WAITERS_TURN looks a turn, round robin. A waiter whose key had too few units for the previous waiter is
  * not looked at in that turn: ten thousand waiters of one key cost one look.
@@ -10,11 +10,12 @@
 
 #define TWI_WAITERS_TURN 256u
 
-/* It waits from now on, as its look_ms, wakes, each_turn and shares_units say. Its caller touches it no more. */
+/* It waits from now on, according to its look_ms, wakes, each_turn and shares_units. Its caller does not touch it any
+ * more. */
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation));
 /* By the owner of the turn. */
 void twi_waiters_turn(tw_engine *engine);
-/* The engine stops: each of them is looked at once more, and is over. Any thread. */
+/* The engine stops. Each waiter is looked at once more, and is over. Any thread. */
 void twi_waiters_stop(tw_engine *engine);
 
 #endif

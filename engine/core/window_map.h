@@ -4,7 +4,7 @@
 
 #include "engine/core/family.h"
 
-/* Passes a replaced map to the turn, which gives it back once nobody can see it. */
+/* Passes a replaced map to the turn, which gives it back as soon as no thread can see it. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
 /* The generation of a window. NULL means not held. Inside a section. */
@@ -16,7 +16,7 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
     TWI_RACE_POINT(current_loaded_not_read);
     if (twi_likely(twi_generation_holds(generation, unix_ms))) return generation;
     generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
-    /* not before 1970: twi_clock_peek_ms() */
+    /* not before 1970, because of twi_clock_peek_ms() */
     if (generation != NULL && is_now && generation->start_ms >= 0)
         twi_store_release(&family->current, generation); /* W2 */
     return generation;
@@ -30,7 +30,7 @@ bool twi_window_publish(struct tw_family *family, struct twi_generation *generat
 /* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It takes no memory. It gives memory
  * back. */
 void twi_window_unlink_dropped(struct tw_family *family);
-/* Gives the map of a family back. The family holds no generation, and nobody can find it any more. */
+/* Gives the map of a family back. The family has no generation, and no thread can find it any more. */
 void twi_window_map_give(struct tw_family *family);
 
 /* Visits the windows that the map holds and that are not dropped. Called by the turn. */
@@ -39,10 +39,10 @@ void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct 
 /* Adds the family's windows and keys to the sums. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
-/* For the turn: the next of a retired map, and its size in lines. */
+/* The turn calls these for the next of a retired map, and for its size in lines. */
 uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line);
 uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line);
-/* Makes a generation of that span, which nobody can reach yet. */
+/* Makes a generation of that span, which no thread can reach yet. */
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 
 #endif

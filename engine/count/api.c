@@ -1,7 +1,7 @@
-/* api.c -- counting and reading: the calls of tallywheel.h. Step 1 of the flow in docs/ARCHITECTURE.md.
+/* api.c -- the calls of tallywheel.h that count and read. Step 1 of the flow in docs/ARCHITECTURE.md.
  * Every call checks its arguments, enters a section, reads the clock, finds the cell, acts, and leaves. If the cell
  * turns out to be frozen (its window was sealed meanwhile), the call reads the clock and decides again. It never waits.
- * Always true: a call that returns an error has changed nothing. */
+ * Always true: a call that returns an error has changed no count. */
 #include "engine/count/api.h"
 
 #include "engine/base/probe.h"
@@ -44,7 +44,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     return TW_OVERFLOWED;
 }
 
-/* One attempt. TWI_AGAIN: the window changed meanwhile. */
+/* One attempt. Returns TWI_AGAIN if the window changed meanwhile. */
 static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -146,12 +146,12 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     int64_t taken;
     do {
         struct twi_place place;
-        taken = 0; /* a round that found the window sealed has taken nothing away, whatever it read */
+        taken = 0; /* a round that found the window sealed has taken no units away, whatever it read */
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
             if (!call.family->kind.evicts_idle || place.previous == NULL)
-                break; /* unknown key: its count is 0 already */
+                break; /* the key is unknown, so its count is 0 already */
             status = twi_place_make(&call, &place);
             if (status == TWI_AGAIN) continue;
             if (status != TW_OK) break;
@@ -223,7 +223,7 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen;
-    memset(&seen, 0, sizeof seen); /* clears the padding, too: the struct is copied as bytes */
+    memset(&seen, 0, sizeof seen); /* clears the padding, too, because the struct is copied as bytes */
     seen.known = !family->kind.synced;
     seen.age_ms = TW_UNBOUNDED;
     seen.error_bound = family->kind.synced ? TW_UNBOUNDED : 0;

@@ -1,12 +1,12 @@
-/* call.h -- the arguments of one call, and what is derived from them once. The key is checked and hashed, a section
- * entered, the clock read.
+/* call.h -- the arguments of one call, and the values that are derived from them once. The key is checked and hashed, a
+ * section entered, the clock read.
  * Always true: a section is open from a twi_call_begin() that returned TW_OK to twi_call_end(). */
 #ifndef TWI_COUNT_CALL_H
 #define TWI_COUNT_CALL_H
 
 #include "engine/core/family.h"
 
-/* An internal status, never returned to a caller: since this call looked for its counter, the window was sealed or the
+/* An internal status, never returned to a caller. Since this call looked for its counter, the window was sealed or the
  * clock has moved. The call decides again. TW_PENDING, in contrast, is a result. Call again, units may yet come. */
 #define TWI_AGAIN ((tw_status)100)
 
@@ -20,20 +20,20 @@ struct twi_place {
     struct twi_generation *previous_in;
 };
 
-/* The arguments of one call, and what is derived from them once. */
+/* The arguments of one call, and the values that are derived from them once. */
 struct twi_call {
     struct tw_family *family;
     tw_engine *engine;
     struct twi_thread *self;
     struct twi_lookup_key lookup;
-    bool decided;     /* the clock has been read once: another reading means that a sealed window was met */
-    bool without_sum; /* the caller does not want the sum: a striped counter need not be added up */
-    bool at;          /* the caller gives an event time: unix_ms decides the window, not the clock */
+    bool decided;     /* the clock has been read once; another reading means that a sealed window was met */
+    bool without_sum; /* the caller does not need the sum, so a striped counter need not be added up */
+    bool at;          /* the caller gives an event time, so unix_ms decides the window, not the clock */
     int64_t unix_ms;  /* the moment that decides the window */
     int64_t now_ms;   /* engine time */
 };
 
-/* TW_OK, or TW_ERR_KEY: a wrong size, no data, or one of the engine's own names. */
+/* Returns TW_OK, or TW_ERR_KEY for a wrong size, no data, or one of the engine's own names. */
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
 /* Checks the key, registers the thread, enters a section, and hashes. Unless it returns TW_OK, no section is open. */
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
@@ -46,7 +46,7 @@ TWI_INLINE void twi_call_end(const struct twi_call *call) {
 }
 /* Looks whether anybody keeps the clock. TW_OK. */
 TWI_COLD tw_status twi_call_look(tw_engine *engine);
-/* The end of a fast call: `calls` is a count that it has raised. One in so many looks. */
+/* The end of a fast call. `calls` is a count that it has raised. One in so many looks. */
 TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
     return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine);
 }
@@ -58,7 +58,7 @@ TWI_INLINE void twi_call_looks(tw_engine *engine, struct twi_thread *self) {
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.stopped))) {
         if (!call->self->in_hook || call->decided)
-            return twi_refuse(TW_ERR_CLOSED, NULL); /* second reading: tw_close() has sealed the window */
+            return twi_refuse(TW_ERR_CLOSED, NULL); /* at the second reading, tw_close() has sealed the window */
     }
     call->decided = true;
     twi_call_looks(call->engine, call->self);
@@ -69,9 +69,9 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     return TW_OK;
 }
 
-/* After a denial whose cause is over in `in_ms`; -1 means that it is never over. True means by the exact clock it may
- * be over already, or nobody has kept the time that the call has read. Then twi_call_now() gives that time or a later
- * one, and the call decides again, as if it began now. */
+/* After a denial whose cause is over in `in_ms`; -1 means that it is never over. Returns true if by the exact clock it
+ * may be over already, or if no thread has kept the time that the call has read. Then twi_call_now() gives that time or
+ * a later one, and the call decides again, as if it began now. */
 TWI_INLINE bool twi_call_is_behind(struct twi_call *call, int64_t in_ms) {
     struct twi_clock *clock = &call->engine->clock;
     if (in_ms < 0) return false;

@@ -1,4 +1,4 @@
-/* contention.c -- see contention.h: detecting contention, and making stripes. */
+/* contention.c -- see contention.h. Detects contention, and makes stripes. */
 #include "engine/count/contention.h"
 
 #include "engine/core/family.h"
@@ -6,9 +6,9 @@
 
 /* ---- who requests stripes --------------------------------------------------------------------------------------- */
 
-/* Contended: 64 adds of one thread to one cell within some ticks of the clock, before half of which other threads
- * added. That is more than 10,000 adds per second of each. If nobody else adds during the first 8 adds, sampling
- * stops. */
+/* A cell is contended after 64 adds of one thread to it within some ticks of the clock, if other threads added before
+ * half of them. That is more than 10,000 adds per second of each. If no other thread adds during the first 8 adds,
+ * sampling stops. */
 #define DETECT_ADDS 64u
 #define DETECT_ADDS_ALONE 8u
 #define DETECT_MS 5
@@ -22,7 +22,7 @@ void twi_contention_request(tw_engine *engine, struct twi_generation *generation
     uint64_t nothing = REQUEST_NONE;
     if (twi_load_relaxed(&engine->stripes.of) != REQUEST_NONE ||
         !twi_cas_acqrel(&engine->stripes.of, &nothing, REQUEST_BEING_WRITTEN))
-        return; /* the turn has not yet seen the last request: a cell that is still contended requests again */
+        return; /* the turn has not yet seen the last request; a cell that is still contended requests again */
     twi_store_relaxed(&engine->stripes.limit, limit);
     uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
     twi_store_release(&engine->stripes.of, word); /* S5, pairs with S6 */
@@ -104,7 +104,7 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit) {
     struct twi_arena *arena = &engine->arena;
-    /* First: the records of a sealed generation may have been given back already. */
+    /* This is checked first, because the records of a sealed generation may have been given back already. */
     if (generation->family->kind.from_first || generation->family->kind.evicts_idle) return false;
     if (generation->family->kind.is_hard && generation->synced)
         return false; /* the word leads to the lease of the cell */
@@ -125,7 +125,7 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
     meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
     TWI_RACE_POINT(striped_local_open);
     freeze_local(cell, meta, stripes, limit);
-    /* An adder that counted in `local` and then finds it frozen marks nothing. It leaves the mark to the turn
+    /* An adder that counted in `local` and then finds it frozen sets no mark. It leaves the mark to the turn
      * (dirty.c). */
     if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
     twi_port_count(engine, striped, 1);

@@ -1,5 +1,5 @@
-/* contention.h -- which counters get stripes (stripe.h): those to which several threads add at once. Calls detect
- * contention and request stripes; the turn makes them.
+/* contention.h -- the choice of the counters that get stripes (stripe.h), which are those to which several threads add
+ * at once. Calls detect contention and request stripes; the turn makes them.
  * Always true: only the turn makes stripes, and callers call no allocator. */
 #ifndef TWI_COUNT_CONTENTION_H
 #define TWI_COUNT_CONTENTION_H
@@ -8,7 +8,7 @@
 #include "engine/core/state.h"
 #include "engine/table/stripe.h"
 
-/* With less room than this, slices gain nothing. */
+/* With less room than this, slices have no gain. */
 TWI_INLINE int64_t twi_slices_room_min(uint32_t stripes) {
     return 16 * (int64_t)stripes;
 }
@@ -20,17 +20,17 @@ TWI_INLINE void twi_contention_mark(tw_engine *engine, struct twi_generation *ge
     if (counted->unlisted) twi_dirty_list(engine, generation, cell, meta);
 }
 
-/* Cuts `room` units into the ceilings of the stripes: slices (slice.c). */
+/* Cuts `room` units into the ceilings of the stripes, which become slices (slice.c). */
 void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room);
-/* By the turn: makes stripes for the cell if it has none, if they pay, and if there is room. */
+/* Called by the turn. Makes stripes for the cell if it has none, if they pay, and if there is room. */
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit);
 
 /* ---- who requests stripes --------------------------------------------------------------------------------------- */
 
 #define TWI_CONTENTION_EVERY 1024 /* one add in so many of a thread starts sampling; a power of two */
-/* After an add without a view, inside its section: samples whether other threads add to this cell. `count` is the
- * thread's number of increments. */
+/* Called after an add without a view, inside its section. Samples whether other threads add to this cell. `count` is
+ * the thread's number of increments. */
 TWI_COLD void twi_contention_detect_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                         int64_t before, int64_t delta, struct twi_thread *self);
 TWI_INLINE void twi_contention_detect(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
@@ -41,13 +41,13 @@ TWI_INLINE void twi_contention_detect(tw_engine *engine, struct twi_generation *
 /* After a lost compare-and-swap of tw_acquire(), inside its section. */
 TWI_COLD void twi_contention_detect_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t limit, struct twi_thread *self);
-/* Requests stripes, or slices of `limit`, from the turn. The engine keeps one request until the next turn: the first
- * one. */
+/* Requests stripes, or slices of `limit`, from the turn. The engine keeps only the first request until the next
+ * turn. */
 void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
 
 /* Makes the requested stripes. */
 void twi_contention_turn(tw_engine *engine);
-/* No thread can reach this generation any more: drops a request for it. */
+/* Called when no thread can reach this generation any more. Drops a request for it. */
 void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation);
 
 #endif

@@ -1,19 +1,19 @@
-/* dirty.c -- which counters owe Redis something. Step 2 of the flow in docs/ARCHITECTURE.md.
+/* dirty.c -- the marks of the counters with unsent counts. Step 2 of the flow in docs/ARCHITECTURE.md.
  *
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
  * If an add returns a word without DIRTY, the adder sets DIRTY and then the rest, in that order (D1). The collector
- * (turn/collect.c) goes the other way: it takes the lists, then the bit, and last clears DIRTY and reads the word in
+ * (turn/collect.c) goes the other way. It takes the lists, then the bit, and last clears DIRTY and reads the word in
  * one operation (D2).
- * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words: the collector reads them all.
+ * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words, and the collector reads all of them.
  * Always true: a counter with DIRTY is marked all the way, with two exceptions. Some thread may be between its DIRTY
  * and its last mark, inside a section. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the
- * turn owes it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before
+ * turn marks it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before
  * it (trap E10).
  * A member of a list has a `listed` word. The collector clears it before it reads the member's content. A later change
  * of the content lists the member again.
  * The turn marks on its own lists (twi_dirty_owe). An adder that stalls between `listed` and its push would hide from
- * the turn what sealing has found to be owed, and the window would pass for drained (P2). */
+ * the turn the unsent counts that sealing has found, and the window would count as drained (P2). */
 #include "engine/count/dirty.h"
 
 #include "engine/core/state.h"
@@ -24,14 +24,14 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->collector.marked);
     do {
-        /* only ours until it is pushed; the collector takes the whole list at once: no ABA */
+        /* only ours until it is pushed; the collector takes the whole list at once, so there is no ABA */
         generation->marks.next = head;
     } while (!twi_cas_weak_acqrel(&engine->collector.marked, &head, line)); /* D7, pairs with D8 */
 }
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
     uint32_t index = twi_cell_index(meta);
-    /* D5, pairs with D6: the thread that takes the bit reads the word after our DIRTY */
+    /* D5, pairs with D6, so the thread that takes the bit reads the word after our DIRTY */
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
 }
 
@@ -90,7 +90,7 @@ void twi_dirty_take_marked(tw_engine *engine) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, line);
         uint32_t next = generation->marks.next;
         (void)twi_swap_acqrel(&generation->marks.listed,
-                              0); /* D4, pairs with D3: a mark made from here on lists it again */
+                              0); /* D4, pairs with D3, so a mark made from here on lists it again */
         twi_dirty_pend(engine, generation);
         line = next;
     }
@@ -147,7 +147,7 @@ static void sample_generation(struct sample *sample, struct twi_generation *gene
         line = (uint32_t)twi_load_relaxed(&chunk->owed);
     }
     sample_marked(sample, generation->turn.taken);
-    sample_marked(sample, twi_load_acquire(&generation->marks.chunks)); /* D8: with the links */
+    sample_marked(sample, twi_load_acquire(&generation->marks.chunks)); /* D8, with the links */
 }
 
 void twi_dirty_sample(tw_engine *engine) {

@@ -1,7 +1,7 @@
-/* distinct.c -- tw_distinct_add() and its neighbours: counters of distinct elements. A counter has a sketch in place of
- * a count (sketch.h).
+/* distinct.c -- tw_distinct_add() and its neighbours, for counters of distinct elements. A counter has a sketch in
+ * place of a count (sketch.h).
  * Always true: a call that answered TW_OK is in every estimate of its window that begins later. Adding an element once
- * more changes nothing, so a refused call may be made again. */
+ * more has no effect, so a refused call may be made again. */
 #include "engine/count/distinct.h"
 
 #include "engine/count/api.h"
@@ -12,13 +12,13 @@
 #include "engine/count/lookup.h"
 #include "engine/table/sketch.h"
 
-#define GROUP 128u /* elements in one section: memory of others does not wait for a long list */
+#define GROUP 128u /* elements in one section, so that memory of others does not wait for a long list */
 
 static tw_status refuse_kind(void) {
     return twi_refuse(TW_ERR_MODE, "kind: the tw_distinct_ calls are for TW_KIND_DISTINCT families");
 }
 
-/* `unix_ms` NULL: at the time of the clock. */
+/* If `unix_ms` is NULL, it counts at the time of the clock. */
 TWI_INLINE tw_status begin(struct twi_call *call, tw_family *family, tw_key key, const int64_t *unix_ms) {
     twi_check(family != NULL);
     if (twi_unlikely(!family->kind.is_distinct)) return refuse_kind();
@@ -27,12 +27,12 @@ TWI_INLINE tw_status begin(struct twi_call *call, tw_family *family, tw_key key,
 
 /* ---- adding ---- */
 
-/* The elements of one call, and what came of them. */
+/* The elements of one call, and the results. */
 struct adding {
     const tw_key *elements;
     const int64_t *unix_ms; /* when; NULL means now */
     size_t count, done;     /* the first `done` of them have been looked at */
-    size_t changed;         /* of those, how many raised a register, */
+    size_t changed;         /* how many of those raised a register, */
     size_t refused;         /* and how many found no room */
 };
 
@@ -40,7 +40,7 @@ TWI_INLINE struct twi_hll_element element_of(tw_key element) {
     return twi_hll_element(twi_hll_hash(element.data, element.size));
 }
 
-/* The sketch of the call's key in the call's window. TW_ERR_FULL, TWI_AGAIN: as twi_place_make(). */
+/* The sketch of the call's key in the call's window. Returns TW_ERR_FULL and TWI_AGAIN like twi_place_make(). */
 TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -157,7 +157,8 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     if (!call->family->kind.synced) return found;
     if (!found && (!twi_may_take_interest(call) || twi_place_make(call, place) != TW_OK)) return false;
     if (twi_load_relaxed(&place->cell->asked) == 0) twi_store_relaxed(&place->cell->asked, 1);
-    twi_place_request_total(call, place); /* also if it was asked before: the collector may have missed it */
+    /* also if it was requested earlier, because the collector may have missed it */
+    twi_place_request_total(call, place);
     return true;
 }
 
@@ -174,7 +175,8 @@ tw_status tw_distinct_get(tw_family *family, tw_key key, int64_t *estimate) {
     return status;
 }
 
-/* In a window that is held: from its table, or from its packed form, which has estimates alone. Inside a section. */
+/* The estimate in a window that is held, from its table, or from its packed form, which has only estimates. Inside a
+ * section. */
 static int64_t estimate_in(const struct twi_call *call, struct twi_generation *generation) {
     if (twi_generation_is_packed(generation)) return twi_view_in(call, generation);
     struct twi_cell *cell = twi_table_find(&call->engine->arena, generation, &call->lookup);

@@ -1,4 +1,4 @@
-/* distinct.h -- the slower path of tw_distinct_add(): what the fast path (distinct_fast.h) leaves to distinct.c. */
+/* distinct.h -- the slower path of tw_distinct_add(), which the fast path (distinct_fast.h) leaves to distinct.c. */
 #ifndef TWI_COUNT_DISTINCT_H
 #define TWI_COUNT_DISTINCT_H
 

@@ -1,6 +1,6 @@
-/* each.c -- tw_each(): every counter of a window, shown to a visitor. See each.h.
+/* each.c -- tw_each() shows every counter of a window to a visitor. See each.h.
  * Counts are copied into a buffer inside a section, and shown to the visitor outside of it. So a slow visitor delays
- * nothing but the walked window (walk.h). */
+ * only the walked window (walk.h). */
 #include "engine/count/each.h"
 
 #include "engine/count/walk.h"

@@ -4,7 +4,8 @@
 
 #include "tallywheel.h"
 
-/* What tw_each() shows, as far as `wants` takes the key. `wants` is called inside a section, and waits for nothing. */
+/* Shows the same as tw_each(), but only keys that `wants` accepts. `wants` is called inside a section, and never
+ * waits. */
 tw_status twi_each_wanted(tw_family *family, int64_t unix_ms, bool (*wants)(void *ctx, tw_key key),
                           bool (*visit)(void *ctx, const tw_count *count), void *ctx);
 

@@ -1,6 +1,6 @@
-/* each_field.c -- tw_each_field(): what this process holds of one subject, field by field (redis_shape.h).
+/* each_field.c -- tw_each_field() shows the counters of one subject in this process, field by field (redis_shape.h).
  * A family that declares its fields looks each of them up. Otherwise all counters of the window are looked at, as
- * tw_each() does: there is no index of subjects.
+ * tw_each() does, because there is no index of subjects.
  * Always true: both ways show the same fields with the same views. A view of 0 is not shown. It may be a counter that
  * was only requested, and a packed window has no such counter. */
 #include "engine/count/each_field.h"
@@ -55,7 +55,7 @@ static tw_status look_up(const struct each_field *each, tw_key field, int64_t un
     tw_key key;
     tw_family *family = each->family;
     *view = 0;
-    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK; /* nobody can have counted it */
+    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK; /* it cannot have been counted */
     bool is_open = unix_ms == TW_NOW || !family->kind.has_starts;               /* an endless window is always open */
     return is_open ? tw_get(family, key, view) : tw_get_at(family, key, unix_ms, view);
 }

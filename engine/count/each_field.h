@@ -1,4 +1,4 @@
-/* each_field.h -- keys of TW_REDIS_HASH families: from a subject and a field to the key of their counter. */
+/* each_field.h -- makes the key of a counter in a TW_REDIS_HASH family from a subject and a field. */
 #ifndef TWI_COUNT_EACH_FIELD_H
 #define TWI_COUNT_EACH_FIELD_H
 

@@ -1,4 +1,4 @@
-/* event_time.h -- calls that count at a moment of their own: which windows still take them. */
+/* event_time.h -- decides which windows still take calls with an event time. */
 #ifndef TWI_COUNT_EVENT_TIME_H
 #define TWI_COUNT_EVENT_TIME_H
 

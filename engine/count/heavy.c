@@ -10,14 +10,14 @@
  * at most N / 984. */
 #define SURE_PART 8
 
-/* What one shard says of one key. */
+/* The data of one shard about one key. */
 struct part {
     const unsigned char *key;
     uint32_t size, kind, shard;
     int64_t count, error, floor;
 };
 
-/* What all shards of a kind say of keys that they do not have. */
+/* The bounds of all shards of a kind for keys that they do not have. */
 struct absent {
     int64_t floor, debt;
 };
@@ -40,7 +40,8 @@ struct reading {
     struct missed missed[TWI_SPILL_MISSED]; /* by tag */
 };
 
-/* What the shards need, and how many there are. A shard that comes later has no add that returned before. */
+/* Measures the memory that the shards need, and how many there are. A shard that comes later has no add that returned
+ * before. */
 static void measure(struct reading *reading, size_t sketch) {
     for (uint32_t kind = 0; kind < TWI_KINDS; kind++) {
         uint32_t number = 0;
@@ -66,7 +67,7 @@ static void read_shard(struct reading *reading, struct twi_spill_shard *shard) {
         reading->parts[reading->used++] =
             (struct part){key, (uint32_t)seen.size, shard->kind, reading->shards, seen.count, seen.error, 0};
     }
-    /* Read after the entries: a key that was given up meanwhile is below this floor. */
+    /* It is read after the entries, because a key that was given up meanwhile is below this floor. */
     int64_t floor = twi_load_relaxed(&shard->floor);
     for (size_t i = first; i < reading->used; i++) reading->parts[i].floor = floor;
     struct absent *absent = &reading->absent[shard->kind];

@@ -1,9 +1,9 @@
 /* heavy.h -- the heavy keys among those that found no room, read from the sketches of a walk's generations (spill.h),
- * with what the walk finds of the same keys in the tables added to them.
- * A key is listed if what it has surely had is at least an eighth of what a key without an entry can have had. So a key
- * of more than 1 % of what overflowed is listed; keys that only took over the count of other ones are not, which would
- * be above exact ones. While no shard has given an entry up, all keys are listed, exactly. A key that got a counter
- * later, and is not listed, is shown as its counter says.
+ * with the counts that the walk finds of the same keys in the tables added to them.
+ * A key is listed if its certain count is at least an eighth of the greatest count that a key without an entry can
+ * have. So a key of more than 1 % of the overflowed counts is listed; keys that only took over the count of other ones
+ * are not, which would be above exact ones. While no shard has given an entry up, all keys are listed, exactly. A key
+ * that got a counter later, and is not listed, is shown with the value of its counter.
  * Always true: with adds that had returned before the reading began, a listed key's true count is at most `count.view`,
  * and at least that less `count.error`. One thread uses it. */
 #ifndef TWI_COUNT_HEAVY_H
@@ -20,7 +20,7 @@ struct twi_heavy {
     tw_engine *engine;
     struct twi_heavy_key *keys;
     size_t used;
-    uint32_t *index; /* numbers + 1 by hash: open addressing */
+    uint32_t *index; /* numbers + 1 by hash, with open addressing */
     size_t places;   /* a power of two */
     void *bytes;     /* the keys */
 };

@@ -99,7 +99,7 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
     }
 }
 
-/* ---- what the previous generation still owes ---- */
+/* ---- unsent counts of the previous generation ---- */
 
 struct twi_lookup_key twi_idle_lookup_key(struct twi_hashing *hashing, struct twi_cell *cell) {
     tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
@@ -110,7 +110,7 @@ int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell
     if ((meta & TWI_META_SUCCESSOR) == 0) return 0;
     tw_engine *engine = generation->family->engine;
     struct twi_generation *before = twi_idle_before(generation->family, generation->start_ms);
-    if (before == NULL) return 0; /* dropped, so it owed nothing */
+    if (before == NULL) return 0; /* dropped, so it had no unsent counts */
     struct twi_lookup_key lookup = twi_idle_lookup_key(&engine->hashing, cell);
     struct twi_cell *frozen = twi_table_find(&engine->arena, before, &lookup);
     if (frozen == NULL || !twi_cell_is_frozen(frozen)) return 0;

@@ -1,4 +1,4 @@
-/* idle_lookup.h -- idle eviction: finding a key in its two generations, and making it in the current one
+/* idle_lookup.h -- with idle eviction, finds a key in its two generations, and makes it in the current one
  * (idle_eviction.c has the picture). For callers and the turn, inside a section.
  * Always true: at most one cell of a key takes adds (G1). */
 #ifndef TWI_COUNT_IDLE_LOOKUP_H
@@ -14,7 +14,7 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place);
 /* Inserts the key, with the values of `frozen` (or NULL). */
 enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_lookup_key lookup,
                                struct twi_generation *before, struct twi_cell *frozen, struct twi_cell **cell);
-/* The generation of the epoch before; NULL means none is held. */
+/* The generation of the previous epoch; NULL means that none is held. */
 struct twi_generation *twi_idle_before(struct tw_family *family, int64_t eviction_epoch);
 /* The part of the key's count that the frozen cell, which this one succeeds, has yet to send to Redis. */
 int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);

@@ -1,4 +1,4 @@
-/* lookup.c -- see lookup.h: incarnations, and first inserts. */
+/* lookup.c -- see lookup.h. Incarnations, and first inserts. */
 #include "engine/count/lookup.h"
 
 #include "engine/core/closing_keys.h"
@@ -114,7 +114,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
      * life, not even if another late caller has just opened it again. Or a key may have begun its incarnation in the
      * next window, whose inserter found no window here (trap E22). */
     struct currency currency = {place->generation, call->at};
-    twi_fence_seqcst(); /* N2, pairs with N1: an insert at a later moment sees the window that we opened */
+    twi_fence_seqcst(); /* N2, pairs with N1, so an insert at a later moment sees the window that we opened */
     if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->lookup);
     if (status != TW_OK || !family->kind.from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms)

@@ -1,4 +1,5 @@
-/* lookup.h -- from a family and a key to the cell to count in: the common part of tw_add, tw_get and tw_acquire.
+/* lookup.h -- finds the cell to count in from a family and a key, which is the common part of tw_add(), tw_get() and
+ * tw_acquire().
  * Always true: all of it runs inside a section, and a cell that it returns is published (T9, table.c). */
 #ifndef TWI_COUNT_LOOKUP_H
 #define TWI_COUNT_LOOKUP_H
@@ -8,7 +9,7 @@
 #include "engine/count/idle_lookup.h"
 #include "engine/core/window_map.h"
 
-/* The live cell of a key in TW_WINDOW_FROM_FIRST families: in this generation or the previous one, or a second
+/* The live cell of a key in TW_WINDOW_FROM_FIRST families. It is in this generation or the previous one, or a second
  * incarnation (layout.h). */
 bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *place);
 
@@ -20,7 +21,7 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     if (twi_unlikely(family->kind.from_first)) return twi_place_find_incarnation(call, place);
     if (twi_unlikely(family->kind.evicts_idle)) return twi_idle_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
-    /* Event time only: by the clock, no call reaches a window that is over permanently (docs/CONCURRENCY.md). */
+    /* Only with event time. By the clock, no call reaches a window that is over permanently (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
     place->cell = twi_table_find(&call->engine->arena, place->generation, &call->lookup);
     if (twi_unlikely(place->cell == NULL)) return false;
@@ -53,10 +54,12 @@ TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_pla
         twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
 }
 
-/* With Redis: makes a later collection request the key's total. Once per collection and key: DIRTY stays until then. */
+/* With Redis, makes a later collection request the key's total. It does so once per collection and key, because DIRTY
+ * stays until then. */
 void twi_place_request_total(const struct twi_call *call, const struct twi_place *place);
 
-/* Adds to the counter, wherever it counts, and marks it. *local: the sum after the add, unless without_sum. */
+/* Adds to the counter, wherever it counts, and marks it. *local becomes the sum after the add, unless without_sum is
+ * set. */
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta, int64_t *local);
 
 #endif

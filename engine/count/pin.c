@@ -1,10 +1,10 @@
 /* pin.c -- adding to one counter without looking it up each time.
  *
- * A pin remembers the cell, and the span of engine time in which that memory surely belongs to its window: the window
- * itself. A generation is closed, and later dropped, only when engine time has reached its end. So a thread that reads
- * an earlier time inside a section entered that section before the generation was unlinked, and reclamation waits for
- * it (trap E32). Outside the span, and if the cell is frozen or at an edge of its range, the pin looks its key up
- * again.
+ * A pin remembers the cell, and the span of engine time in which that memory surely belongs to its window. The span is
+ * the window itself. A generation is closed, and later dropped, only when engine time has reached its end. So a thread
+ * that reads an earlier time inside a section entered that section before the generation was unlinked, and reclamation
+ * waits for it (trap E32). Outside the span, and if the cell is frozen or at an edge of its range, the pin looks its
+ * key up again.
  * Always true: `cell` is used only inside a section, within the span, and in the process that found it. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
@@ -19,7 +19,7 @@ struct tw_pin {
     struct twi_generation *generation;
     struct twi_cell *cell; /* NULL means look it up */
     int64_t start_ms, end_ms;
-    uint32_t process; /* the process that found the cell: after a fork it belongs to the parent */
+    uint32_t process; /* the process that found the cell; after a fork the cell belongs to the parent */
     bool is_plain;    /* no Redis, and short sections are allowed */
     uint32_t key_size;
     unsigned char key[];
@@ -49,7 +49,7 @@ static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
     if (pin->family->kind.from_first || pin->family->kind.evicts_idle || !twi_place_find(call, &place))
-        return; /* cells end one by one, by their windows or by idle eviction: look the key up each time */
+        return; /* cells end one by one, by their windows or by idle eviction, so look the key up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms > 0 ? place.generation->start_ms : 0; /* twi_clock_peek_ms() */
     pin->end_ms = place.generation->end_ms;
@@ -71,7 +71,7 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     return status;
 }
 
-/* Adds to a counter that is not plain: striped, without DIRTY, sampled, or at an edge. */
+/* Adds to a counter that is not plain, because it is striped, without DIRTY, sampled, or at an edge. */
 static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, int64_t *view) {
     tw_family *family = pin->family;
     tw_engine *engine = family->engine;
@@ -97,17 +97,17 @@ anew:
     return add_anew(pin, delta, view);
 }
 
-/* A plain add without a view has counted: samples whether other threads have added since. Inside the caller's section,
- * short or not, which it leaves. */
+/* Called after a plain add without a view has counted. Samples whether other threads have added since. Inside the
+ * caller's section, short or not, which it leaves. */
 static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delta) {
     struct twi_thread *self = twi_thread_self;
-    self->depth++; /* what is called enters sections of its own */
+    self->depth++; /* the called functions enter their own sections */
     twi_contention_detect_add(pin->family->engine, pin->generation, pin->cell, before, delta, self);
     twi_section_leave(self);
     return TW_OK;
 }
 
-/* The plain case, which calls nothing: a family without Redis. */
+/* The plain case, which calls no function, is a family without Redis. */
 tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     twi_check(pin != NULL);
     tw_engine *engine = pin->family->engine;
@@ -118,7 +118,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
         return add_anew(pin, delta, view);
     if (twi_unlikely(!pin->is_plain)) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* stale: in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* a stale time is in no window */
     TWI_RACE_POINT(pin_time_read_not_added);
     struct twi_cell *cell = pin->cell;
     uint64_t before;

@@ -1,9 +1,9 @@
-/* top.c -- tw_top(): the heaviest keys of a window, heaviest first, equal ones by key.
+/* top.c -- tw_top() shows the heaviest keys of a window, heaviest first, and equal ones by key.
  * The walk (walk.h) offers every counter to a heap of the n heaviest so far, whose root is the lightest of them. Keys
  * are copied, since a cell may be given back between two pieces of the walk. The visitor is called when the walk is
- * over: it delays nothing. The heavy keys among those that found no room (heavy.h) are read before the walk, and
+ * over, so it delays no thread. The heavy keys among those that found no room (heavy.h) are read before the walk, and
  * offered after it, with the counters that some of them have got later.
- * Always true: the memory of a call depends on n and on the keys that it holds, not on the window. */
+ * Always true: the memory of a call depends on n and on the keys that it has, not on the window. */
 #include "engine/count/heavy.h"
 #include "engine/count/walk.h"
 
@@ -14,7 +14,7 @@
 #define KEY_ROOM_MIN 32u /* a key that takes another one's place mostly fits */
 
 struct top_entry {
-    tw_count count; /* key.data: `room` bytes that belong to the entry */
+    tw_count count; /* key.data has `room` bytes that belong to the entry */
     uint64_t prefix;
     size_t room;
 };
@@ -27,7 +27,7 @@ struct top {
     struct twi_heavy heavy;
 };
 
-/* The first bytes of a key, so that most keys differ in one comparison: as a number, the first byte uppermost. */
+/* The first bytes of a key, as a number with the first byte uppermost, so that most keys differ in one comparison. */
 static uint64_t prefix_of(tw_key key) {
     unsigned char bytes[8] = {0};
     uint64_t prefix = 0;
@@ -59,7 +59,7 @@ static void sink(struct top_entry *entries, size_t used, size_t at) {
     entries[at] = moved;
 }
 
-/* Copies a count into an entry that has `room` bytes for its key, or none. Returns false if there is no memory. */
+/* Copies a count into an entry that has `room` bytes for its key, or no bytes. Returns false if there is no memory. */
 static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix) {
     unsigned char *bytes = (unsigned char *)(uintptr_t)entry->count.key.data;
     if (entry->room < count->key.size) {

@@ -5,7 +5,8 @@
 #include "engine/table/packed.h"
 #include "engine/table/sketch.h"
 
-#define PIECE_RECORDS 2048u /* of one section: far below 5 ms, also if each of them misses the cache */
+/* records of one section, which take far less than 5 ms, also if each of them misses the cache */
+#define PIECE_RECORDS 2048u
 
 struct walk {
     const struct twi_walker *walker;
@@ -13,7 +14,7 @@ struct walk {
     tw_engine *engine;
     int64_t now_ms;
     bool lives_only; /* TW_WINDOW_FROM_FIRST means that counters whose life has ended are not shown */
-    bool is_split;   /* idle eviction: a key may be in both generations */
+    bool is_split;   /* with idle eviction, a key may be in both generations */
     struct twi_generation *held[2];
     uint32_t packed[2]; /* the packed form that is walked; 0 means the table */
 };
@@ -25,8 +26,8 @@ struct walk_part {
     struct twi_cursor cursor; /* used for the table; the next one for the packed form */
     struct twi_packed_cursor packed_cursor;
     uint32_t packed_left; /* entries that this piece may still show */
-    /* Idle eviction: the other of the two generations. A key that is in both is shown with the older generation, by the
-     * newer one's cell. The successor may come after its generation was walked, but the frozen cell was there
+    /* With idle eviction, the other of the two generations. A key that is in both is shown with the older generation,
+     * by the newer one's cell. The successor may come after its generation was walked, but the frozen cell was there
      * before. */
     struct twi_generation *newer, *older;
 };
@@ -46,7 +47,7 @@ static tw_count count_in(struct twi_generation *generation, tw_key key, int64_t 
                       .end_ms = twi_generation_end_ms(generation)};
 }
 
-/* What this process has counted. An estimate takes as long as a look at some records. */
+/* The count of this process. An estimate takes as long as a look at some records. */
 static int64_t local_of(struct walk_part *part, struct twi_cell *cell, uint64_t meta) {
     if (!part->generation->family->kind.is_distinct) return twi_cell_local(cell, meta);
     uint32_t work = twi_sketch_lines(cell) / 2;
@@ -84,7 +85,7 @@ static bool take_final(void *ctx, tw_key key, struct twi_final final) {
     return true;
 }
 
-/* Returns false if the walker wants no more; or it has forked, and this is the child, where the window does not
+/* Returns false if the walker ends the walk; or it has forked, and this is the child, where the window does not
  * exist. */
 static bool walk_part(struct walk_part *part, uint32_t packed) {
     const struct walk *walk = part->walk;
@@ -103,7 +104,7 @@ static bool walk_part(struct walk_part *part, uint32_t packed) {
     struct twi_cell *spill = &part->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     int64_t others = twi_load_relaxed(&part->generation->turn.wants_totals) ? twi_load_relaxed(&spill->base) : 0;
-    int64_t local = twi_cell_local(spill, meta); /* read once: adds continue meanwhile */
+    int64_t local = twi_cell_local(spill, meta); /* read only once, because adds continue meanwhile */
     tw_count count = count_in(part->generation, tw_bytes(NULL, 0), twi_saturated_sum(local, others), local);
     return walker->end == NULL || (walker->end(walker->ctx, &count) && twi_thread_self == walk->self);
 }
@@ -181,7 +182,7 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
     hold_all(&walk, family, at_ms);
     if (walk.held[0] == NULL && family->kind.has_starts) return twi_absent_window_status(family, at_ms, now_ms);
     walk_held(&walk);
-    if (twi_thread_self != self) /* the visitor has forked and counted in the child: the window is the parent's */
+    if (twi_thread_self != self) /* the visitor has forked and counted in the child; the window is the parent's */
         return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
     let_go(&walk, 0);
     let_go(&walk, 1);

@@ -1,4 +1,4 @@
-/* watermark.c -- tw_close_until(): how far event time has come, as the application knows it.
+/* watermark.c -- tw_close_until() notes how far event time has come, by the report of the application.
  * Always true: a watermark only rises. A window that the watermark has passed and that has ended by the clock takes no
  * more counts, whatever the family's lateness. The roll-over acts on it (rollover.c, by twi_family_over_by()). */
 #include "engine/core/agenda.h"

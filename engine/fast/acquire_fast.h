@@ -1,13 +1,14 @@
-/* acquire_fast.h -- tw_acquire() of an existing key in an open window: the whole path in one function, as add_fast.h
- * does it for tw_add(). Part of the same template: add_fast.h is included before it.
+/* acquire_fast.h -- tw_acquire() of an existing key in an open window, with the whole path in one function, as
+ * add_fast.h does it for tw_add(). Part of the same template: add_fast.h is included before it.
  *
  * There are three levels:
  *   - acquire_short and acquire_long are for families without Redis, n > 0, threads outside of any section, and plain
- *     counters that the first look at the tags, or at the index, finds. They call nothing on these paths.
- *   - acquire_further goes on in the section of its caller: keys that lie elsewhere, and striped counters (slice.c).
- *     acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with Redis.
- *   - twi_acquire_slow() begins again and handles everything else.
- * Always true: this path does nothing that twi_acquire_slow() does not do, and it denies nothing that a more exact
+ *     counters that the first look at the tags, or at the index, finds. They call no function on these paths.
+ *   - acquire_further continues in the section of its caller. It handles keys that lie elsewhere, and striped counters
+ *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with
+ *     Redis.
+ *   - twi_acquire_slow() begins again and handles all other cases.
+ * Always true: this path only does what twi_acquire_slow() does, too, and it never denies a call that a more exact
  * clock might admit. A count rises by one compare-and-swap from a value that leaves room, and a denied call has only
  * loaded (trap E36). */
 #include "engine/count/dirty.h"
@@ -46,8 +47,8 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
     return hot_find_slow(engine, generation, hash, key);
 }
 
-/* Takes from the stripes of a cell whose local was seen frozen. TWI_AGAIN: it has no stripes, so its window was
- * sealed. */
+/* Takes from the stripes of a cell whose local was seen frozen. Returns TWI_AGAIN if it has no stripes, because then
+ * its window was sealed. */
 __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, struct twi_generation *generation,
                                                             struct twi_cell *cell, int64_t n, int64_t limit,
                                                             struct twi_thread *self, struct twi_decision *decision) {
@@ -60,8 +61,8 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     return status;
 }
 
-/* The time at a denial: read, since nobody is denied by a word that nobody keeps. -1: the window may be over by the
- * exact clock, so the denial is not decided here (acquire.c). */
+/* The time at a denial. The clock is read, because a call is never denied by a word that no thread keeps. -1 means that
+ * the window may be over by the exact clock, so the denial is not decided here (acquire.c). */
 __attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
     int64_t now_ms = twi_clock_read(&engine->clock);
     /* endless windows end at INT64_MAX, and a clock may be before 1970 */
@@ -91,7 +92,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     for (;;) {
         int64_t value = twi_word_value(word);
         if (twi_unlikely((word & TWI_FROZEN) != 0)) {
-            /* a copy: a decision whose address is passed nowhere stays in registers */
+            /* a copy, because a decision whose address is passed nowhere stays in registers */
             struct twi_decision decided = {0};
             tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &decided);
             decision->view = decided.view;
@@ -113,8 +114,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     return TW_OK;
 }
 
-/* Decides by the counter of a key, in the section of the caller, which it leaves. False: nothing was done, and the slow
- * path is needed. */
+/* Decides by the counter of a key, in the section of the caller, which it leaves. Returns false if it did not decide,
+ * and the slow path is needed. */
 TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, struct twi_generation *generation,
                                     struct twi_cell *cell, int64_t n, int64_t limit, int64_t now_ms,
                                     tw_verdict *verdict, tw_status *answer) {
@@ -168,7 +169,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_furt
     return twi_acquire_slow(family, key, n, limit, verdict);
 }
 
-/* For every thread, key and n: what the functions below leave. */
+/* For every thread, key and n that the functions below leave. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
@@ -196,7 +197,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
 
 /* ---- plain counters of families without Redis ---- */
 
-/* True: everything that this level relies on, apart from the key. A limit of 0 is left to acquire_anyhow. */
+/* Returns true if all conditions of this level are met, apart from the key. A limit of 0 is left to acquire_anyhow. */
 TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, const tw_engine *engine, int64_t n,
                                               int64_t limit) {
     static_assert(TW_DELTA_MAX == INT64_C(1) << 53, "1 to 2^53, less 1, are 53 bits");
@@ -215,8 +216,8 @@ TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* A plain counter leaves no room. The word is read again, so that the caller keeps nothing for this case. Inside the
- * caller's section, which it leaves. */
+/* Called when a plain counter leaves no room. The word is read again, so that the caller keeps no value for this case.
+ * Inside the caller's section, which it leaves. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_denied)(struct twi_generation *generation,
                                                                                     struct twi_cell *cell, tw_key key,
                                                                                     int64_t n, int64_t limit,
@@ -237,8 +238,8 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_deni
     return TW_DENIED;
 }
 
-/* Decides by a plain counter: the limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict pays for
- * none. Inside the caller's short section, which it leaves. */
+/* Decides by a plain counter. The limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict does not
+ * pay for one. Inside the caller's short section, which it leaves. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *self, struct twi_generation *generation,
                                                              struct twi_cell *cell, tw_key key, int64_t n,
                                                              int64_t limit, int64_t now_ms, tw_verdict *verdict) {
@@ -296,7 +297,7 @@ TWI_HOT_OWN(acquire_long)(tw_family *family, tw_key key, int64_t n, int64_t limi
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
@@ -316,7 +317,7 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     twi_section_enter_first(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_loaded_time_not_read);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* behind W1; stale: in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* after W1; a stale time is in no window */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) {
         twi_section_leave_first(self);
         return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);

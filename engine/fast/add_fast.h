@@ -1,18 +1,18 @@
-/* add_fast.h -- tw_add of an existing key in an open window: the whole path in one function, with all state in
- * registers. A template: fast_aes.c and fast_portable.c include it for families with Redis and without, with their
- * hash.
+/* add_fast.h -- tw_add() of an existing key in an open window, with the whole path in one function, and all state in
+ * registers. It is a template. fast_aes.c and fast_portable.c include it for families with Redis and without, with
+ * their hash.
  *
  * There are four levels:
  *   - add_short handles keys of 4 to 32 bytes, and add_long longer ones, that the line of slots shows where their walk
- *     begins (slot_line.h). They call nothing on these paths.
- *   - look_in_index handles every key that is not there, also striped ones, and new ones. It goes on in the section and
- *     with the window of its caller, who has read the clock after it found the window.
+ *     begins (slot_line.h). They call no function on these paths.
+ *   - look_in_index handles every key that is not there, also striped ones, and new ones. It continues in the section
+ *     and with the window of its caller, who has read the clock after it found the window.
  *   - insert makes a new key's record where that look-up ended. It relies on that order.
  *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
- * The first level is there twice: for threads that are outside of any section, and for those inside of one, which have
+ * The first level is there twice, for threads that are outside of any section, and for those inside of one, which have
  * less to do. A striped counter goes to stripe.c, which is as short.
- * Always true: this path does nothing that twi_add_slow() does not do, in the same order and under the same labels. */
+ * Always true: this path only does what twi_add_slow() does, too, in the same order and under the same labels. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
 #include "engine/count/lookup.h"
@@ -28,12 +28,12 @@
 #ifndef TWI_HOT_ONCE
 #define TWI_HOT_ONCE
 
-/* Keys that are compared without a call: registers saved around a call would make all other keys slower. */
+/* Keys that are compared without a call, because registers saved around a call would make all other keys slower. */
 TWI_INLINE bool hot_key_is_short(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
-/* True: a published cell of that key, in no rare state. `rare` decides whether it may be striped. */
+/* Returns true for a published cell of that key that is in no rare state. `rare` decides whether it may be striped. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
 TWI_INLINE bool hot_may_be(struct twi_cell *cell, size_t key_size, uint64_t rare) {
@@ -51,7 +51,7 @@ struct hot_line {
     _Atomic uint64_t *words;
     size_t number; /* in its leaf */
 };
-/* Below the second node. From the root: so the usual case keeps nothing for this one. */
+/* Below the second node. It begins at the root, so the usual case keeps no value for this one. */
 TWI_INLINE uint64_t hot_entry_below(const struct twi_arena *arena, struct twi_generation *generation, uint64_t hash) {
     _Atomic uint64_t *where;
     uint32_t bits;
@@ -72,8 +72,8 @@ TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi
         (_Atomic uint64_t *)(void *)(arena->base + (TWI_ENTRY_LINE(entry) + number) * TWI_LINE_BYTES), number};
 }
 
-/* The first slot of the line that has the key's tag, or 0: none shows, and twi_leaf_find() decides. Also a vacant slot,
- * if the tag is 0: it names a line of the arena that is never handed out, and is no cell. */
+/* The first slot of the line that has the key's tag, or 0 if no slot has it, and twi_leaf_find() decides. It may be a
+ * vacant slot, if the tag is 0. That slot names a line of the arena that is never handed out, and is no cell. */
 TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
     size_t twice;
     if (twi_unlikely(!twi_line_shows(line.words, hash, &twice))) return 0;
@@ -83,21 +83,21 @@ TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
 }
 static_assert(2 * TWI_LEAF_HEAD_WORDS <= TWI_LINE_WORDS, "see above");
 
-/* The record that a slot names. All lines of a record for a long key are asked for at once. */
+/* The record that a slot names. All lines of a record for a long key are prefetched at once. */
 TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t slot, bool is_long) {
     struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
     if (is_long) __builtin_prefetch(cell + 1);
     return cell;
 }
 
-/* Where a key that is absent must go. */
+/* The place where a key that is absent must go. */
 struct hot_end {
-    struct twi_leaf *leaf; /* NULL: it is not known to be absent, or its leaf is closed */
+    struct twi_leaf *leaf; /* NULL means that it is not known to be absent, or that its leaf is closed */
     uint32_t at;
 };
 
-/* The plain or striped cell of the key by the index, found without meeting the end of a closed leaf; else NULL, and
- * *end. */
+/* The plain or striped cell of the key by the index, found without meeting the end of a closed leaf; otherwise NULL,
+ * and *end. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
                                               uint64_t hash, tw_key key, struct hot_end *end) {
     _Atomic uint64_t *where;
@@ -107,7 +107,7 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     *end = (struct hot_end){0};
     if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    __builtin_prefetch(leaf, 1); /* an insert reads the head, too: both waits overlap */
+    __builtin_prefetch(leaf, 1); /* an insert reads the head, too, so both waits overlap */
     struct twi_cell *cell = twi_leaf_find(arena, entry, &lookup, &stop, &at);
     if (cell != NULL) return hot_may_be(cell, key.size, HOT_MAYBE_STRIPED) ? cell : NULL;
     if (stop == TWI_SLOT_EMPTY) *end = (struct hot_end){leaf, at};
@@ -118,20 +118,20 @@ TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
     return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
 }
 
-/* True: an add without a view must be sampled for contention (contention.h). */
+/* Returns true if an add without a view must be sampled for contention (contention.h). */
 TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
     return twi_unlikely(cell == self->sampled) ||
            twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_CONTENTION_EVERY - 1)) == 0);
 }
 
-/* True: the thread is registered in this process, and the engine goes on. */
+/* Returns true if the thread is registered in this process, and the engine is running. */
 TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
     return twi_likely(self->mark == TWI_THREAD_MARK) && twi_likely(!twi_load_relaxed(&engine->life.gate));
 }
 
 /* In which section a fast function works. */
 enum hot_section {
-    HOT_OUTSIDE, /* the thread is outside of any, and did not just insert a key: this function opens a short one */
+    HOT_OUTSIDE, /* the thread is outside of any, and did not just insert a key, so this function opens a short one */
     HOT_INSIDE   /* the thread is between tw_enter() and tw_leave(), or in a visitor */
 };
 TWI_INLINE bool hot_may_go_on(const struct twi_thread *self, const tw_engine *engine, enum hot_section section) {
@@ -164,7 +164,8 @@ TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint6
     return TWI_HOT_SYNCED ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
 }
 
-/* The first add since the last collection: marks the counter. Inside the caller's section, which it leaves. */
+/* Called for the first add since the last collection. Marks the counter. Inside the caller's section, which it
+ * leaves. */
 static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t seen, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -175,8 +176,8 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_genera
     return twi_call_over(engine, calls);
 }
 
-/* An add without a view has counted: samples whether other threads have added since. Inside the caller's section, which
- * it leaves. */
+/* Called after an add without a view has counted. Samples whether other threads have added since. Inside the caller's
+ * section, which it leaves. */
 static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_generation *generation,
                                               struct twi_cell *cell, int64_t delta, uint64_t before) {
     struct twi_thread *self = twi_thread_self;
@@ -245,8 +246,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const st
     return TW_OK;
 }
 
-/* Inserts a key that is not in this window: where its look-up ended, if that is possible. Inside the caller's section,
- * which it leaves. */
+/* Inserts a key that is not in this window, at the place where its look-up ended, if that is possible. Inside the
+ * caller's section, which it leaves. */
 TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view, uint64_t hash) {
     struct twi_generation *generation = insert.generation;
     tw_family *family = generation->family;
@@ -314,7 +315,8 @@ static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation
     twi_section_leave(self);
     return TW_OK;
 }
-/* The window was sealed meanwhile: nothing has counted. Inside the caller's section, which it leaves. */
+/* Called if the window was sealed meanwhile, so the add has not counted. Inside the caller's section, which it
+ * leaves. */
 static TWI_COLD tw_status TWI_HOT_OWN(decide_again)(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     twi_section_leave(twi_thread_self);
     return twi_add_slow(family, key, delta, view);
@@ -350,8 +352,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
     return TWI_HOT_OWN(decide_again)(generation->family, key, delta, view);
 }
 
-/* For a key that its line does not show, or whose counter is striped: `cell` is what the line shows. It hashes the key
- * again: the caller need not keep what this needs. Inside the caller's section, which it leaves. */
+/* For a key that its line does not show, or whose counter is striped: `cell` is the cell that the line shows. It hashes
+ * the key again, so that the caller need not keep the values for this. Inside the caller's section, which it leaves. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(struct twi_generation *generation,
                                                                                tw_key key, int64_t delta, int64_t *view,
                                                                                struct twi_cell *cell) {
@@ -430,8 +432,8 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_OUTSIDE);
 }
 
-/* What else the fast functions leave: keys of 1 to 3 bytes, threads that are inside a section, and what only the slow
- * path can answer. */
+/* The other cases that the fast functions leave. These are keys of 1 to 3 bytes, threads that are inside a section, and
+ * cases that only the slow path can answer. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
     struct twi_thread *self = twi_thread_self;
@@ -444,7 +446,8 @@ TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *v
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
 }
 
-/* What the fast functions leave. A thread that watches its adds comes here first, and saves no register on the way. */
+/* The cases that the fast functions leave. A thread that watches its adds comes here first, and saves no register on
+ * the way. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
     const struct twi_thread *self = twi_thread_self;

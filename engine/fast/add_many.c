@@ -3,24 +3,24 @@
  * An add of a key out of cache waits for memory twice: for its slot and for its cell. In a group of keys these waits
  * overlap. First every key is hashed and its slot prefetched. Then every slot is read and its cell prefetched. Then
  * every add is done, in order, exactly as tw_add() does it (twi_add_call()).
- * Always true: the first two stages only read and prefetch; what they see decides nothing. Below GROUP_MIN keys they
- * cost more than they save, and are left out. */
+ * Always true: the first two stages only read and prefetch, and make no decision. Below GROUP_MIN keys they cost more
+ * than they save, and are left out. */
 #include "engine/fast/fast.h"
 
 #include "engine/count/api.h"
 #include "engine/count/lookup.h"
 
-/* 32 keys: chosen among 16 to 64 by measurement. The lines of each stage fit the first-level cache many times over. */
+/* 32 keys, chosen among 16 to 64 by measurement. The lines of each stage fit the first-level cache many times over. */
 #define GROUP TWI_HOT_GROUP_MAX
 #define GROUP_MIN 8u
 
 struct staged {
     struct twi_lookup_key lookup;
-    _Atomic uint64_t *line; /* where the walk begins; NULL: nothing to look at */
+    _Atomic uint64_t *line; /* where the walk begins; NULL means that there is no line to look at */
     tw_status status;       /* not TW_OK: refused before any lookup */
 };
 
-/* What all items of a call share. */
+/* The common data of all items of a call. */
 struct many {
     tw_family *family;
     tw_engine *engine;
@@ -32,7 +32,7 @@ struct many {
     struct twi_why why; /* reason for the worst, if it is an error */
 };
 
-/* The lowest negative status, else the highest positive one, else TW_OK. */
+/* The lowest negative status. If there is none, the highest positive one, otherwise TW_OK. */
 static tw_status worse(tw_status a, tw_status b) {
     if (a < 0 || b < 0) return a < b ? a : b;
     return a > b ? a : b;
@@ -64,7 +64,8 @@ static tw_status check_item(const struct many *many, size_t i) {
     return twi_call_check_key(many->family, many->keys[i]);
 }
 
-/* Stage 1: the hash, and where the walk along the slots begins. `last` avoids another lookup of the same window. */
+/* Stage 1 computes the hash, and where the walk along the slots begins. `last` avoids another lookup of the same
+ * window. */
 static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
                        struct staged *staged) {
     staged->line = NULL;
@@ -85,12 +86,13 @@ static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct
     __builtin_prefetch((void *)(uintptr_t)staged->line, 0);
 }
 
-/* Stage 2: prefetches the cell, if the line shows its tag. */
+/* Stage 2 prefetches the cell, if the line shows its tag. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->line == NULL) return;
     uint32_t match = twi_line_look(staged->line, staged->lookup.tag).match;
     if (match == 0) return;
-    uint64_t word = twi_load_relaxed(&staged->line[__builtin_ctz(match)]); /* of the head, perhaps: only asked for */
+    /* perhaps a word of the head; it is only prefetched */
+    uint64_t word = twi_load_relaxed(&staged->line[__builtin_ctz(match)]);
     __builtin_prefetch(twi_arena_at(&many->engine->arena, (uint32_t)word), 1);
 }
 
@@ -107,7 +109,7 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     settle(many, i, status, view);
 }
 
-/* Adds by the clock, all of them plain: the fast path in stages. False: nothing was done. */
+/* Adds by the clock, all of them plain, using the fast path in stages. Returns false if no key was added. */
 static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_status own[GROUP], *status = many->each != NULL ? many->each + first : own;
     tw_family *family = many->family;
@@ -126,7 +128,7 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
 static void add_group(struct many *many, struct twi_thread *self, size_t first, size_t count) {
     struct staged staged[GROUP];
     struct twi_generation *last = NULL;
-    twi_section_enter(self); /* one section for the group: generations stay while their slots are prefetched */
+    twi_section_enter(self); /* one section for the group, so generations stay while their slots are prefetched */
     int64_t now_ms = many->unix_ms != NULL ? 0 : twi_clock_now_ms(&many->engine->clock);
     for (size_t i = 0; i < count; i++) stage_line(many, first + i, now_ms, &last, &staged[i]);
     for (size_t i = 0; i < count; i++) stage_cell(many, &staged[i]);

@@ -1,9 +1,9 @@
-/* distinct_fast.h -- tw_distinct_add() to an existing key in an open window: the whole path in one function, as
+/* distinct_fast.h -- tw_distinct_add() to an existing key in an open window, with the whole path in one function, as
  * add_fast.h does it for tw_add(). Part of the same template: add_fast.h is included before it. With Redis, a call that
- * has raised a register marks the counter (dirty.c); any other call pays nothing for that.
- * Everything but the plain case goes to twi_distinct_add_slow(), which begins again and handles every case. Adding an
- * element twice changes nothing but the answer `changed`, so nothing is lost by beginning again.
- * Always true: this path does nothing that twi_distinct_add_slow() does not do. */
+ * has raised a register marks the counter (dirty.c); any other call does not pay for that. All cases except the plain
+ * one go to twi_distinct_add_slow(), which begins again and handles every case. Adding an element twice changes only
+ * the answer `changed`, so no count is lost by beginning again. Always true: this path only does what
+ * twi_distinct_add_slow() does, too. */
 #include "engine/count/dirty.h"
 #include "engine/count/distinct.h"
 #include "engine/table/sketch.h"
@@ -21,7 +21,7 @@ TWI_HOT_CODE tw_status TWI_HOT_DISTINCT(tw_family *family, tw_key key, tw_key el
     struct twi_hll_element raise = twi_hll_element(twi_hll_hash(element.data, element.size));
     uint64_t hash = TWI_HOT_HASH(engine, key);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* stale: in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* a stale time is in no window */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     if (twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
     struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_DISTINCT_SYNCED, key);

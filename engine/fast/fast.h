@@ -7,7 +7,7 @@
 
 /* Implements tw_add(). */
 typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys; false: nothing was done (add_fast.h). */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys; false means that no key was added (add_fast.h). */
 typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                            tw_status *status, struct twi_why *why);
 #define TWI_HOT_GROUP_MAX 32u

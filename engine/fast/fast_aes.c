@@ -1,5 +1,5 @@
-/* fast_aes.c -- the fast paths for processors with AES rounds: see add_fast.h. Families use them if the engine's hash
- * is the AES hash.
+/* fast_aes.c -- the fast paths for processors with AES rounds (add_fast.h). Families use them if the engine's hash is
+ * the AES hash.
  * Always true: empty if the processor family has no AES rounds. */
 #include "engine/base/hash_aes.h"
 #include "engine/fast/fast.h"

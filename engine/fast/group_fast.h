@@ -1,7 +1,7 @@
-/* group_fast.h -- adds for a group of keys at once (add_many.c): the waits for memory overlap. Part of the same
+/* group_fast.h -- adds for a group of keys at once (add_many.c), so that the waits for memory overlap. Part of the same
  * template: add_fast.h is included before it.
  *
- * Three stages go over all keys: the hash, which asks for the line of slots and for the record's place in an area; the
+ * Three stages go over all keys: the hash, which prefetches the line of slots and the record's place in an area; the
  * record that the line shows first; the adds. A key whose record is that one is counted in place. Every other key goes
  * where tw_add() of such a key goes: look_in_index, in the section of the group.
  * Always true: the stages before the adds only read and prefetch. The record that they show is a hint. */
@@ -15,12 +15,12 @@
 struct hot_staged {
     uint64_t hash;
     struct hot_line line;
-    struct twi_cell *cell; /* the first record that may be the key's; no cell if none is seen */
+    struct twi_cell *cell; /* the first record that may be the key's; no cell if no record is seen */
 };
 
 #endif
 
-/* Computes the hash, and asks for the line and for the place. */
+/* Computes the hash, and prefetches the line and the place. */
 TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
                                                 struct hot_staged *staged) {
     staged->hash = TWI_HOT_HASH(engine, key);
@@ -29,16 +29,16 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
     twi_area_ask(generation, staged->hash, key.size > TWI_KEY_INLINE, TWI_HOT_SYNCED);
 }
 
-/* For a key that is not plain: as tw_add() of it, inside the group's section. */
+/* For a key that is not plain. Does the same as tw_add() of it, inside the group's section. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_generation *generation, tw_key key,
                                                                    int64_t delta, int64_t *view, uint64_t hash) {
     twi_section_enter(twi_thread_self); /* the callee leaves by twi_section_leave() */
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
- * plain; then add_many.c adds one by one. True: status[] is filled, and views[], unless NULL, where a status is not
- * negative. *why: the reason for the lowest status, if that is negative. */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. Returns false if no key was added, because the group is
+ * not plain; then add_many.c adds one by one. After true, status[] is filled, and views[], unless it is NULL, for each
+ * status that is not negative. *why becomes the reason for the lowest status, if that is negative. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
                                 int64_t *views, tw_status *status, struct twi_why *why) {
     tw_engine *engine = family->engine;
@@ -53,7 +53,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     TWI_RACE_POINT(window_found_not_inserted);
-    int64_t now_ms = twi_clock_now_ms(&engine->clock), plain = 0; /* behind W1: inserts rely on it */
+    int64_t now_ms = twi_clock_now_ms(&engine->clock), plain = 0; /* after W1, because inserts rely on it */
     if (!twi_generation_holds(generation, now_ms)) {
         twi_section_leave(self);
         return false;

@@ -1,12 +1,12 @@
-/* repeat_fast.h -- tw_add() of one key again and again by one thread: the counter is found by a comparison with the key
- * of the counter that the thread used last. No hash, no walk. Part of the same template: add_fast.h is included before
- * it.
+/* repeat_fast.h -- tw_add() of one key again and again by one thread, where the counter is found by a comparison with
+ * the key of the counter that the thread used last. No hash, no walk. Part of the same template: add_fast.h is included
+ * before it.
  *
- * Other threads pay nothing. A thread watches its adds while `repeats` is not 0. This stands in the word by which the
- * fast functions know that they may go on (twi_thread_is_plain), so they leave such a thread to this file. One add in
- * 1,024 begins it. The first adds then cost more than others. An add to the counter of the add before raises `repeats`
- * by one, another add lowers it by more, and at 0 the thread is as others are.
- * The counter is remembered as a pin remembers it (pin.c): with the span of engine time in which its memory surely
+ * Other threads have no cost. A thread watches its adds while `repeats` is not 0. This is in the word by which the fast
+ * functions decide that they may continue (twi_thread_is_plain), so they leave such a thread to this file. One add in
+ * 1,024 begins it. The first adds then cost more than others. An add to the counter of the previous add raises
+ * `repeats` by one, another add lowers it by more, and at 0 the thread is as others are.
+ * The counter is remembered as a pin remembers it (pin.c), with the span of engine time in which its memory surely
  * belongs to its window, and with the serial of its family. A family, an engine or a window may lie where an earlier
  * one lay. No two families have one serial, and one family opens a window once.
  * Always true: the counter is used only inside a section, within the span, and for the family of that serial. The
@@ -19,7 +19,7 @@
 #define TWI_HOT_REPEATED
 
 #define HOT_REPEATS_MAX 16u
-/* What an add to another counter costs: the mode lasts if four adds in five are to the counter of the add before. */
+/* The cost of an add to another counter. The mode lasts if four adds in five are to the counter of the previous add. */
 #define HOT_REPEATS_LOST 4u
 static_assert(HOT_REPEATS_BEGIN > HOT_REPEATS_LOST && HOT_REPEATS_MAX <= UINT8_MAX, "the first counter is remembered");
 
@@ -34,7 +34,7 @@ TWI_INLINE void hot_remember(struct twi_thread *self, const tw_family *family, s
 
 #endif
 
-/* Adds to another counter than the one that is remembered: remembers this one, or watches no longer. */
+/* Adds to another counter than the one that is remembered. Remembers this one, or watches no longer. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_other)(tw_family *family, tw_key key,
                                                                                int64_t delta, int64_t *view) {
     tw_engine *engine = family->engine;
@@ -71,7 +71,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_repeated
         twi_unlikely(twi_load_relaxed(&engine->life.gate)))
         return TWI_HOT_OWN(add_other)(family, key, delta, view);
     hot_enter(self, HOT_OUTSIDE);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* stale: in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* a stale time is in no window */
     TWI_RACE_POINT(repeat_time_read_not_added);
     if (twi_likely(now_ms >= self->repeated.start_ms) && twi_likely(now_ms < self->repeated.end_ms)) {
         struct twi_cell *cell = self->repeated.cell;

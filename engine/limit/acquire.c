@@ -14,22 +14,22 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
     return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
-#define SOME_TRIES 8 /* tries at what the verdict says is left; later tries halve n, so the loop ends */
+#define SOME_TRIES 8 /* tries with the units that the verdict shows as left; later tries halve n, so the loop ends */
 
 /* The most units that the limit can give. A count below zero leaves room for more than the limit. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     twi_check(n_max > 0);
     if (n_max <= limit) return n_max;
     int64_t most = limit > 0 ? limit : 1;
-    if (!family->kind.limit->is_counted) return most; /* Redis has the count, or there is none */
+    if (!family->kind.limit->is_counted) return most; /* Redis has the count, or there is no count */
     verdict->remaining = 0;
     (void)twi_load_relaxed (&family->kind.hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */
     if (verdict->remaining > most) most = verdict->remaining;
     return most < n_max ? most : n_max;
 }
 
-/* Tries n units, then the units that the verdict says are left, then halves. A lease or an engine's share may give less
- * than the verdict says. */
+/* Tries n units, then the units that are left by the verdict, then halves. A lease or an engine's share may give less
+ * than the verdict shows. */
 static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                            tw_verdict *verdict) {
     twi_check(n_max > 0 && taken != NULL && verdict != NULL);
@@ -37,11 +37,12 @@ static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t
     for (uint32_t tries = 0;; tries++) {
         tw_status status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
         *taken = status == TW_OK ? n : 0;
-        if (status == TW_OK && !verdict->allowed) *taken = n_max; /* shadow mode admits all units and counts none */
+        /* shadow mode admits all units and does not count them */
+        if (status == TW_OK && !verdict->allowed) *taken = n_max;
         if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
         int64_t left = verdict->remaining;
         n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
-        if (n < 1) n = 1; /* if one unit is denied, the verdict says when to try again */
+        if (n < 1) n = 1; /* if one unit is denied, the verdict shows when to try again */
     }
 }
 

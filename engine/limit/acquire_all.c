@@ -1,7 +1,7 @@
-/* acquire_all.c -- tw_acquire_all(): several claims, all of them or none.
- * Claims are taken in a fixed order, by family and key. So if two callers want the same keys, the same caller comes
+/* acquire_all.c -- tw_acquire_all(): takes all of several claims, or no claim.
+ * Claims are taken in a fixed order, by family and key. So if two callers request the same keys, the same caller comes
  * first at every key (trap L13).
- * The call first looks at every claim. If one claim cannot be had, the call takes nothing, and no other caller is
+ * The call first looks at every claim. If one claim cannot be had, the call takes no units, and no other caller is
  * denied because of it. Then the call takes the claims one by one, as tw_acquire() does. If a claim is denied during
  * this, the call puts the earlier ones back. Other callers may have been denied in that moment.
  * Statistics count a claim only when all claims are admitted, because a statistic never falls.
@@ -30,8 +30,8 @@ static int compare_keys(tw_key a, tw_key b) {
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Of two claims on one key, the smaller limit comes first: it must hold before the units of the other claim are
- * counted. */
+/* Of two claims on one key, the smaller limit comes first, because it must be kept before the units of the other claim
+ * are counted. */
 static bool comes_before(const tw_claim *a, const tw_claim *b) {
     if (a->family != b->family) return (uintptr_t)a->family < (uintptr_t)b->family;
     int keys = compare_keys(a->key, b->key);
@@ -78,7 +78,7 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
     order->shadowed[i] = claim->n != 0 && twi_shadow_admits(claim->family, status);
-    if (order->shadowed[i] && status < 0) twi_why_restore(before); /* nothing was refused */
+    if (order->shadowed[i] && status < 0) twi_why_restore(before); /* no claim was refused */
     if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
     return order->shadowed[i] ? TW_OK : status;
 }
@@ -104,7 +104,7 @@ static void put_back(const struct order *order, size_t count) {
     }
 }
 
-/* True: a look says that the claim can be had, together with the earlier claims on the same key. */
+/* Returns true if a look shows that the claim can be had, together with the earlier claims on the same key. */
 static bool may_have(const struct order *order, size_t i, int64_t *before, tw_verdict *verdict) {
     twi_check(i < order->count);
     const tw_claim *claim = &order->claims[order->at[i]];
@@ -112,7 +112,7 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
     tw_status status = claim->family->kind.limit->acquire(claim->family, claim->key, 0, claim->limit, verdict);
-    if (twi_load_relaxed(&claim->family->policy.shadow)) return true; /* shadow mode denies nothing */
+    if (twi_load_relaxed(&claim->family->policy.shadow)) return true; /* shadow mode never denies */
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
@@ -133,13 +133,13 @@ static tw_status deny_for_good(const struct order *order, size_t i, struct twi_t
     return TW_DENIED;
 }
 
-/* The first claim that cannot be had is really acquired. Its denial then has an exact retry time and takes nothing. */
+/* The first claim that cannot be had is really acquired. Its denial then has an exact retry time and takes no units. */
 static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {
         if (may_have(order, i, &before, verdict)) continue;
         const tw_claim *claim = &order->claims[order->at[i]];
-        if (before != 0) { /* an earlier claim on the same key is in the way: take_all() decides */
+        if (before != 0) { /* an earlier claim on the same key is in the way, so take_all() decides */
             if (before > most_at_once(claim) - claim->n) return deny_for_good(order, i, self, verdict);
             continue;
         }

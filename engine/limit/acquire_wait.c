@@ -1,9 +1,10 @@
-/* acquire_wait.c -- tw_acquire_wait() and its form that answers later: repeats tw_acquire() until it is admitted or the
+/* acquire_wait.c -- tw_acquire_wait() and its form that answers later repeat tw_acquire() until it is admitted or the
  * time is up. A caller that waits sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first.
  * The 100 ms are there because other processes also give units back, and because clocks step.
- * A `final` denial ends the wait: the limit is sold out, and nothing comes back by itself before `retry_after_ms`. A
- * `final` that is older than a second does not end the wait, because another process may have refunded since.
- * Always true: the caller is in no section and in no hook while it sleeps. Nothing is taken in advance. */
+ * A `final` denial ends the wait, because the limit is sold out, and no units come back before `retry_after_ms` without
+ * a refund. A `final` that is older than a second does not end the wait, because another process may have refunded
+ * since.
+ * Always true: the caller is in no section and in no hook while it sleeps. No units are taken in advance. */
 #include "engine/count/lookup.h"
 
 #include "engine/core/call_guard.h"
@@ -22,7 +23,7 @@ static uint32_t nap_ms(int64_t wish_ms, int64_t left_ms) {
     return ms < 1 ? 1 : ms > LOOK_MS ? LOOK_MS : (uint32_t)ms;
 }
 
-/* True: units, or the end of the window, may come within the time that is left. */
+/* Returns true if units, or the end of the window, may come within the time that is left. */
 static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, int64_t left_ms) {
     twi_check(left_ms > 0);
     if (verdict->retry_after_ms < 0) return false;
@@ -30,7 +31,7 @@ static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, i
     return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
 }
 
-/* True: the answer may change within the time that is left. */
+/* Returns true if the answer may change within the time that is left. */
 static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verdict *verdict, int64_t left_ms) {
     return (status == TW_DENIED || status == TW_PENDING) && left_ms > 0 && may_come(family, key, verdict, left_ms);
 }
@@ -71,13 +72,13 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
 
 /* ---- answered later ---- */
 
-/* A waiter (waiters.h). Each try is a tw_acquire(); where that waits for Redis, a request of the waiter's own. */
+/* A waiter (waiters.h). Each try is a tw_acquire(), or a separate request if tw_acquire() waits for Redis. */
 struct waiting {
     struct twi_operation operation;
     int64_t n, limit;
-    tw_status status; /* of the last try */
+    tw_status status; /* the status of the last try */
     tw_verdict verdict;
-    tw_request *tries; /* NULL: tries answer at once */
+    tw_request *tries; /* NULL means that tries answer at once */
 };
 static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
 
@@ -137,7 +138,7 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
     return waiting->status < 0 ? twi_refuse(waiting->status, NULL) : waiting->status;
 }
 
-/* The caller has gone: units that came meanwhile go back. */
+/* Called when the caller has gone. Units that came meanwhile go back. */
 static void undo(struct twi_operation *operation) {
     const struct waiting *waiting = (const struct waiting *)operation;
     bool took = waiting->status == TW_OK && waiting->n != 0 && waiting->verdict.allowed != 0 &&
@@ -153,7 +154,7 @@ static void drop(struct twi_operation *operation) {
 
 static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .drop = drop};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
     twi_check(timeout_ms != 0);
     tw_engine *engine = family->engine;

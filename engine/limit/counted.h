@@ -1,11 +1,11 @@
-/* counted.h -- limits that a counter of this process decides: what all of them have in common. A template: each kind
- * compiles it with its own functions, so that a decision calls nothing that it does not need. Limits of one window are
- * in counted.c, limits that several engines share in share.c, and sliding limits in sliding.c. acquire_fast.h decides
- * the common cases of the first two inline; this file decides all cases.
+/* counted.h -- the common part of all limits that a counter of this process decides. It is a template. Each kind
+ * compiles it with other functions, so that a decision calls nothing that it does not need. Limits of one window are in
+ * counted.c, limits that several engines share in share.c, and sliding limits in sliding.c. acquire_fast.h decides the
+ * common cases of the first two inline; this file decides all cases.
  * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
  * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only
  * loaded. A denial that a few milliseconds can change is decided by the exact clock: a thread that sleeps for
- * `retry_after_ms` is admitted, if nobody else calls. */
+ * `retry_after_ms` is admitted, if no other thread calls. */
 #ifndef TWI_LIMIT_COUNTED_H
 #define TWI_LIMIT_COUNTED_H
 
@@ -17,17 +17,17 @@
 #include "engine/limit/slice.h"
 #include "engine/table/stripe.h"
 
-/* What these limits differ in. Given as a constant. */
+/* The functions in which these limits differ. The struct is given as a constant. */
 struct twi_counting {
-    /* Called first: what counts of other windows take away from the limit. NULL: nothing. `looks`: no counter is made
-     * for it. */
+    /* Called first, to subtract the counts of other windows from the limit. NULL means that they do not count. If
+     * `looks` is true, it makes no counter. */
     void (*carry)(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision);
-    /* The key has no counter here: returns the greatest count that may be admitted. */
+    /* Called if the key has no counter here. Returns the greatest count that may be admitted. */
     int64_t (*unknown)(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
-    /* The key has a counter: takes n units from it by twi_counted_take(). */
+    /* Called if the key has a counter. Takes n units from it by twi_counted_take(). */
     tw_status (*take)(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                       struct twi_decision *decision);
-    /* After how long a denied call is admitted if nobody else calls; -1: never. */
+    /* After how long a denied call is admitted if no other thread calls; -1 means never. */
     int64_t (*retry_ms)(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision);
 };
 
@@ -72,14 +72,14 @@ static inline tw_status twi_counted_take(const struct twi_call *call, const stru
     return TW_OK;
 }
 
-/* For a limit of one window: all of it may be admitted, whatever the counter says. */
+/* For a limit of one window. All of it may be admitted, whatever the counter shows. */
 TWI_INLINE int64_t twi_counted_unknown(const struct twi_call *call, int64_t n, int64_t limit,
                                        struct twi_decision *decision) {
     (void)call, (void)n, (void)decision;
     return limit;
 }
 
-/* The total is requested although the call was denied: it decides the next call. */
+/* The total is requested although the call was denied, because it decides the next call. */
 TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const struct twi_place *place, int64_t n,
                                             int64_t limit, struct twi_decision *decision) {
     tw_status status = twi_counted_take(call, place, n, limit, decision);
@@ -90,7 +90,7 @@ TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const s
 
 /* ---- one try ---- */
 
-/* Writes the window of the decision: that of the counter, or the one in which it would be made. */
+/* Writes the window of the decision, which is that of the counter, or the one in which it would be made. */
 TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const struct twi_place *place, bool has_cell,
                                          struct twi_decision *decision) {
     const struct tw_family *family = call->family;
@@ -111,7 +111,7 @@ TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const stru
     }
 }
 
-/* For families with idle eviction: no cell takes adds, but a frozen cell of the previous generation may show the
+/* For families with idle eviction, when no cell takes adds, but a frozen cell of the previous generation may show the
  * count. */
 static inline void twi_counting_look_at_previous(const struct twi_place *place, struct twi_decision *decision) {
     decision->unknown = place->previous == NULL;
@@ -119,7 +119,7 @@ static inline void twi_counting_look_at_previous(const struct twi_place *place, 
         decision->view = twi_cell_view(place->previous, twi_load_relaxed(&place->previous->meta));
 }
 
-/* Finds the counter, or makes it, and decides. TWI_AGAIN: the clock has moved, or the window was sealed. */
+/* Finds the counter, or makes it, and decides. Returns TWI_AGAIN if the clock has moved, or the window was sealed. */
 TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struct twi_call *call, int64_t n,
                                       int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
@@ -132,7 +132,7 @@ TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struc
         twi_counting_fill_window(call, &place, false, decision);
         if (call->family->kind.evicts_idle) twi_counting_look_at_previous(&place, decision);
         int64_t most = counting->unknown(call, n, limit, decision);
-        /* there is nothing to take, so no counter is made */
+        /* there are no units to take, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         if (!twi_call_is_current(call)) return TWI_AGAIN;
         decision->now_ms = call->now_ms;
@@ -147,8 +147,8 @@ TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struc
 
 /* ---- the call ---- */
 
-/* True: a denial that the exact clock may turn. One that waits for other engines or Redis (retry_ms) turns only with
- * the window's end. */
+/* Returns true for a denial that the exact clock may change. A denial that waits for other engines or Redis (retry_ms)
+ * changes only with the window's end. */
 TWI_INLINE bool twi_counting_is_behind(const struct twi_counting *counting, struct twi_call *call, int64_t n,
                                        int64_t limit, const struct twi_decision *decision) {
     if (decision->retry_ms != 0) return twi_call_is_behind(call, twi_decision_left_ms(decision));
@@ -156,7 +156,7 @@ TWI_INLINE bool twi_counting_is_behind(const struct twi_counting *counting, stru
                                                                : twi_decision_retry_ms(decision, n, limit));
 }
 
-/* `decision` begins as a copy of this each time: it has nothing but room for counts. */
+/* `decision` begins as a copy of this each time. It has only room for counts. */
 TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw_family *family, tw_key key, int64_t n,
                                          int64_t limit, struct twi_decision *decision) {
     struct twi_call call;
@@ -183,7 +183,7 @@ TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw
     return status;
 }
 
-/* The complete decision: it assumes nothing about the key or the family's state. */
+/* The complete decision, which makes no assumption about the key or the family's state. */
 TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, tw_family *family, tw_key key, int64_t n,
                                           int64_t limit, struct twi_decision *decision, tw_verdict *verdict) {
     tw_status status = twi_limit_is_in_range(n, limit) ? twi_counting_decide(counting, family, key, n, limit, decision)
@@ -192,7 +192,7 @@ TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, t
     return status;
 }
 
-/* The verdict is complete: a thread that sleeps for this long reads a clock that has moved. */
+/* Called when the verdict is complete. A thread that sleeps for this long then reads a clock that has moved. */
 TWI_INLINE void twi_counting_add_grain(const tw_family *family, tw_verdict *verdict) {
     if (verdict != NULL && verdict->retry_after_ms > 0)
         verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, family->engine->clock.grain_ms);

@@ -1,5 +1,5 @@
-/* decision.h -- what a decision of tw_acquire() is based on, how it becomes a verdict, and the table of a kind of
- * limit.
+/* decision.h -- the values that a decision of tw_acquire() is based on, how it becomes a verdict, and the table of a
+ * kind of limit.
  * Always true: every field of a verdict is written, whatever the answer. */
 #ifndef TWI_LIMIT_DECISION_H
 #define TWI_LIMIT_DECISION_H
@@ -11,18 +11,20 @@
 #include <string.h>
 
 struct twi_decision {
-    int64_t view;  /* the count after the call, as known here */
-    int64_t bound; /* the error of `view`, without what others may have counted (has_bound: with it) */
+    int64_t view; /* the count after the call, as known here */
+    /* the error of `view`, without the possible counts of other engines (if has_bound is set, with them) */
+    int64_t bound;
     int64_t start_ms, end_ms;
     int64_t now_ms;
-    int64_t *counts;       /* sliding: of this window and the previous ones (sliding.h); else unused */
-    int64_t carried;       /* sliding: what of the previous windows still weighs */
+    /* in sliding limits, the counts of this window and the previous ones (sliding.h); otherwise unused */
+    int64_t *counts;
+    int64_t carried;       /* in sliding limits, the weight of the previous windows */
     int64_t carried_bound; /* the error of `carried` */
     bool before_unknown;   /* Redis has not reported the count of the previous window */
     bool full;
-    int64_t retry_ms; /* if denied: after how long something may have changed; 0: at the window's end */
+    int64_t retry_ms; /* if denied, after how long the result may have changed; 0 means at the window's end */
     bool has_bound;   /* `bound` also covers the other engines */
-    bool unknown;     /* idle eviction: a new or returned key whose total Redis has not reported */
+    bool unknown;     /* with idle eviction, a new or returned key whose total Redis has not reported */
 };
 
 /* Writes the last four fields before the tail, by one store where the layout of the word is known. Each store to a
@@ -41,8 +43,8 @@ TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, 
 #endif
 }
 
-/* Field by field: a compiler clears a struct of this size by a string instruction, which costs more than all the
- * rest. */
+/* Writes field by field, because a compiler clears a struct of this size by a string instruction, which costs more than
+ * all the rest. */
 TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used, int64_t remaining, int64_t left_ms,
                                 int64_t retry_ms, int64_t bound, int64_t start_ms) {
     verdict->limit = limit;
@@ -62,7 +64,7 @@ TWI_INLINE int64_t twi_decision_left_ms(const struct twi_decision *decision) {
     return decision->end_ms > decision->now_ms ? decision->end_ms - decision->now_ms : 0;
 }
 
-/* After how long a denied call is admitted if nobody else calls; -1: n can never be admitted. */
+/* After how long a denied call is admitted if no other thread calls; -1 means that n can never be admitted. */
 TWI_INLINE int64_t twi_decision_retry_ms(const struct twi_decision *decision, int64_t n, int64_t limit) {
     if (n > limit) return -1;
     if (decision->retry_ms != 0) return decision->retry_ms;
@@ -114,23 +116,23 @@ TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
 /* How the calls of a family work. The family's mode and shape choose the kind once, at opening. Each kind has its own
  * file. */
 struct twi_limit_kind {
-    /* Decides tw_acquire(); without Redis in one inlined function for keys that it knows (engine/fast). If `some` is
-     * NULL, tw_acquire_some() retries it with smaller n. */
+    /* Decides tw_acquire(); without Redis in one inlined function for keys that have a counter (engine/fast). If `some`
+     * is NULL, tw_acquire_some() retries it with smaller n. */
     twi_hot_acquire *acquire;
-    /* The complete decision by a counter of this process (counted.h); strict limits: while Redis does not reply. NULL:
-     * no counter of this process decides. */
+    /* The complete decision by a counter of this process (counted.h); for strict limits, while Redis does not reply.
+     * NULL means that no counter of this process decides. */
     twi_hot_acquire *by_counter;
-    /* True: `acquire` counts its statistics. False: shadow.c does. */
+    /* True means that `acquire` counts its statistics, false that shadow.c does. */
     bool is_counted;
-    /* Implements tw_acquire_some(); n_max and limit are in range. NULL: tw_acquire_some() uses `acquire`. */
+    /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
-    /* Implements tw_refund() and the undoing of tw_acquire_all(). limit: as the caller named it; -1: not known. */
+    /* Implements tw_refund() and the undoing of tw_acquire_all(). `limit` is the caller's limit; -1 means not known. */
     tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
-    /* Implements tw_acquire_async() and, with `some`, tw_acquire_some_async(), of a kind that waits for Redis. NULL:
-     * `acquire` answers at once. */
+    /* Implements tw_acquire_async() and, with `some`, tw_acquire_some_async(), of a kind that waits for Redis. NULL
+     * means that `acquire` answers at once. */
     tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
-    /* True: `final` in a verdict for this key is younger than a second. False: a new reply was requested. NULL: `final`
-     * is new in each verdict. */
+    /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if a new reply was
+     * requested. NULL means that `final` is new in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
 };
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {

@@ -1,5 +1,4 @@
-/* gcra.c -- TW_SHAPE_GCRA: a bucket that holds at most `burst` units and empties evenly, `limit` units per window
- * length.
+/* gcra.c -- TW_SHAPE_GCRA, a bucket with at most `burst` units that empties evenly, `limit` units per window length.
  * A key has one word: the moment at which its bucket will be empty (the theoretical arrival time). n units move this
  * moment by n/limit of a window. They are admitted if the moment is then at most burst/limit ahead of now. One
  * compare-and-swap decides.
@@ -9,15 +8,15 @@
  * Windows exist here only to drop idle keys. A moment is at most one window length ahead, because a burst is at most
  * the limit. In the next window the key begins with its previous word, less one length. Before that word is read, it is
  * CLOSED; if the key has no word, its place in the table is closed. A call that is still under way in the previous
- * window finds it closed and decides again by the clock, which has moved for everybody (traps E22, E23). A word that is
- * CLOSED or FROZEN never changes.
- * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So nothing is denied
- * that exact fractions would admit. Each call may be charged up to limit / 2^57 of a unit too little. A burst from
+ * window finds it closed and decides again by the clock, which has moved for all threads (traps E22, E23). A word that
+ * is CLOSED or FROZEN never changes.
+ * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So a call that exact
+ * fractions would admit is never denied. Each call may be charged up to limit / 2^57 of a unit too little. A burst from
  * empty is exactly `burst` for limits below 2^28. The clock counts microseconds, rounded down.
- * The clock that a call has read may lag by some milliseconds, which is the time of many units at a high rate. Only
- * one answer is the same at each moment of that grain: units are admitted, and the bucket is not empty for longer than
- * the grain. All other calls read the exact clock, except those that ask for more than the bucket holds.
- * Always true: a word moves only towards the future, except when units are put back. A denied call writes nothing,
+ * The clock that a call has read may lag by some milliseconds, which is the time of many units at a high rate. Only one
+ * answer is the same at each moment of that grain: units are admitted, and the bucket is not empty for longer than the
+ * grain. All other calls read the exact clock, except those that request more than the bucket can contain.
+ * Always true: a word moves only towards the future, except when units are put back. A denied call does not write,
  * except that it may close a word. */
 #include "engine/limit/gcra.h"
 
@@ -31,7 +30,7 @@
 
 struct pace {
     int64_t n, limit;
-    int64_t charge, most; /* in units of time: for n units, for the burst */
+    int64_t charge, most; /* in units of time, for n units and for the burst */
     int64_t burst;
     int64_t window_us;
     int64_t start_ms, since_us, now; /* `now` counts from the window's start, in the unit of the word */
@@ -61,7 +60,8 @@ static void set_now(struct pace *pace, const struct twi_call *call) {
     set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
 }
 
-/* False: by the exact clock the window is over. It has moved for everybody, so the call begins again in the next. */
+/* Returns false if the window is over by the exact clock. The clock has moved for all threads, so the call begins again
+ * in the next window. */
 static bool set_exactly(struct pace *pace, const struct twi_call *call) {
     twi_check_dear(!pace->is_exact);
     int64_t since_us = twi_clock_exact_us(&call->engine->clock) - pace->start_ms * 1000;
@@ -73,7 +73,7 @@ static bool set_exactly(struct pace *pace, const struct twi_call *call) {
 /* The word of the previous window. It no longer changes. */
 static int64_t close_before(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
-    twi_fence_seqcst(); /* N1, pairs with N2: whoever opens that window unseen reads a later clock */
+    twi_fence_seqcst(); /* N1, pairs with N2, so a thread that opens that window unseen reads a later clock */
     struct twi_generation *before =
         twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
     if (before == NULL) return 0;
@@ -81,7 +81,7 @@ static int64_t close_before(const struct twi_call *call) {
     struct twi_cell *cell = twi_table_close_probe(arena, before, &call->lookup);
     if (cell == NULL) return 0;
     uint64_t word =
-        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4: a call that finds it closed reads a later clock */
+        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4, so a call that finds it closed reads a later clock */
     return (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_load_relaxed(&cell->meta)) : twi_word_value(word);
 }
 
@@ -103,7 +103,7 @@ static tw_status decide_by_now(struct pace *pace, int64_t at) {
     return TW_OK;
 }
 
-/* The same by the exact clock where that can make a difference. TWI_AGAIN: the window is over. */
+/* The same by the exact clock if that can make a difference. Returns TWI_AGAIN if the window is over. */
 static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
     twi_check_dear(at >= 0);
     tw_status status = decide_by_now(pace, at);
@@ -131,7 +131,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
-        /* The call is denied, or takes nothing: then no counter is made. */
+        /* If the call is denied, or takes no units, no counter is made. */
         tw_status status = decide(pace, call, carried(call));
         if (status != TW_OK || pace->n == 0) return status;
         status = twi_place_make(call, &place);
@@ -230,8 +230,8 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     twi_call_end(&call);
 }
 
-/* For tw_acquire_all(), which knows the limit and puts back what it has just taken. If the key has moved to the next
- * window, its word is changed there. */
+/* For tw_acquire_all(), which has the limit and puts back the units that it has just taken. If the key has moved to the
+ * next window, its word is changed there. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     twi_check_dear(pace->charge >= 0);
     struct twi_place place;
@@ -251,7 +251,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct twi_call call;
     (void)window_start_ms;
     if (limit < 0)
-        return twi_refuse_for(TWI_WHY_GCRA); /* without the limit nobody knows how far n units moved the word */
+        return twi_refuse_for(TWI_WHY_GCRA); /* without the limit it is unknown how far n units moved the word */
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

@@ -2,11 +2,11 @@
  * this engine. This file has the callers' half. lease_renewal.c has the turn's half.
  *
  * A caller takes n units out of the lease by one compare-and-swap (never by add and undo, trap E36), and counts them in
- * the cell. If the lease has too few units, the caller leaves a request for the turn, which runs within milliseconds by
- * itself, and answers TW_PENDING. If Redis has reported that fewer than n units are unspent, the answer is TW_DENIED
- * (trap L4).
- * Always true: a caller makes no system call and waits for nobody. Units of a lease are spent only in its own window. A
- * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
+ * the cell. If the lease has too few units, the caller leaves a request for the turn, which runs within milliseconds
+ * without being woken, and answers TW_PENDING. If Redis has reported that fewer than n units are unspent, the answer is
+ * TW_DENIED (trap L4).
+ * Always true: a caller makes no system call and never waits. Units of a lease are spent only in its own window. A call
+ * never spends a unit that was drawn under a greater limit than the limit of the call (trap L9). */
 #include "engine/limit/lease.h"
 
 #include "engine/base/push.h"
@@ -15,7 +15,7 @@
 #include "engine/table/record.h"
 #include "engine/limit/refund.h"
 
-#define REASK_MS 1000 /* age at which "sold out" is requested again: other engines may have refunded */
+#define REASK_MS 1000 /* age at which "sold out" is requested again, because other engines may have refunded */
 
 /* ---- the lease of a cell ---- */
 
@@ -26,9 +26,9 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
     twi_push(&generation->leases, line, older, lease->attached.older = older);
 }
 
-/* The lease of the cell; it is made if there is none. NULL: no memory. Lock-free. A lease is in the generation's list
- * before anybody can draw on it, so all that is drawn is re-sent (trap L2). If another thread's lease is entered first,
- * this one stays in the list unused. */
+/* The lease of the cell; it is made if there is none. Returns NULL if there is no memory. Lock-free. A lease is in the
+ * generation's list before any thread can draw on it, so all drawn units are sent again (trap L2). If another thread's
+ * lease is entered first, this one stays in the list unused. */
 static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
     twi_check_dear(call->family->kind.is_hard && call->family->kind.synced);
     struct twi_lease *lease = twi_lease_of(place->cell);
@@ -51,8 +51,8 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
     twi_check(lease->generation != 0);
-    /* J5, pairs with J6: the thread that clears it sees what was done before. A plain load does not do: it could show
-     * the value from before J6. */
+    /* J5, pairs with J6, so the thread that clears it sees all earlier changes. A plain load is not enough, because it
+     * could show the value from before J6. */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
     uint32_t line = twi_arena_line(&engine->arena, lease), older;
     /* J7, pairs with J8 in twi_lease_stores_sort() */
@@ -71,7 +71,7 @@ static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {
 
 struct hard {
     struct twi_decision decision;
-    bool final; /* Redis says that the limit is used up */
+    bool final; /* by the report of Redis, the limit is used up */
 };
 
 static bool is_away(const struct twi_call *call, const struct twi_place *place) {
@@ -89,13 +89,13 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
     twi_lease_list(engine, lease);
 }
 
-/* The lease has too few units: can n units still be drawn? */
+/* Called when the lease has too few units. Decides whether n units can still be drawn. */
 static tw_status fall_short(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
                             int64_t n, int64_t limit, struct hard *hard) {
     twi_check_dear(n > 0 && n <= limit);
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
     int64_t unsold =
-        limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: `stranded` is read behind it */
+        limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10, because `stranded` is read after it */
     int64_t reported_ms = twi_load_relaxed(&lease->reported_ms);
     if (reported_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         request(call->engine, lease, n);
@@ -116,7 +116,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
         hard->decision.view = twi_view_of(place->cell, place->meta, local);
         return TW_OK;
     }
-    /* The window was sealed, or the count is at the end of its range. The call admits nothing. */
+    /* The window was sealed, or the count is at the end of its range. The call admits no units. */
     put_back(call->engine, lease, n);
     return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
 }
@@ -132,7 +132,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
         return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
-    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` belongs to these units */
+    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11, so `drawn` belongs to these units */
     do {
         if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, place, lease, n, limit, hard);
         TWI_RACE_POINT(lease_seen_not_taken);
@@ -140,13 +140,13 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low_water)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-        /* A hint is enough: a lease with units left is in the turn's queue. */
+        /* A hint is enough, because a lease with units left is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
     return status;
 }
 
-/* Begins a key that nobody has counted in this window. */
+/* Begins a key that has no counter in this window. */
 static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
                            struct hard *hard) {
     twi_check(n >= 0);
@@ -193,8 +193,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* The known count is the last total from Redis plus what was counted here since. The truth lies between that and the
- * limit, except for refunds that are under way. */
+/* The known count is the last total from Redis plus the units that were counted here since. The truth lies between that
+ * and the limit, except for refunds that are under way. */
 static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
                          tw_verdict *verdict) {
     twi_check(verdict != NULL);
@@ -251,12 +251,13 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* The units that a refund took off the count go into the lease, to be spent again. False: no memory for a lease. */
+/* The units that a refund took off the count go into the lease, to be spent again. Returns false if there is no memory
+ * for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
-    twi_store_relaxed(&lease->refunded, 1); /* visible to the thread that finds its units there: J11 */
+    twi_store_relaxed(&lease->refunded, 1); /* visible to the thread that finds its units there (J11) */
     put_back(call->engine, lease, n);
     return true;
 }

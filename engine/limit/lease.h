@@ -44,8 +44,9 @@ struct twi_lease_turn {
     int64_t acked_ms;           /* when Redis acknowledged the last message */
     int64_t looked_ms;          /* when Redis was last asked to look for units of dead engines */
     int64_t risk;               /* units granted beyond the limit, as Redis counts them */
-    uint64_t raised;         /* an epoch stamp: sections that began before it may know a smaller `drawn`; 0: none do */
-    uint64_t name_hash;      /* of the name of the lease in Redis; 0 means not computed yet */
+    /* an epoch stamp: sections that began before it may have read a smaller `drawn`; 0 means that there are none */
+    uint64_t raised;
+    uint64_t name_hash;      /* the hash of the name of the lease in Redis; 0 means not computed yet */
     bool in_flight;          /* a message about the lease has no reply yet */
     bool has_unacknowledged; /* the last message failed, or its reply requests another one */
     bool restate;            /* the whole lease must be sent again, because Redis may have forgotten it */
@@ -59,7 +60,7 @@ struct twi_lease {
     _Atomic int64_t requested_units; /* the smallest n that a caller waits for; 0 means that no caller waits */
     _Atomic int64_t limit;           /* the limit of the last call that named one */
     _Atomic int64_t drawn;           /* no unit in `left` was drawn under a greater limit than this (trap L9) */
-    _Atomic int64_t reported_spent;  /* units spent by all engines together, as the last reply says */
+    _Atomic int64_t reported_spent;  /* units spent by all engines together, according to the last reply */
     _Atomic int64_t reported_ms;     /* the monotonic time of that reply, << 1 | 1; 0: there was no reply yet */
     _Atomic uint32_t next_requested; /* the next lease of the list that callers make for the turn */
     _Atomic uint8_t listed;          /* that list contains the lease */

@@ -60,7 +60,7 @@ void twi_limit_stats_free(struct tw_family *family) {
 /* ---- reading ---- */
 
 static void add_shard(const struct twi_limit_shard *shard, struct twi_limit_stats *sum) {
-    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics need no order */
+    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed, because statistics need no order */
     sum->admitted_here += here;
     sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
     sum->denied += twi_load_relaxed(&shard->denied);
@@ -119,7 +119,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
 
-/* A family that is being closed has lost its name: another family may have that name by now. */
+/* A family that is being closed has lost its name, because another family may have that name by now. */
 static size_t list_families(struct twi_roster *roster, struct twi_family_limit_stats *list) {
     size_t count = 0;
     for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
@@ -137,7 +137,7 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
 }
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
-    twi_lock(&engine->roster.lock); /* families stay, and none is added */
+    twi_lock(&engine->roster.lock); /* families stay, and no family is added */
     *list = calloc(twi_load_relaxed(&engine->roster.count) + (size_t)1, sizeof **list);
     *count = *list != NULL ? list_families(&engine->roster, *list) : 0;
     twi_unlock(&engine->roster.lock);

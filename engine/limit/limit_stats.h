@@ -1,8 +1,9 @@
-/* limit_stats.h -- statistics of the limits of each family: how many calls they admitted and denied, and the overshoot.
- * Each caller counts its own calls. At first all threads use one shared line. Once a family's limits are much in use,
- * each thread gets a separate line (core/family.h). Engine-wide statistics are sums of these lines.
+/* limit_stats.h -- statistics of the limits of each family, which are the numbers of calls that they admitted and
+ * denied, and the overshoot. Each caller counts its own calls. At first all threads use one shared line. Once a
+ * family's limits are much in use, each thread gets a separate line (core/family.h). Engine-wide statistics are sums of
+ * these lines.
  * The turn measures the overshoot (overshoot.h).
- * Always true: no statistic ever falls: for a family as long as it is open, for the engine as long as it lives. */
+ * Always true: no statistic ever falls, for a family as long as it is open, and for the engine as long as it lives. */
 #ifndef TWI_LIMIT_LIMIT_STATS_H
 #define TWI_LIMIT_LIMIT_STATS_H
 
@@ -20,11 +21,11 @@ void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats 
 void twi_limit_stats_read(tw_engine *engine, tw_stats *stats);
 /* The family is about to leave the list. The engine keeps its statistics. Under the engine's lock. */
 void twi_limit_stats_keep(struct tw_family *family);
-/* Called by the turn: makes the lines that callers requested. */
+/* Called by the turn. Makes the lines that callers requested. */
 void twi_limit_stats_turn(struct tw_family *family);
 /* Called by the turn. The family is about to be freed, so its lines return to the arena. */
 void twi_limit_stats_free(struct tw_family *family);
-/* Called in a forked child: nothing has been counted there. */
+/* Called in a forked child, where no call has been counted yet. */
 void twi_limit_stats_clear(struct tw_family *family);
 
 /* A copy of a family's statistics with its name, to be written out without a lock. */
@@ -33,11 +34,11 @@ struct twi_family_limit_stats {
     bool is_measured; /* overshoot.h */
     struct twi_limit_stats limits;
 };
-/* The families whose limit was ever asked, sorted by name. The caller frees the list. Returns false if there is no
+/* The families whose limit was ever used, sorted by name. The caller frees the list. Returns false if there is no
  * memory. */
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count);
 
-/* Counts in the shared line. Requests lines per thread if threads come often. `at`: offset in a shard. */
+/* Counts in the shared line. Requests lines per thread if threads come often. `at` is the offset in a shard. */
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 
 /* In the calling thread's own line. This thread is its only writer. Returns the new count. */

@@ -1,4 +1,4 @@
-/* no_limit.h -- the kind of limit of families that have none. */
+/* no_limit.h -- the kind of limit of families without a limit. */
 #ifndef TWI_LIMIT_NO_LIMIT_H
 #define TWI_LIMIT_NO_LIMIT_H
 

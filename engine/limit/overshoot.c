@@ -3,8 +3,9 @@
 
 #include "engine/core/store_map.h"
 
-#define BUSY UINT64_C(1)          /* line 0 is never a generation */
-#define SETTLED_INTERVALS 2       /* after sealing: by then the others' counts are in Redis, if they reach it at all */
+#define BUSY UINT64_C(1) /* line 0 is never a generation */
+/* time after sealing, because by then the others' counts are in Redis, if they reach it at all */
+#define SETTLED_INTERVALS 2
 #define PATIENCE_MS INT64_C(5000) /* how long the turn waits for a total after that */
 #define RATIO_MAX 1000            /* a greater ratio enters the sum as this */
 
@@ -27,7 +28,7 @@ void twi_overshoot_note(struct tw_family *family, struct twi_generation *generat
     struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
     uint64_t of = twi_load_acquire(&note->of); /* O1, pairs with O2 */
     if (of != 0 && of != own) return;
-    /* The greatest limit that a call named is kept: no caller was promised less. */
+    /* The greatest limit of all calls is kept, because no caller was promised less. */
     int64_t noted = of == own ? twi_load_relaxed(&note->limit) : 0;
     if (noted >= limit || !twi_cas_acqrel(&note->of, &of, BUSY)) return;
     TWI_RACE_POINT(note_taken_not_written);
@@ -58,8 +59,8 @@ static bool is_known(const tw_engine *engine, const struct twi_generation *gener
     return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
-/* Examines the notes of a generation. Once the totals should have come (`is_settled`), nothing is expected of a store
- * that is away. If `requests`, it marks the totals that are not known yet for a request. */
+/* Examines the notes of a generation. Once the totals should have come (`is_settled`), no total is expected of a store
+ * that is unreachable. If `requests` is true, it marks the totals that are not known yet for a request. */
 static struct looked look_at_notes(tw_engine *engine, struct twi_generation *generation, bool is_settled,
                                    bool requests) {
     struct looked looked = {0};
@@ -99,7 +100,8 @@ static void let_go(struct twi_note *note) {
     twi_store_release(&note->of, 0); /* O2 */
 }
 
-/* The total from Redis is what it held then: what Redis acknowledged to this engine, plus what the others sent. */
+/* The total from Redis is its value at that time, which is the units that Redis acknowledged to this engine, plus those
+ * that the others sent. */
 static void observe_all(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_generation_is_drained(generation));
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
@@ -134,7 +136,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         struct twi_note *note = &engine->notes[i];
         if (!note->requests) continue;
         if (count == room) {
-            (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3: the others next time */
+            (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3, and the others next time */
             break;
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */

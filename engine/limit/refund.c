@@ -1,5 +1,5 @@
 /* refund.c -- tw_refund(): returns units to the window they were taken from.
- * Always true: a window that has ended takes nothing back, so the next window never begins below 0 (trap L7). One
+ * Always true: a window that has ended takes no units back, so the next window never begins below 0 (trap L7). One
  * compare-and-swap lowers a count, from a value that has so many units. So the count is not below 0 afterwards, if all
  * of it is known here. For a hard limit the count is lowered first; then the units are in the lease of that window. */
 #include "engine/limit/refund.h"
@@ -12,8 +12,8 @@
 #define INCARNATION_SLACK_MS \
     1000 /* how much later than assumed here an incarnation may have begun, by the end in Redis */
 
-/* The lowest view that a refund may leave. It is 0 if every unit is known here: without Redis, and once Redis has
- * reported the total. A strict limit has no bound here, because Redis counts its units first. */
+/* The lowest view that a refund may leave. It is 0 if every unit is known here, which is the case without Redis, and
+ * after Redis has reported the total. A strict limit has no bound here, because Redis counts its units first. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
     if (!family->kind.synced) return 0;
     if (family->kind.is_strict) return INT64_MIN;
@@ -28,7 +28,7 @@ static tw_status refuse_early(void) {
     return twi_refuse(TW_ERR_EARLY, "window_start_ms: that window has not begun");
 }
 
-/* TW_OK; TW_ERR_RANGE: the count has fewer units; TWI_AGAIN: the window was sealed. */
+/* Returns TW_OK, or TW_ERR_RANGE if the count has fewer units, or TWI_AGAIN if the window was sealed. */
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);
     struct twi_cell *cell = place->cell;
@@ -79,14 +79,14 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     if (status != TW_OK) return status;
     if (!twi_place_find(call, &place)) {
         if (call->family->kind.from_first) return refuse_late();
-        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* nobody has taken any */
+        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* no units were taken */
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
     if (is_another_incarnation(call, &place, window_start_ms)) return refuse_late();
     status = lower(call, &place, n);
     if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
-    int64_t local; /* no memory for a lease: the count is restored */
+    int64_t local; /* there is no memory for a lease, so the count is restored */
     return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
 }
 

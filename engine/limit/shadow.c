@@ -1,7 +1,7 @@
 /* shadow.c -- shadow mode, and the statistics of limits that do not count them where they decide.
- * Shadow mode: every call is admitted, and the verdict carries the decision that would have been made.
- * Always true: in shadow mode only an error keeps a call from TW_OK, and a full table is none. Units that would have
- * been denied are not counted as used, because a limit in force would not have counted them either. */
+ * In shadow mode every call is admitted, and the verdict carries the decision that would have been made.
+ * Always true: in shadow mode only an error keeps a call from TW_OK, and a full table is no error. Units that would
+ * have been denied are not counted as used, because a limit in force would not have counted them either. */
 #include "engine/limit/shadow.h"
 
 #include "engine/limit/limit_stats.h"
@@ -34,7 +34,7 @@ tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, st
     if (self == NULL || n == 0) return status;
     if (status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     if (!twi_shadow_admits(family, status)) return status;
-    if (status < 0) twi_why_restore(before); /* nothing was refused */
+    if (status < 0) twi_why_restore(before); /* the call was not refused */
     twi_limit_stats_count(family, self, shadow_denied);
     return TW_OK;
 }

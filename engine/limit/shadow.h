@@ -6,11 +6,11 @@
 
 /* True means the decision denied, or found no room, and shadow mode admits all the same. */
 bool twi_shadow_admits(const tw_family *family, tw_status status);
-/* Counts the statistics of a call of a limit that has decided, and applies shadow mode: what the caller is answered.
- * `before`: the last refusal before that call. */
+/* Counts the statistics of a call of a limit that has decided, and applies shadow mode to the caller's answer. `before`
+ * is the last refusal before that call. */
 tw_status twi_shadow_answered(tw_family *family, int64_t n, tw_status status, struct twi_why before,
                               const tw_verdict *verdict);
-/* The same of tw_acquire_some(), which shadow mode does not know. */
+/* The same for tw_acquire_some(), which has no shadow mode. */
 tw_status twi_shadow_some_answered(tw_family *family, tw_status status, const tw_verdict *verdict);
 /* Calls `acquire` of the kind of limit, counts its statistics, and applies shadow mode. */
 twi_hot_acquire twi_shadow_acquire;

@@ -7,12 +7,12 @@
 
 #define SETTLED 3u     /* intervals that must be seen before the pace of the others is trusted */
 #define SMOOTH 4       /* intervals over which the pace is smoothed */
-#define NEW_QUARTERS 6 /* quarters of an interval in which a key is new: counts are sent within five */
+#define NEW_QUARTERS 6 /* quarters of an interval in which a key is new; counts are sent within five */
 #define ALONE_PART 256 /* a small part: 16 totals an interval give more than the limit of a second in that time */
 #define ALONE_UNITS 8
-#define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again: other engines may have refunded */
+#define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again, because other engines may have refunded */
 
-/* True: the key's store has failed to reply for longer than the family's grace, so on_outage decides. */
+/* Returns true if the key's store has failed to reply for longer than the family's grace, so that on_outage decides. */
 static bool is_outage(const tw_family *family, int64_t since_ms) {
     if (since_ms == 0) return false;
     return twi_clock_mono_ms(&family->engine->clock) - since_ms >= twi_load_relaxed(&family->policy.outage_grace_ms);
@@ -27,9 +27,9 @@ static int64_t times(int64_t a, int64_t b) {
     return __builtin_mul_overflow(a, b, &product) ? TW_UNBOUNDED : product;
 }
 
-/* ---- the others' pace: by the turn, with each total ---- */
+/* ---- the others' pace, which the turn updates with each total ---- */
 
-/* After two intervals without new counts from others, all that they counted before has arrived: they are idle. */
+/* After two intervals without new counts from others, all of their earlier counts have arrived, so they are idle. */
 static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
     twi_check_dear(interval_ms > 0 && passed_ms > 0);
     if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
@@ -43,7 +43,7 @@ static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t
     return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
 }
 
-/* When the first total of a new key came (share.h). -1: the key is not new, or not any more. */
+/* When the first total of a new key came (share.h). -1 means that the key is not new, or not any more. */
 static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_t now_ms) {
     twi_check_dear(total_state != 0);
     int64_t reported_ms = twi_total_state_ms(total_state),
@@ -73,25 +73,26 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
     return twi_total_state(now_ms, pace, seen);
 }
 
-/* ---- what a decision rests on ---- */
+/* ---- the data of a decision ---- */
 
 struct share {
     uint32_t live;
     uint32_t policy; /* on_outage, if it decides */
     bool is_away;
-    int64_t away_ms;            /* for how long the key's store has not replied; 0: it replies */
+    int64_t away_ms;            /* for how long the key's store has not replied; 0 means that it replies */
     bool is_reported, is_known; /* Redis has reported the total; for sliding limits also that of the previous window */
     bool is_new;                /* others may have spent units that no total shows yet */
-    bool is_young, is_early;    /* first seconds (share.h): at most a share of the limit; at most a small part of it */
+    /* in the first seconds (share.h), at most a share of the limit; at most a small part of it */
+    bool is_young, is_early;
     int64_t total_state, total, left, base;
 };
 
 static void note_age(const tw_engine *engine, struct share *share) {
     twi_check_dear(share->live != 0);
     int64_t since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
-    if (since_ms < 0) return; /* nobody reports the number of engines */
+    if (since_ms < 0) return; /* the number of engines is never reported */
     int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
-    if (share->is_away || share->away_ms >= TWI_BRIEF_MS) { /* what is known of the others has to do */
+    if (share->is_away || share->away_ms >= TWI_BRIEF_MS) { /* the last state of the others has to suffice */
         bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
@@ -103,7 +104,7 @@ static void note_age(const tw_engine *engine, struct share *share) {
         !is_reported || (!twi_peers_have_met(&engine->peers, age_ms) && engine->options.engines_expected == 0);
 }
 
-/* True: a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
+/* Returns true if a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
 static bool is_brief(const tw_engine *engine, int64_t away_ms) {
     if (away_ms >= TWI_BRIEF_MS) return false;
     bool begins =
@@ -111,8 +112,8 @@ static bool is_brief(const tw_engine *engine, int64_t away_ms) {
     return begins || twi_live_engines(engine) > 1;
 }
 
-/* `since_ms`: the clock of the key's store (store_map.h). A strict limit is decided here only when Redis did not reply
- * and local knowledge has to decide (strict.c). */
+/* `since_ms` is the clock of the key's store (store_map.h). A strict limit is decided here only when Redis did not
+ * reply and local knowledge has to decide (strict.c). */
 static struct share share_in(const struct tw_family *family, int64_t since_ms) {
     twi_check_dear(since_ms >= 0);
     struct share share = {.live = twi_live_engines(family->engine),
@@ -148,7 +149,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     return share;
 }
 
-/* In the first seconds: how many units this engine may spend in all. INT64_MAX: no such bound. */
+/* In the first seconds, how many units this engine may spend in all. INT64_MAX means that there is no such bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (!share->is_young) return INT64_MAX;
@@ -159,7 +160,7 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
 }
 
 /* How much of the remainder this engine may spend before the next total. Until some intervals have shown the pace of
- * the others, a large part is halved: each total that is on its way may miss the parts of all others. */
+ * the others, a large part is halved, because each total that is on its way may miss the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (share->live <= 1) return limit;
@@ -170,8 +171,9 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     return twi_larger(twi_larger(part, n), 1);
 }
 
-/* For a new key, by the view: a share of the whole limit, whatever the total leaves. If the others have hardly begun, a
- * little more with each total: of engines that begin together, only the first to get a reply sees this. */
+/* For a new key, the greatest view, which is a share of the whole limit, whatever the total leaves. If the others have
+ * hardly begun, it is a little more with each total, because of engines that begin together, only the first to get a
+ * reply sees this. */
 static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->is_new);
     int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
@@ -189,7 +191,7 @@ static double unevenness(int64_t others) {
     return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
 }
 
-/* B1 of share.h. 0: no counts of others are expected. */
+/* B1 of share.h. 0 means that no counts of others are expected. */
 static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t others) {
     int64_t age_ms = twi_clock_mono_ms(&engine->clock) - twi_total_state_ms(total_state);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_total_state_pace(total_state);
@@ -223,8 +225,8 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
     _Atomic uint64_t *slot = &engine->near_ring.slots[line % TWI_NEAR_LIMIT_MAX];
     if (twi_load_relaxed(slot) != 0) return; /* this cell is in the ring; or another has the slot, and this one waits */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
-    /* Q3, pairs with Q4: whoever clears this sees the slot. It is a swap, because a plain store would hide the slots
-     * that other threads published by their own swaps. */
+    /* Q3, pairs with Q4, so a thread that clears this sees the slot. It is a swap, because a plain store would hide the
+     * slots that other threads published by their own swaps. */
     (void)twi_swap_acqrel(&engine->near_ring.any, true);
 }
 
@@ -247,7 +249,7 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->left >= 0);
-    /* The view is `base` and what this engine has counted itself. */
+    /* The view is `base` and the units that this engine has counted itself. */
     int64_t most = twi_smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
     if (share->live == 1) return most;

@@ -1,17 +1,17 @@
-/* slice.c -- tw_acquire() on a contended key: each thread spends a slice of what was left of the limit.
+/* slice.c -- tw_acquire() on a contended key: each thread spends a slice of the units that were left of the limit.
  *
- * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Together they are what was
- * left of the limit. So a unit is in one slice, and never on its way from one slice to another. A thread whose own
- * slice is spent takes from another slice, in place (trap E35). If no single slice can give n units, the call is
- * decided exactly: the slices collapse, are never cut again, and a compare-and-swap on the shared stripe admits what
- * the whole leaves room for. From then on a denied call only loads. Slices may be used while three things hold: the
- * call's limit is not below theirs, the shared stripe (adds, refunds) is not above 0, and Redis has not reported more
- * than it had when they were cut. Otherwise they collapse. A call that has checked the shared stripe may still spend a
- * slice after another thread's add to the shared stripe. This is correct: the call is ordered before that add. A call
- * that begins after the add has returned sees the shared stripe above 0, collapses the slices, and includes whatever
- * they gave.
- * Always true: what is admitted never passes the limit of the call. A call is denied only if all that was admitted, to
- * the unit, leaves no room (traps E35, E36). */
+ * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Together they are the
+ * units that were left of the limit. So a unit is in one slice, and never on its way from one slice to another. A
+ * thread whose own slice is spent takes from another slice, in place (trap E35). If no single slice can give n units,
+ * the call is decided exactly: the slices collapse, are never cut again, and a compare-and-swap on the shared stripe
+ * admits the units for which the whole leaves room. From then on a denied call only loads. Slices may be used while
+ * three conditions are true: the call's limit is not below theirs, the shared stripe (adds, refunds) is not above 0,
+ * and Redis has not reported more than it had when they were cut. Otherwise they collapse. A call that has checked the
+ * shared stripe may still spend a slice after another thread's add to the shared stripe. This is correct, because the
+ * call is ordered before that add. A call that begins after the add has returned sees the shared stripe above 0,
+ * collapses the slices, and includes the units that they gave.
+ * Always true: the admitted units never exceed the limit of the call. A call is denied only if all that was admitted,
+ * to the unit, leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"
 
 #include "engine/count/call.h"
@@ -22,8 +22,8 @@
  * cost. */
 #define LOOK_UNITS_LOG2 6
 
-/* Takes n units of one slice. False: fewer than n are left, or the slice is frozen. *spent: what the slice has given so
- * far. */
+/* Takes n units of one slice. Returns false if fewer than n are left, or the slice is frozen. *spent becomes the number
+ * of units that the slice has given so far. */
 static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t *spent, bool *unlisted) {
     twi_check_dear(n > 0);
     uint64_t word = twi_load_relaxed(&slice->word), after;
@@ -36,8 +36,8 @@ static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t
     return true;
 }
 
-/* Takes from its own slice, or else from another. The step is odd, so it visits all slices, and neighbours separate at
- * once. */
+/* Takes from the thread's slice, or otherwise from another. The step is odd, so it visits all slices, and neighbours
+ * separate at once. */
 static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirty, int64_t n, int64_t *spent,
                         bool *unlisted) {
     twi_check_dear(own <= stripes->mask && (stripes->mask & (stripes->mask + 1)) == 0);
@@ -47,7 +47,7 @@ static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirt
     return false;
 }
 
-/* Computes `used`, as far as it is known: at least `least`, at most the slices' limit. */
+/* Computes `used`, as far as it is known, at least `least`, and at most the slices' limit. */
 static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int64_t n, int64_t before_slices,
                  struct twi_taken *taken) {
     twi_check_dear(spent >= n && n > 0);
@@ -67,7 +67,7 @@ static bool are_true(const struct twi_stripes *stripes, uint64_t shared_stripe, 
            twi_word_value(shared_stripe) <= 0;
 }
 
-/* Decides exactly: the slices' sum is fixed, and only compare-and-swap changes the shared stripe. */
+/* Decides exactly, because the slices' sum is fixed, and only compare-and-swap changes the shared stripe. */
 static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
                               int64_t limit, struct twi_taken *taken) {
     twi_check_dear(n > 0);

@@ -1,4 +1,4 @@
-/* slice.h -- slices: the parts of a limit that contending threads spend without meeting each other. */
+/* slice.h -- slices, which are the parts of a limit that contending threads spend without meeting each other. */
 #ifndef TWI_LIMIT_SLICE_H
 #define TWI_LIMIT_SLICE_H
 

@@ -1,17 +1,17 @@
-/* sliding.c -- TW_SHAPE_SLIDING: how much was counted in the last stretch of one length, estimated from the counts of
- * windows. A family has N windows in that length (sub_windows; 1 by default):
+/* sliding.c -- limits with TW_SHAPE_SLIDING estimate from the counts of windows how much was counted in the last
+ * stretch of one length. A family has N windows in that length (sub_windows; 1 by default):
  *
  *   windows      N │ N-1 │ ... │ 1 │ 0 = this      the stretch covers a part of window N, and all others:
  *   stretch        └── length ──────── now          used = counts[0] + ... + counts[N-1] + a part of counts[N]
  *
- * The part: what window N counted is taken to have come evenly, so it is counts[N] * (this window's time that is left)
- * / (its time), rounded up to whole units. If it all came at the end, the true part is greater, by up to counts[N]. So
+ * The part assumes that the counts of window N came evenly, so it is counts[N] * (this window's time that is left) /
+ * (its time), rounded up to whole units. If it all came at the end, the true part is greater, by up to counts[N]. So
  * with N = 1 up to `limit` units too many are admitted in a stretch. With a greater N the part is at least counts[N] -
- * limit / N: then at most limit / N units too many are admitted, whenever they came, and an even flow still gets all of
+ * limit / N. Then at most limit / N units too many are admitted, whenever they came, and an even flow still gets all of
  * the limit.
  * The part only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were
  * cut stay true.
- * Without Redis the previous windows are over: they are sealed, perhaps packed, and read without a lock as tw_get_at()
+ * Without Redis the previous windows are over. They are sealed, perhaps packed, and read without a lock as tw_get_at()
  * reads them. With Redis (N = 1) the previous window stays open for one window more (rollover.c). So its total can be
  * requested until it is surely final, also for keys that only other engines counted.
  * Always true: without Redis a call is denied only if used + n is above the limit, except for calls under way when the
@@ -26,7 +26,8 @@
 
 #include <string.h>
 
-/* Requests the total until it is settled: Redis reported it after all engines had sent their counts of that window. */
+/* Requests the total until it is settled, which means that Redis reported it after all engines had sent their counts of
+ * that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
                                   struct twi_decision *decision) {
     twi_check_dear(call->family->kind.synced);
@@ -65,8 +66,8 @@ static int64_t most_believed(uint32_t parts, int64_t limit) {
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
 
-/* Writes into `decision` the counts of the previous windows, and what of them still weighs at call->now_ms. `looks`: no
- * counter is made for it. */
+/* Writes into `decision` the counts of the previous windows, and their weight at call->now_ms. If `looks` is true, it
+ * makes no counter. */
 static void carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
     twi_check_dear(call->family->kind.slides && decision->counts != NULL);
     twi_check_dear(call->family->kind.sub_windows < TWI_SLIDING_COUNTS);
@@ -104,7 +105,8 @@ static int64_t next_length_ms(const struct tw_family *family, const struct twi_d
     return next.end_ms - next.start_ms;
 }
 
-/* How long until n units are free, if nobody else calls. Window by window the oldest count fades and is then gone. */
+/* How long until n units are free, if no other thread calls. Window by window the oldest count fades and is then
+ * gone. */
 static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL && n >= 0);
     uint32_t parts = family->kind.sub_windows;
@@ -114,7 +116,7 @@ static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit
     if (decision->retry_ms != 0) return decision->retry_ms; /* the retry waits for other engines, or for Redis */
     counts[0] = decision->view > 0 ? decision->view : 0;
     for (uint32_t i = 0; i < parts; i++) whole = twi_saturated_sum(whole, counts[i]);
-    for (uint32_t oldest = parts; whole > room; oldest--) { /* ends: the sum of no window is 0 */
+    for (uint32_t oldest = parts; whole > room; oldest--) { /* the loop ends, because the sum of no windows is 0 */
         whole = 0;
         for (uint32_t i = 0; i + 1 < oldest; i++) whole = twi_saturated_sum(whole, counts[i]);
         waited_ms += left_ms;

@@ -3,7 +3,7 @@
  * Each small size has one run of free lines. A thread carves one piece from it with one compare-and-swap of {first
  * line, pieces left}. So a whole segment is touched piece by piece as it is used, and no thread waits for another. When
  * the run is used up, holes are searched before the next whole segment is taken. A few pieces that were given back
- * meanwhile become the run. A thread that finds nothing gathers the runs of all sizes. */
+ * meanwhile become the run. A thread that finds no piece gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
     /* Counts may reveal traffic, so they stay out of core files. Out of cache, every second miss is one of the page
-     * table, so request huge pages. On a kernel that does not know the advice nothing changes. */
+     * table, so request huge pages. A kernel without this advice ignores it. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
@@ -119,7 +119,7 @@ static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines
 
 #define KEEP_LINES 64u /* lines given back that a size keeps for itself, unless others need them */
 
-/* `count` segments in a row that were never used, or 0. Segment 0 is the head: line 0 means none. */
+/* `count` segments in a row that were never used, or 0. Segment 0 is the head, so line 0 means none. */
 static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
     uint32_t taken = twi_load_relaxed(&arena->segments_taken);
     do {
@@ -138,7 +138,7 @@ static uint32_t carve(struct twi_arena *arena, uint32_t number) {
     uint64_t found = twi_load_relaxed(word);
     while (found != 0) {
         uint64_t then = LOW32(found) == 1 ? 0 : PAIR(HIGH32(found) + twi_sizes[number], LOW32(found) - 1);
-        /* A5, pairs with A4: the zeroes are visible */
+        /* A5, pairs with A4, so the zeroes are visible */
         if (twi_cas_weak_acqrel(word, &found, then)) return HIGH32(found);
     }
     return 0;
@@ -157,7 +157,7 @@ static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t
     return line;
 }
 
-/* Frees what sizes have not carved yet, runs of at most `most` lines. Returns false if there was none. */
+/* Frees lines that sizes have not carved yet, in runs of at most `most` lines. Returns false if there was none. */
 static bool gather(struct twi_arena *arena, uint32_t most) {
     bool any = false;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -196,13 +196,13 @@ static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     }
 }
 
-#define LOOKS_MAX 8u /* a bound: a thread that stops with lines in hand makes nobody wait */
+#define LOOKS_MAX 8u /* a bound, so that no thread waits for a thread that stops while it has lines */
 
 /* There is no run of this size. A request must not fail because other threads hold lines in hand for a moment. So a
  * thread looks again if it sees such a thread, or if lines were put back meanwhile (A6, A7). */
 static uint32_t search(struct twi_arena *arena, uint32_t lines) {
     uint32_t line = 0;
-    (void)twi_add_acqrel(&arena->busy, 1); /* A6, pairs with A7: before this thread has lines in hand */
+    (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7, before this thread has lines */
     if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* kept lines may lie between two large holes */
     for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
         uint32_t moves = twi_load_acquire(&arena->free_map.moves); /* A7 */
@@ -210,7 +210,7 @@ static uint32_t search(struct twi_arena *arena, uint32_t lines) {
                                           : take_large(arena, segments_of(lines));
         if (line != 0) break;
         if (gather(arena, TWI_SEGMENT_LINES)) continue;
-        twi_fence_seqcst(); /* A7: a thread that saw lines taken also sees `busy` */
+        twi_fence_seqcst(); /* A7, so a thread that saw lines taken also sees `busy` */
         if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->free_map.moves) == moves) break;
     }
     (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
@@ -257,7 +257,8 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
-            -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: bytes_used never exceeds the bound */
+            /* before a thread can take it, so that bytes_used never exceeds the bound */
+            -(int64_t)lines * TWI_LINE_BYTES);
     if (arena->whole == NULL && give_reserved(arena, line, lines)) return;
     if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
 }
@@ -274,9 +275,9 @@ void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments)
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
-        /* Stores 0 where a fresh page reads 0. The page becomes ours. On any other page, nothing changes. An atomic "or
-         * 0" would not do. A compiler may turn it into a load (clang does). That maps the page of zeroes, and the
-         * taker's write faults. */
+        /* Stores 0 where a fresh page reads 0. The page becomes ours. Any other page is not changed. An atomic "or 0"
+         * would not do. A compiler may turn it into a load (clang does). That maps the page of zeroes, and the taker's
+         * write faults. */
         uint8_t untouched = 0;
         (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
     }
@@ -297,7 +298,7 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 
 /* ---- ahead of need ---- */
 
-/* The kernel populates the memory ahead. A thread that takes it meanwhile may already write there, so nothing is
+/* The kernel populates the memory ahead. A thread that takes it meanwhile may already write there, so no page is
  * touched from here. On a kernel without the advice (before 5.14) the taker touches its pages first. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -343,8 +344,8 @@ static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
     return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
 }
 
-/* The takers have outrun the reserve. They fault in what they use. But the rest of each size's present segment may be
- * used much later. */
+/* The takers have outrun the reserve. They fault in the pages that they use. But the rest of each size's present
+ * segment may be used much later. */
 static void catch_up(struct twi_arena *arena, uint32_t taken) {
     for (uint32_t i = 0; i < TWI_SIZES; i++) {
         uint32_t segment = HIGH32(twi_load_relaxed(&arena->carves[i].word)) / TWI_SEGMENT_LINES;
@@ -380,7 +381,7 @@ int64_t twi_arena_bytes_used(const struct twi_arena *arena) {
 }
 int64_t twi_arena_rest_used(const struct twi_arena *arena) {
     int64_t used = twi_load_relaxed(&arena->bytes_used) - twi_load_relaxed(&arena->parts.bytes_used);
-    return used > 0 ? used : 0; /* two loads: pieces come and go between them */
+    return used > 0 ? used : 0; /* two loads, and pieces come and go between them */
 }
 int64_t twi_arena_rest_max(const struct twi_arena *arena) {
     return (int64_t)arena->bytes_max - twi_load_relaxed(&arena->parts.bytes_aside);
@@ -394,7 +395,7 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
 
 /* ---- how much is left ---- */
 
-/* Free lines that the free map does not know: untouched segments, and the runs of sizes. */
+/* Free lines that are not in the free map, which are untouched segments, and the runs of sizes. */
 static uint64_t lines_elsewhere(const struct twi_arena *arena) {
     uint64_t lines = (uint64_t)(arena->segments_max - twi_load_relaxed(&arena->segments_taken)) * TWI_SEGMENT_LINES;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -407,8 +408,8 @@ static uint64_t lines_reserved(const struct twi_arena *arena) {
     return (uint64_t)__builtin_popcountll(twi_load_relaxed(&arena->reserve)) * TWI_SEGMENT_LINES;
 }
 
-/* Bytes of so many lines that can be used, with the reserve in proportion: idle it is the bound, and nothing where all
- * but the reserve is used up. */
+/* Bytes of so many lines that can be used, with the reserve in proportion. It is the bound if the arena is idle, and 0
+ * if all memory but the reserve is used up. */
 static int64_t usable_bytes(const struct twi_arena *arena, uint64_t lines) {
     uint64_t all = (uint64_t)arena->segments_max * TWI_SEGMENT_LINES;
     return (int64_t)((lines + (all != 0 ? lines_reserved(arena) * lines / all : 0)) * TWI_LINE_BYTES);

@@ -25,7 +25,7 @@
 
 #define BLOCK_BYTES 65536u
 
-static struct twi_thread nobody; /* without the mark: the record of threads that are not registered */
+static struct twi_thread nobody; /* without the mark, the record of threads that are not registered */
 _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec"))) = &nobody;
 _Atomic uint64_t twi_epoch_current = 1;
 bool twi_epoch_asymmetric;
@@ -46,7 +46,7 @@ static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
 static _Atomic bool exit_key_made;
 static void (*on_fork)(void);
-static _Thread_local bool renewing; /* on_fork is running: a call in it may register this thread */
+static _Thread_local bool renewing; /* on_fork is running, and a call in it may register this thread */
 
 void twi_epoch_set_on_fork(void (*renew)(void)) {
     twi_lock(&process_lock);
@@ -57,7 +57,7 @@ void twi_epoch_set_on_fork(void (*renew)(void)) {
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
     twi_thread_self = &nobody;
-    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belonged to the parent */
+    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it, so it belonged to the parent */
     self->depth = 0;
     twi_store_release(&self->epoch, 0);
     twi_store_release(&self->taken, false);
@@ -70,8 +70,8 @@ __attribute__((destructor)) static void forget_threads(void) {
     if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
 }
 
-/* The page with the mark. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child.
- * If two threads make the page at once, the later page stays unused. */
+/* The page with the mark. It is made without a lock, because a fork may come at any moment, and a lock would stay taken
+ * in the child. If two threads make the page at once, the later page stays unused. */
 static struct process_mark *mark_page(void) {
     struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
     if (here != NULL) return here;
@@ -84,7 +84,7 @@ static bool begin_process(void) {
     if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
     twi_store_relaxed(&exit_key_made, true);
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-    /* A forked child inherits the registration. Registering again costs nothing, and helps on kernels that drop it. */
+    /* A forked child inherits the registration. Registering again is free, and helps on kernels that drop it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);

@@ -1,8 +1,8 @@
 /* epoch.h -- read sections, the threads that enter them, and when memory may be reused. Epochs are process-wide.
  *
- * A thread that may hold arena memory is inside a section: its record shows the epoch in which it entered. Memory that
- * was unlinked at epoch e is reused once no record shows an epoch <= e. Nobody waits: the turn looks, and looks again
- * later. A section protects memory and nothing else; each call reads the clock and looks up its window.
+ * A thread that may use arena memory is inside a section. Its record shows the epoch in which it entered. Memory that
+ * was unlinked at epoch e is reused once no record shows an epoch <= e. No thread waits. The turn looks, and looks
+ * again later. A section protects only memory; each call reads the clock and looks up its window.
  *
  * Why not ck_epoch: its begin carries a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the poll
  * of 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: entering is two plain
@@ -10,7 +10,7 @@
  * exchange.
  *
  * The kernel wipes the memory of the records upon fork. A thread in a forked child finds a record without its mark and
- * registers anew. That is how the library notices a fork at all.
+ * registers again. That is how the library notices a fork at all.
  * Always true: only its own thread writes a record. A record is never freed, only used again.
  *
  *                  enter/leave   reach   advance        x = the caller must prevent it
@@ -28,7 +28,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 
-/* The counter to which a thread's last adds went: in the family of that serial, from start_ms until end_ms. */
+/* The counter to which a thread's last adds went, in the family of that serial, from start_ms until end_ms. */
 struct twi_repeated {
     uint64_t family;
     int64_t start_ms, end_ms;
@@ -36,18 +36,19 @@ struct twi_repeated {
 };
 
 struct twi_thread {
-    alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
+    alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0 means outside of any section */
     /* One word, which one comparison looks at (twi_thread_is_plain). */
     uint8_t mark;         /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint8_t repeats;      /* not 0: the thread watches whether its adds go to one counter (repeat_fast.h) */
-    uint16_t inserts;     /* 1: the last add inserted a key: the next one may, too (add_fast.h) */
+    uint8_t repeats;      /* not 0 if the thread watches whether its adds go to one counter (repeat_fast.h) */
+    uint16_t inserts;     /* 1 means that the last add inserted a key, so the next one may, too (add_fast.h) */
     uint32_t depth;       /* nested sections */
     uint32_t process;     /* twi_epoch_process() at its registration; wiped with the mark */
-    uint32_t shard;       /* shard of statistics: its own, or TWI_SHARD_SHARED */
+    uint32_t shard;       /* shard of statistics, which is a separate one, or TWI_SHARD_SHARED */
     uint32_t shard_bytes; /* the same in bytes from the first shard */
-    bool in_hook;         /* inside a user's hook: some calls are refused with TW_ERR_MODE */
+    bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
     _Atomic bool taken;   /* belongs to a live thread */
-    void *sampled;        /* the cell that this thread samples for contention (contention.c), and what it has seen: */
+    /* the cell that this thread samples for contention (contention.c), and the adds that it has seen there: */
+    void *sampled;
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
     uint32_t looks;               /* calls of which one in TWI_CLOCK_LOOK_EVERY looks at the clock */
@@ -56,17 +57,18 @@ struct twi_thread {
 };
 #define TWI_SHARDS 256u
 #define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* shared by all threads after the first 254 */
-#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of no thread: counts that go there are never read (acquire_all.c) */
+#define TWI_SHARD_ASIDE (TWI_SHARDS - 2) /* belongs to no thread; counts that go there are never read (acquire_all.c) */
 #define TWI_THREAD_MARK 0xe5u
 
-/* Never NULL: before its first call a thread has a record without the mark, which nobody changes. */
+/* Never NULL. Before its first call a thread has a record without the mark, which is never changed. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
 extern _Atomic uint64_t twi_epoch_current __attribute__((visibility("hidden"))); /* reached without a table */
 extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
 
-/* Registers the calling thread. The first thread in a forked child also begins a new process here. NULL: no memory. */
+/* Registers the calling thread. The first thread in a forked child also begins a new process here. Returns NULL if
+ * there is no memory. */
 struct twi_thread *twi_thread_register(void);
-/* The function that renews the engines of a forked child, before its first call goes on. Set before the first
+/* The function that renews the engines of a forked child, before its first call continues. Set before the first
  * section. */
 void twi_epoch_set_on_fork(void (*renew)(void));
 
@@ -113,8 +115,8 @@ TWI_INLINE void twi_section_leave(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses end before the memory is reused */
 }
 
-/* For a call that calls nothing in between: a section that does not count its depth, of a thread that is outside of
- * any. Allowed if twi_section_may_be_short(). */
+/* For a call that calls no other function in between. It is a section that does not count its depth, of a thread that
+ * is outside of any. Allowed if twi_section_may_be_short(). */
 TWI_INLINE bool twi_section_may_be_short(void) {
     return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
 }
@@ -131,8 +133,8 @@ TWI_INLINE void twi_section_enter_first(struct twi_thread *self) {
 TWI_INLINE void twi_section_leave_first(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5 */
 }
-/* True: the thread is registered in this process, outside of any section, its last add inserted nothing, and it does
- * not watch its adds. */
+/* Returns true if the thread is registered in this process and outside of any section, its last add inserted no key,
+ * and it does not watch its adds. */
 TWI_INLINE bool twi_thread_is_plain(const struct twi_thread *self) {
     const struct twi_thread plain = {.mark = TWI_THREAD_MARK};
     uint64_t is, should;
@@ -160,12 +162,12 @@ uint32_t twi_epoch_shards(void);
 
 /* The stamp for memory that was just unlinked. Raises the epoch. */
 uint64_t twi_epoch_stamp(void);
-/* Memory with a stamp below the result is free: no section that began at or before the stamp is still open. Costs a
- * membarrier. If the kernel refuses it, the result is 0: nothing is free. */
+/* Memory with a stamp below the result is free, because no section that began at or before the stamp is still open.
+ * Costs a membarrier. If the kernel refuses it, the result is 0, and no memory is free. */
 uint64_t twi_epoch_reached(void);
-/* The errno of the last membarrier if the kernel refused it, else 0. Any thread. */
+/* The errno of the last membarrier if the kernel refused it, otherwise 0. Any thread. */
 int twi_epoch_refusal(void);
-/* The oldest epoch that an open section shows; UINT64_MAX: none. Without a barrier: for the stall gauge. */
+/* The oldest epoch that an open section shows; UINT64_MAX means none. It has no barrier, and is for the stall gauge. */
 uint64_t twi_epoch_oldest(void);
 
 #endif

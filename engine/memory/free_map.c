@@ -37,7 +37,8 @@ static uint64_t word_at(const struct twi_free_map_bits *bits, uint32_t at) {
     return twi_load_relaxed(&bits->words[at / 64]) >> at % 64;
 }
 
-/* The next run of set bits that begins at or behind `at`, as seen by reading word after word. lines 0: none. */
+/* The next run of set bits that begins at or behind `at`, as seen by reading word after word. If `lines` is 0, there is
+ * none. */
 static struct run next_run(const struct twi_free_map_bits *bits, uint32_t at) {
     uint64_t left = 0;
     while (at < TWI_SEGMENT_LINES && (left = word_at(bits, at)) == 0) at = (at | 63) + 1;
@@ -124,7 +125,7 @@ static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was
     return changed;
 }
 
-/* Called after lines `at` to `end` became free: raises the hint to the length of their run. A3, pairs with itself: a
+/* Called after lines `at` to `end` became free. Raises the hint to the length of their run. A3, pairs with itself: a
  * full fence lies between the change of the bits and the reading of adjacent bits and the hint here, and between the
  * change of the hint and the reading of the bits in renew_hint(). So of two threads that free adjacent lines at once,
  * one sees both parts. And a thread that lowers the hint meanwhile looks at the bits once more. */
@@ -135,7 +136,7 @@ static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, 
     while (was < now && !change_hint(map, segment, &was, now)) continue;
 }
 
-/* Called after a search in vain: sets the hint to what the bits say. */
+/* Called after a search in vain. Sets the hint to the value of the bits. */
 static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     for (;;) {
         twi_fence_seqcst(); /* A3 */
@@ -145,7 +146,8 @@ static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     }
 }
 
-/* A segment with that hint, searched from the last one found. 0 means none, or other threads were quicker. */
+/* A segment with that hint, searched from the last one found. 0 means that there is none, or that other threads were
+ * quicker. */
 static uint32_t find_hint(struct twi_free_map *map, uint8_t hint) {
     uint32_t end = twi_load_acquire(&map->end), from = twi_load_relaxed(&map->from[hint]), at = from;
     for (uint32_t left = end; left != 0; left--, at++) {
@@ -167,13 +169,13 @@ static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, ui
     }
 }
 
-/* Returns false if some of the lines are no longer free, and nothing is taken. */
+/* Returns false if some of the lines are no longer free, and then it takes no line. */
 static bool clear_bits(struct twi_free_map *map, uint32_t segment, uint32_t first, uint32_t end) {
     for (uint32_t at = first; at < end; at = (at | 63) + 1) {
         _Atomic uint64_t *word = &map->bits[segment].words[at / 64];
         uint64_t mask = mask_of(at, end), found = twi_load_relaxed(word);
-        while ((found & mask) == mask)
-            if (twi_cas_weak_acqrel(word, &found, found & ~mask)) break; /* A1, pairs with A2: the zeroes are visible */
+        while ((found & mask) == mask) /* A1, pairs with A2: the zeroes are visible */
+            if (twi_cas_weak_acqrel(word, &found, found & ~mask)) break;
         if ((found & mask) == mask) continue;
         if (at == first) return false;
         set_bits(map, segment, first, at & ~63u);

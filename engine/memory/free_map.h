@@ -5,12 +5,12 @@
  * Each line has one bit, whatever the size of its former piece. So free lines side by side are one run as soon as the
  * last of them is given back, and no step joins them. A thread claims a run by compare-and-swap of its words, from the
  * first to the last. If another thread has changed a word, it puts back what it has and looks again.
- * Each segment has a hint of one byte, which says where to look. No piece above the hint's size fits into the segment.
+ * Each segment has a hint of one byte, which shows where to look. No piece above the hint's size fits into the segment.
  * Giving raises the hint, a search in vain lowers it. The map counts the segments of each hint, so that a search for a
  * size that is not there costs a few loads.
- * Always true: a line whose bit is set is zeroed and belongs to nobody. The thread that takes a line clears its bit. A
- * hint never understates what is free, except until the thread that changes it has looked a second time (A3). If that
- * thread stopped there, the turn repairs the hint.
+ * Always true: a line whose bit is set is zeroed and belongs to no thread. The thread that takes a line clears its bit.
+ * A hint never understates the free lines, except until the thread that changes it has looked a second time (A3). If
+ * that thread stopped there, the turn repairs the hint.
  * Smaller runs are used before larger ones, and lower segments before higher ones. So whole segments stay whole.
  * Threads: any, lock-free (labels A1 to A4), except for functions of the turn.
  * Elsewhere: sizes of pieces, zeroing, accounts, fresh segments (arena.c). */
@@ -29,11 +29,11 @@
 #define TWI_SEGMENT_LINES (TWI_SEGMENT_BYTES / TWI_LINE_BYTES)
 #define TWI_SEGMENT_WORDS (TWI_SEGMENT_LINES / 64)
 
-/* 1 2 3 4 6 8 12 16 ... 768 1024 lines: rounding up adds at most a third. A larger piece takes whole segments. */
+/* 1 2 3 4 6 8 12 16 ... 768 1024 lines. Rounding up adds at most a third. A larger piece takes whole segments. */
 #define TWI_SIZES 20u
 extern const uint16_t twi_sizes[TWI_SIZES];
 
-/* A hint: 0, no line is free; else 1 + the number of the largest size that may fit. */
+/* A hint. 0 means that no line is free; otherwise it is 1 + the number of the largest size that may fit. */
 #define TWI_FREE_MAP_WHOLE TWI_SIZES
 
 struct twi_free_map_bits {
@@ -53,16 +53,16 @@ struct twi_free_map {
 
 /* Bytes that the map of `segments` segments needs. */
 size_t twi_free_map_bytes(uint32_t segments);
-/* `memory`: so many zeroed bytes, aligned to a line. At first nothing is free. */
+/* `memory` has so many zeroed bytes, aligned to a line. At first no line is free. */
 void twi_free_map_begin(struct twi_free_map *map, void *memory, uint32_t segments);
 
 /* The number of the smallest size that holds `lines` lines. At most TWI_SEGMENT_LINES lines. */
 uint32_t twi_size_number(uint32_t lines);
 
-/* Takes `twi_sizes[number]` free lines from the smallest run that holds them, in segments that are not wholly free.
- * Returns the first line, or 0: there is no such run. */
+/* Takes `twi_sizes[number]` free lines from the smallest run in which they fit, in segments that are not wholly free.
+ * Returns the first line, or 0 if there is no such run. */
 uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number);
-/* Takes `count` wholly free segments in a row. Returns the first line, or 0: there are none. */
+/* Takes `count` wholly free segments in a row. Returns the first line, or 0 if there are none. */
 uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count);
 /* How many segments are wholly free. */
 uint32_t twi_free_map_whole(const struct twi_free_map *map);
@@ -78,8 +78,8 @@ struct twi_free_map_usage {
     uint64_t usable; /* in runs of at least TWI_FREE_MAP_RUN lines */
     uint64_t longest;
 };
-/* No piece that counting needs at once is larger than this: a leaf of the index (table.h). Larger pieces can be
- * replaced by smaller ones. */
+/* The largest piece that counting needs at once is a leaf of the index (table.h), which has this size. Larger pieces
+ * can be replaced by smaller ones. */
 #define TWI_FREE_MAP_RUN 64u
 /* Looks at all segments that are neither full nor empty. Others may take and give meanwhile. */
 struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
@@ -87,7 +87,7 @@ struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
 /* State of the turn's scan, which goes round the segments in bounded steps. */
 struct twi_free_map_scan_state {
     uint32_t at;
-    uint64_t so_far, usable; /* usable lines: of this round so far, and of the last complete round */
+    uint64_t so_far, usable; /* usable lines of this round so far, and of the last complete round */
 };
 /* Looks at up to `count` segments, and repairs hints that a stopped thread left too low. */
 void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count);

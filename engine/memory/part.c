@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REST_PART 8u      /* parts leave an eighth to all else */
-#define RUNS_MAX 16u      /* of one step: a share is not put together from crumbs */
+#define REST_PART 8u      /* parts leave an eighth to all other uses */
+#define RUNS_MAX 16u      /* runs of one step, because a share is not put together from small pieces */
 #define LOOKED_AT_MAX 32u /* parts, in each turn */
 
 /* ---- one part ---- */
@@ -21,7 +21,7 @@ static void begin(struct twi_arena *whole, struct twi_part *part, uint32_t line,
     void *bits = arena->free_map.bits;
     memset((void *)arena, 0, sizeof *arena);
     arena->whole = whole;
-    arena->shift = line - TWI_SEGMENT_LINES; /* its first segment is number 1: line 0 means none */
+    arena->shift = line - TWI_SEGMENT_LINES; /* its first segment is number 1, because line 0 means none */
     arena->base = twi_arena_at(whole, arena->shift);
     arena->bytes_max = (uint64_t)segments * TWI_SEGMENT_BYTES;
     arena->segments_max = segments;
@@ -103,7 +103,7 @@ bool twi_parts_extend(struct twi_arena *whole, twi_parts *parts, uint64_t bytes)
         newest = part->older;
         give(whole, part);
     }
-    twi_store_release(parts, newest); /* A8, pairs with A9: who sees a part sees it whole */
+    twi_store_release(parts, newest); /* A8, pairs with A9, so a thread that sees a part sees it complete */
     return wanted == 0;
 }
 
@@ -155,7 +155,7 @@ void twi_parts_keep_ahead(struct twi_arena *whole, int64_t mono_ms, uint32_t *wo
     for (uint32_t left = LOOKED_AT_MAX; left != 0 && whole->parts.first != NULL; left--) {
         struct twi_part *part = whole->parts.next != NULL ? whole->parts.next : whole->parts.first;
         whole->parts.next = part->next;
-        if (twi_arena_bytes_used(&part->arena) == 0) continue; /* nothing is committed before it is used */
+        if (twi_arena_bytes_used(&part->arena) == 0) continue; /* memory is committed only when it is used */
         twi_arena_survey(&part->arena, mono_ms);
         twi_arena_keep_ahead(&part->arena, work);
         if (whole->parts.next == NULL) return;

@@ -10,19 +10,19 @@
 #include "tallywheel.h"
 
 struct twi_sync;      /* the state of sync/, one per engine */
-struct twi_transport; /* sync/wire/socket.h: sockets, or those of a simulator */
+struct twi_transport; /* real sockets (sync/wire/socket.h), or those of a simulator */
 
-/* What an engine knows of one of its ledgers. */
+/* One ledger of an engine, as that engine sees it. */
 struct twi_audit_own {
     char ledger[512]; /* its name */
     uint64_t number, plus, minus;
 };
 
-/* The checked options of tw_audit(), with what only the engine knows. */
+/* The checked options of tw_audit(), with the values that only the engine has. */
 struct twi_audit {
     const tw_audit_options *options; /* the prefix is the engine's, if there is one */
-    const tw_options *server;        /* how Redis is reached: redis_url, redis_tls_*, the logins, and nothing else */
-    const char *const *patterns;     /* of keys that must have an expiry */
+    const tw_options *server;        /* the address of Redis. Only redis_url, redis_tls_* and the logins are set */
+    const char *const *patterns;     /* the names of keys that must have an expiry */
     size_t pattern_count;
     const struct twi_audit_own *own; /* the ledgers of the engine's stores, as far as they are known */
     size_t own_count;
@@ -34,22 +34,24 @@ struct twi_audit {
     tw_audit_report *report;
 };
 
-/* Hashes whose names match a pattern, and a field of them, on all masters: what tw_lease_reclaim() looks for in a
+/* Hashes whose names match a pattern, and a field of them, on all masters. tw_lease_reclaim() searches for them in a
  * cluster. */
 struct twi_search {
     const char *pattern; /* for the MATCH of SCAN */
     const char *field;
-    /* A hash that matches, and its field; NULL means that it has none. True: it is wanted. Waits for nothing */
+    /* A hash that matches, and its field; NULL means that it has no such field. Returns true if the hash is wanted.
+     * Never waits */
     bool (*is_wanted)(void *ctx, tw_key name, const char *value);
-    bool (*found)(void *ctx, tw_key name); /* perhaps twice for a name; may wait. False: the search is over */
+    /* may be called twice for a name, and may wait. Returns false to end the search */
+    bool (*found)(void *ctx, tw_key name);
     void *ctx;
 };
 
 /* ---- requests of callers: one run of a script over keys of one hash slot
  *
- * ask() begins one and does not wait; answered() brings the outcome. Who drives: the owner of the turn where the host
- * drives, the engine's second thread otherwise. It calls ask_step(), one thread at a time, and waits in between for
- * ask_fd() or until ask_wake_ms(). */
+ * ask() begins one and does not wait; answered() brings the outcome. In a host-driven engine, the owner of the turn
+ * drives them. Otherwise the engine's second thread does. It calls ask_step(), one thread at a time, and waits in
+ * between for ask_fd() or until ask_wake_ms(). */
 
 enum twi_script {
     TWI_SCRIPT_STRICT,
@@ -65,10 +67,10 @@ enum twi_script {
 
 enum twi_request_outcome {
     TWI_REQUEST_DONE,    /* `values` holds the reply */
-    TWI_REQUEST_REFUSED, /* Redis refused the request: certainly not executed */
+    TWI_REQUEST_REFUSED, /* Redis refused the request, so it was not executed */
     TWI_REQUEST_UNKNOWN, /* perhaps executed */
-    TWI_REQUEST_UNSENT,  /* the request could not be sent: certainly not executed */
-    TWI_REQUEST_BUSY     /* calls_max requests are under way: certainly not executed. No outage */
+    TWI_REQUEST_UNSENT,  /* the request could not be sent, so it was not executed */
+    TWI_REQUEST_BUSY     /* calls_max requests are under way, so it was not executed. This is no outage */
 };
 
 /* One element of a reply. */
@@ -80,22 +82,23 @@ struct twi_script_value {
 };
 #define TWI_SCRIPT_VALUES_MAX 8u
 
-/* How a request ended. It belongs to sync/ and is valid until answered() returns: who needs it later copies the struct.
- * Values and long text are there after TWI_REQUEST_DONE alone. */
+/* How a request ended. It belongs to sync/ and is valid until answered() returns. A caller that needs it later copies
+ * the struct. Only TWI_REQUEST_DONE comes with values and long text. */
 struct twi_answer {
     enum twi_request_outcome outcome;
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* without the number of the call */
     size_t value_count;
-    char *long_text; /* not terminated; NULL: none. answered() may take it: it sets it to NULL here, and frees it later.
-                        What is not taken is freed after it */
+    char *long_text; /* not terminated; NULL means none. answered() may keep the text. Then it sets this pointer to NULL
+                      * and frees the text later. Otherwise the text is freed after answered() */
     size_t long_size;
 };
 
 struct twi_request {
     enum twi_script script;
-    const tw_key *keys, *args; /* args: from the script's ARGV[4] on; redis_call.h has the first three */
+    const tw_key *keys, *args; /* `args` begins with the script's ARGV[4]; redis_call.h sets the first three */
     size_t key_count, arg_count;
-    int64_t deadline_ms; /* monotonic: when the caller gives up. It is for everything, from ask() to the answer */
+    /* the monotonic time at which the caller gives up. It limits the whole time from ask() to the answer */
+    int64_t deadline_ms;
     /* For ask() alone. Called once, by whoever drives, inside ask_step(), and never inside ask() or ask_stop(). No lock
      * of sync/ is held. It may call ask(), ask_forget() and any service, and must not wait. */
     void (*answered)(void *ctx, struct twi_answer *answer);
@@ -104,7 +107,8 @@ struct twi_request {
     /* ask() may wait, until the deadline, while calls_max requests are under way. Not for the thread that drives. */
     bool waits_for_room;
     /* After TWI_REQUEST_UNKNOWN, a cancellation is sent before anything else goes over the same connection. It takes
-     * back, once, whatever the script has charged for this call; and a late copy of the request does nothing. */
+     * back, exactly once, all units that the script has charged for this call. A late copy of the request does
+     * nothing. */
     bool numbered;
     /* Requests the last text of the reply, which may be longer than `values` has room for. */
     bool wants_long;
@@ -113,54 +117,58 @@ struct twi_request {
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
 
 struct twi_driver {
-    /* Checks the Redis options and allocates; opens no socket yet. On an error it writes what is wrong to
+    /* Checks the Redis options and allocates; opens no socket yet. On an error it writes the reason to
      * options->error_text. `transport` is NULL except in a simulator. */
     tw_status (*create)(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
                         void *transport_ctx, struct twi_sync **sync);
-    /* one bounded round: connect, collect, send, receive; never waits */
+    /* one bounded round, which connects, collects, sends and receives; never waits */
     void (*turn)(struct twi_sync *sync);
-    /* The monotonic time at which turn() wants to run next, unless the engine's socket set is readable before. */
+    /* The monotonic time at which turn() has to run next, unless the engine's socket set is readable earlier. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
-    /* Of a Redis Cluster: for each key slot the number in the names of that slot (base/key_slot.h). It returns NULL
-     * where there is one Redis, and may be NULL itself. Templates keep the table, also in a forked child. It outlives
-     * the driver's state. */
+    /* For a Redis Cluster, returns the number of each key slot that the names of that slot contain (base/key_slot.h).
+     * It returns NULL if there is one Redis. The function pointer may be NULL. Templates keep the table, also in a
+     * forked child. It outlives the driver's state. */
     const uint32_t *(*shorts)(const struct twi_sync *sync);
-    uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
+    uint64_t (*ticket_take)(struct twi_sync *sync); /* begins the full collection of a flush; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
-    /* The engine closes, and nothing is unsent. Its own keys in Redis get a short life. To be called again after turns
-     * until it is true, or until the time is over. May be NULL. By the owner of the turn. */
+    /* Called by the owner of the turn when the engine closes and no count is unsent. It gives the engine's keys in
+     * Redis a short life. The engine calls it again after each turn until it returns true, or until the time is over.
+     * May be NULL. */
     bool (*leave)(struct twi_sync *sync);
     /* Closes the socket, settles every item that it holds with twi_port_give_up(TW_LOST_CLOSED), and frees. */
     void (*destroy)(struct twi_sync *sync);
-    /* In a forked child: closes the inherited socket without sending anything, and frees without settling anything. */
+    /* In a forked child: it closes the inherited socket and frees the memory. It sends no request and settles no
+     * item. */
     void (*abandon)(struct twi_sync *sync);
     /* The caller frees *own. Returns false if there is no memory. By the owner of the turn. */
     bool (*own)(const struct twi_sync *sync, struct twi_audit_own **own, size_t *count);
     tw_status (*audit)(const struct twi_audit *audit); /* without an engine; any thread; waits */
-    /* One search after the other. Not TW_OK: not all was looked at, and tw_error_text() says what; the rest was.
-     * Of `audit`: all up to the passwords, and mono_ms, goes_on, engine. Any thread; waits. */
+    /* One search after the other. If it does not return TW_OK, some masters were not searched, and tw_error_text()
+     * names them; the others were searched. It reads all fields of `audit` up to the passwords, and mono_ms, goes_on
+     * and engine. Any thread; waits. */
     tw_status (*search)(const struct twi_audit *audit, const struct twi_search *searches, size_t count);
     /* Begins a request. Everything that `request` points to is copied before the call returns, except for ctx. Any
-     * thread, also inside answered(). Returns the number of the request, which no other one ever has, and answered()
-     * follows once; it may be called in the driving thread before this call has returned. Returns 0 if nothing was
-     * begun: then answered() is not called, and *why is BUSY, or UNSENT (the breaker is open, stopped, no memory). */
+     * thread, also inside answered(). Returns the number of the request, which no other request ever has, and
+     * answered() follows exactly once; it may be called in the driving thread before this call has returned. Returns 0
+     * if no request was begun. Then answered() is not called, and *why is BUSY, or UNSENT (the breaker is open,
+     * ask_stop() was called, or there is no memory). */
     uint64_t (*ask)(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why);
-    /* Returns true if nobody is interested in the answer any more. answered() is not called, now or later, and ctx is
-     * not touched again; what the request has charged is taken back. False means answered() was called, is being called
-     * just now by the driving thread, or the number is none. Any thread, also inside answered(); never waits. */
+    /* Cancels the request. True means that answered() is not called, now or later, and ctx is not touched again. The
+     * units that the request has charged are taken back. False means that answered() was called, or is being called now
+     * by the driving thread, or that no request has this number. Any thread, also inside answered(); never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
-    /* One bounded round: take, receive, answer, expire, send cancellations and requests. Never waits. By whoever
-     * drives. */
+    /* One bounded round, which takes, receives, answers and expires requests, and sends cancellations and requests.
+     * Never waits. Only the driving thread calls it. */
     void (*ask_step)(struct twi_sync *sync);
-    /* An epoll descriptor: readable when ask_step() has something to do. The same for the life of `sync`. Only reading
-     * is waited for. In a host-driven engine fd() covers it, too. Any thread. */
+    /* An epoll descriptor, which is readable when ask_step() has something to do. The same for the life of `sync`. Only
+     * reading is waited for. In a host-driven engine fd() covers it, too. Any thread. */
     int (*ask_fd)(const struct twi_sync *sync);
-    /* The monotonic time at which ask_step() wants to run next, unless ask_fd() becomes ready before; INT64_MAX means
+    /* The monotonic time at which ask_step() has to run next, unless ask_fd() becomes ready earlier; INT64_MAX means
      * never. In a host-driven engine wake_ms() covers it, too. Any thread. */
     int64_t (*ask_wake_ms)(const struct twi_sync *sync);
-    /* From now on ask() begins nothing. In the next ask_step() each request under way is answered: UNSENT, or UNKNOWN
-     * if it was sent. Steps after that send the cancellations. Any thread; again and again is harmless. */
+    /* From now on ask() begins no request. The next ask_step() answers each request under way with UNSENT, or with
+     * UNKNOWN if it was sent. Later steps send the cancellations. Any thread; repeated calls are harmless. */
     void (*ask_stop)(struct twi_sync *sync);
     /* How many requests have no answer, or a cancellation that is still to be sent; 0 means closing need not wait. Any
      * thread. */
@@ -169,7 +177,7 @@ struct twi_driver {
 /* NULL means built without Redis. */
 const struct twi_driver *twi_driver_find(void);
 
-/* What simulators and tests put in place of the engine's own. */
+/* Functions and objects with which simulators and tests replace those of the engine. */
 struct twi_replacements {
     const struct twi_transport *transport; /* NULL means sockets */
     void *transport_ctx;

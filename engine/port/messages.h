@@ -10,20 +10,20 @@
 
 #include "engine/port/items.h"
 
-/* ---- what is present, and what is over ---- */
+/* ---- gauges, holds and expired reservations ---- */
 
-/* Gauges and the holds of tw_hold(): everything has to be re-sent now (a connection was lost, Redis may have
- * forgotten). */
+/* All gauges and all holds of tw_hold() have to be sent again now, because a connection was lost or Redis may have lost
+ * them. */
 void twi_port_presence_resend(tw_engine *engine);
 /* Returns one hold of tw_hold() that has to be re-sent. Returns false if there is none. Any thread. */
 struct twi_hold_member {
-    char name[TWI_OWN_NAME_MAX]; /* of the set in Redis */
+    char name[TWI_OWN_NAME_MAX]; /* the name of the set in Redis */
     size_t name_size;
     char member[56];
 };
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part);
-/* twi_port_holds_sent(): the holds returned since the last call have been sent as one message.
- * twi_port_holds_answered(): the oldest message in flight was answered, or lost. */
+/* twi_port_holds_sent() reports that the holds returned since the last call have been sent as one message.
+ * twi_port_holds_answered() reports that the oldest message in flight was answered, or lost. */
 void twi_port_holds_sent(tw_engine *engine);
 void twi_port_holds_answered(tw_engine *engine);
 /* Returns a key with a reservation that has expired (reserve.lua, sweep). For each one, twi_port_sweep_answered()
@@ -31,16 +31,17 @@ void twi_port_holds_answered(tw_engine *engine);
 struct twi_sweep {
     uint64_t serial;
     size_t sizes[3];
-    char names[3][TWI_OWN_NAME_MAX]; /* of the counter, of its reservations, and of the times when these return */
+    /* the names of the counter, of its reservations, and of the times when these return */
+    char names[3][TWI_OWN_NAME_MAX];
 };
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep);
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms);
 
-/* ---- hard limits: the messages about leases (engine/limit/lease.h, sync/message/lease.c) ---- */
+/* ---- messages about the leases of hard limits (engine/limit/lease.h, sync/message/lease.c) ---- */
 
 #define TWI_LEASE_OTHERS_MAX 100u
 /* An epoch is a time in which a store has certainly forgotten no grant. It ends when another store appears in its
- * place, even an empty one. Each store (twi_port_store()) has epochs of its own. */
+ * place, even an empty one. Each store (twi_port_store()) has separate epochs. */
 struct twi_lease_epoch {
     char instance[33];                     /* the id of this engine in the epoch */
     char id[33];                           /* "": none is known */
@@ -49,71 +50,73 @@ struct twi_lease_epoch {
     char incarnation[33];                  /* this engine's incarnation, as Redis names it; "": unknown */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, as far as known */
     uint32_t other_count;
-    int64_t changes;  /* changes of the members are known up to this number; -1 means none are */
+    int64_t changes;  /* changes of the members are known up to this number; -1 means that no changes are known */
     int64_t every_ms; /* how often this engine is to send its heartbeat */
 };
 
 struct twi_lease;
-/* One message. Its numbers are absolute: sending it again is harmless. */
+/* One message. Its numbers are absolute, so sending it again is harmless. */
 struct twi_lease_message {
     struct twi_lease *lease; /* NULL means a message about the epoch (leases.lua) */
-    uint32_t store;          /* its index: the message goes to that store, with the names of that store's epoch */
-    uint64_t serial;         /* epoch: of the connection that it was made for */
-    struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
+    uint32_t store;  /* the index of the store to which the message goes; the names are those of that store's epoch */
+    uint64_t serial; /* for a message about the epoch, the serial number of the connection that it was made for */
+    struct twi_item item; /* names the counter, for twi_port_render(); its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
-    int64_t risk; /* as the last reply said */
+    int64_t risk; /* the value in the last reply */
     int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: there is none, or it is unknown */
     bool look, restate;
     uint32_t names;                /* how many ids the engine had before it was made */
-    bool leaves;                   /* epoch: this engine holds nothing any more, and leaves */
-    bool wants_members;            /* epoch: the reply is to name the other engines, too */
+    bool leaves;                   /* for a message about the epoch, this engine has no lease any more and leaves */
+    bool wants_members;            /* for a message about the epoch, the reply has to name the other engines, too */
     int64_t requested_since_ms;    /* epoch */
     char epoch[33], resent_in[33]; /* as they were when this message was made */
 };
 /* The kind of Redis's reply. */
 enum twi_lease_kind {
     TWI_LEASE_NUMBERS,  /* the reply has the numbers */
-    TWI_LEASE_RESEND,   /* refused, or of unknown outcome: the message is sent again */
-    TWI_LEASE_ENDED,    /* the epoch is another one: nothing was done */
+    TWI_LEASE_RESEND,   /* refused, or of unknown outcome, so the message is sent again */
+    TWI_LEASE_ENDED,    /* the epoch is another one, so Redis changed nothing */
     TWI_LEASE_TOO_LATE, /* the window is over by Redis's clock */
-    TWI_LEASE_TWIN      /* another life of this process uses the same id: nothing was done */
+    TWI_LEASE_TWIN      /* another copy of this process uses the same id, so Redis changed nothing */
 };
 struct twi_lease_answer {
     enum twi_lease_kind kind;
-    bool refused; /* RESEND: Redis refused; retrying immediately is pointless */
+    bool refused; /* with RESEND, Redis refused; an immediate retry is pointless */
     int64_t redis_ms;
-    bool open;                                         /* grants may be given */
-    int64_t granted, total, spent_all, stranded, risk; /* of a lease; stranded -1: not in the reply */
-    int64_t wait_ms;                                   /* of a lease: this engine is new for this time */
-    const char *id, *run, *incarnation;                /* of the epoch */
-    int64_t every_ms, changes;                         /* of the epoch */
-    /* of the epoch: the members named are all of them, not only the changes */
+    bool open; /* grants may be given */
+    /* numbers of a lease; `stranded` is -1 if it is not in the reply */
+    int64_t granted, total, spent_all, stranded, risk;
+    int64_t wait_ms;                    /* for a lease, the time for which this engine is new */
+    const char *id, *run, *incarnation; /* of the epoch */
+    int64_t every_ms, changes;          /* of the epoch */
+    /* for the epoch, the reply names all members, not only the changes */
     bool whole;
 };
 /* Returns up to `count_max` messages to the store with that index, to send on its connection, which has this serial
  * number (it rises with each connection of the store). Each gets exactly one twi_port_lease_answered(), at the latest
  * when that connection is lost. Until then its window stays. With several stores the engine takes part in the epoch of
- * a store only while it holds or wants a lease there. The first request meets the store (twi_port_stores()). */
-/* The first store from that index on that is to be asked for messages about leases, and when they are due; UINT32_MAX
- * means that there is none. It may be one that sync does not have yet. */
+ * a store only while it has or requests a lease there. The first request creates the store (twi_port_stores()). */
+/* The first store from that index on for which sync has to fetch messages about leases, and when they are due;
+ * UINT32_MAX means that there is none. It may be one that sync does not have yet. */
 uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from);
 size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struct twi_lease_message *messages,
                        size_t count_max);
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
                              const struct twi_lease_answer *answer);
-/* Called before the answer about the epoch of that store: another engine that takes part ('+'), or no longer does. */
+/* Called before the answer about the epoch of that store, for another engine that takes part ('+'), or no longer
+ * does. */
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part);
-/* Called before that answer. Other engines want units of the lease with this name in Redis. */
+/* Called before that answer. Other engines request units of the lease with this name in Redis. */
 void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size);
-/* This process lives twice, and the other life uses the same names in Redis: from now on the engine has another id
- * (twin.c). By the owner of the turn. */
+/* Two copies of this process run and use the same names in Redis. From now on the engine has another id (twin.c). Only
+ * the owner of the turn calls it. */
 void twi_port_twin(tw_engine *engine);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store);
-/* The monotonic time at which there will be a message about leases to that store; INT64_MAX means none is expected. To
- * be asked of stores that can be sent to. */
+/* The monotonic time at which there will be a message about leases to that store; INT64_MAX means that none is
+ * expected. Call it only for stores that can be sent to. */
 int64_t twi_port_lease_due(tw_engine *engine, uint32_t index);
 
-/* ---- windows that one engine closes for all: the messages (engine/turn/closing.h, sync/message/closing.c) ---- */
+/* ---- messages about windows that one engine closes for all (engine/turn/closing.h, sync/message/closing.c) ---- */
 
 struct twi_close_election;
 enum twi_closing_verb {
@@ -138,34 +141,37 @@ enum twi_closing_verb {
 struct twi_closing_announcement {
     uint32_t count;
     struct {
-        int64_t start_ms, due_ms, expiry_ms; /* of a window; when one that has not counted in it may look after it */
+        /* the times of a window; when an engine that has not counted in it may look after it */
+        int64_t start_ms, due_ms, expiry_ms;
     } at[TWI_CLOSING_LISTED_MAX];
 };
 /* One message. Sending it again is harmless. */
 struct twi_closing_message {
     enum twi_closing_verb verb;
     tw_family *family;
-    struct twi_close_election *election;   /* whose window it is; NULL: none, or a window that is no longer held */
-    int64_t start_ms, end_ms, expiry_ms;   /* of the window */
+    /* the election to which the window belongs; NULL means none, or a window that is no longer held */
+    struct twi_close_election *election;
+    int64_t start_ms, end_ms, expiry_ms;   /* the times of the window */
     int64_t floor_ms;                      /* the engine delays all windows that end later than this ... */
     int64_t ends_ms[TWI_CLOSING_ENDS_MAX]; /* ... and those that end at these times */
     uint32_t end_count;
     bool known;    /* Redis knew this engine before */
-    bool flag;     /* CLAIM: the names are listed; READ: under a claim */
-    bool through;  /* LIST, CLAIM: an earlier message said that the engine does not hold the window up */
+    bool flag;     /* in CLAIM, the names are listed; in READ, the engine has a claim */
+    bool through;  /* in LIST and CLAIM, an earlier message stated that the engine does not delay the window */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
-    int64_t word_ms;       /* HEARTBEAT: the engine's time, as the message says what it delays */
-    bool by_tag;           /* names lie by tag (engine/turn/closing_tags.h): LIST and READ are about the index */
-    uint32_t group, round; /* ADD, FETCH, DROP: of the set */
-    bool recorded;         /* LIST, ADD: this engine has recorded names of the window (twi_port_window_names()) */
-    /* PARTIAL: when others may look after the window. HEARTBEAT: a window that others might have looked after before
-     * this time is forgotten. */
+    int64_t word_ms; /* in HEARTBEAT, the engine's time when it wrote which windows it delays */
+    bool by_tag;     /* names are grouped by tag (engine/turn/closing_tags.h), and LIST and READ are about the index */
+    uint32_t group, round; /* the set, in ADD, FETCH and DROP */
+    bool recorded;         /* in LIST and ADD, this engine has recorded names of the window (twi_port_window_names()) */
+    /* In PARTIAL, when others may look after the window. In HEARTBEAT, a window that others might have looked after
+     * before this time is forgotten. */
     int64_t look_ms;
-    struct twi_closing_announcement announced; /* HEARTBEAT, by tag: windows in which this engine will count */
+    struct twi_closing_announcement announced; /* in HEARTBEAT by tag, windows in which this engine will count */
     uint32_t name_count;
     tw_key
-        *names; /* LIST, ADD: valid until the next message is asked for. Room for TWI_CLOSING_NAMES_MAX, of who asks */
+        /* in LIST and ADD, valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
+        *names;
 };
 enum twi_closing_kind {
     TWI_CLOSING_REPLY_OK,
@@ -174,18 +180,18 @@ enum twi_closing_kind {
     TWI_CLOSING_REPLY_OTHER,
     TWI_CLOSING_REPLY_YOU,
     TWI_CLOSING_REPLY_DONE,
-    TWI_CLOSING_REPLY_LATE,   /* LIST, DONE: it was closed without some of the counts */
-    TWI_CLOSING_REPLY_NEW,    /* Redis does not know this engine any more */
-    TWI_CLOSING_REPLY_RESEND, /* of unknown outcome, or refused: send it again */
+    TWI_CLOSING_REPLY_LATE,   /* in LIST and DONE, the window was closed without some of the counts */
+    TWI_CLOSING_REPLY_NEW,    /* Redis no longer lists this engine */
+    TWI_CLOSING_REPLY_RESEND, /* of unknown outcome, or refused, so send it again */
     TWI_CLOSING_REPLY_REFUSED
 };
 struct twi_closing_answer {
     enum twi_closing_kind kind;
-    bool is_repeat;   /* YOU: the window was reported before */
+    bool is_repeat;   /* in YOU, the window was reported earlier */
     const char *scan; /* READ, FETCH: "0": all names were read */
-    bool reads_all;   /* by tag; YOU: an engine has died, and may have recorded names in groups that the index lacks */
-    bool lacks_names; /* by tag; YOU: counts were announced after it was closed; nobody can know all of their keys */
-    uint32_t round;   /* by tag; LIST, CLAIM, LAST, DONE: of the sets to which names are added now */
+    bool reads_all; /* by tag, in YOU, an engine has died, and may have recorded names in groups that the index lacks */
+    bool lacks_names; /* by tag, in YOU, counts were announced after it was closed, so their keys cannot all be known */
+    uint32_t round;   /* by tag, in LIST, CLAIM, LAST and DONE, the round of the sets to which names are added now */
     int64_t every_ms; /* the interval of the heartbeat; 0 means not in the reply */
 };
 /* Returns the next message. Returns false if there is none. Each gets exactly one answer, at the latest when the
@@ -195,27 +201,28 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
                                const struct twi_closing_answer *answer);
 /* Called before the answer to a HEARTBEAT. A window that has counts and is not closed, by its start. */
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
-/* Called before the answer to a READ or a FETCH: one name, or one member of the index. */
+/* Called before the answer to a READ or a FETCH, with one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
 #define TWI_CLOSING_KEYS 4
-/* The keys in Redis: of the family's engines, of the window, of its names (by tag: of the index), and of the family's
- * windows that are not closed. Of ADD, FETCH and DROP: of the set. All lie in one key slot. Each has room for
- * TWI_OWN_NAME_MAX bytes. Returns how many there are. */
+/* Writes the keys in Redis of the family's engines, of the window, of its names (by tag, of the index), and of the
+ * family's windows that are not closed. For ADD, FETCH and DROP it writes the key of the set. All lie in one key slot.
+ * Each has room for TWI_OWN_NAME_MAX bytes. Returns how many there are. */
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
-/* By tag: a store that this engine met was empty a while ago. Other engines may have counts to send again that it had,
- * and may not know that yet. No window is closed before this time (monotonic). */
+/* Called in families by tag, when a store that this engine met was empty a while ago. Other engines may have to send
+ * again the counts that the store had, and may not have noticed that yet. No window is closed before this time
+ * (monotonic). */
 void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
 /* The monotonic time at which there will be a message; INT64_MAX means none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
-/* ---- what is known of Redis and of other engines (engine/core/peers.h). By the owner of the turn ---- */
+/* ---- the state of Redis and of other engines (engine/core/peers.h). Only the owner of the turn calls these ---- */
 
-/* Redis answers, or does so no more. With several stores: some do. tw_stats.redis_connected is 1 only if, besides, no
- * store is unreachable. */
+/* Reports whether Redis answers. With several stores, whether some of them answer. tw_stats.redis_connected is 1 only
+ * if, in addition, no store is unreachable. */
 void twi_port_connected(tw_engine *engine, bool is_connected);
-/* Since when that store has failed to answer (monotonic ms); 0 means that it answers, or was never tried. To be called
- * in each turn for each store; it costs a load where nothing has changed. A store that was not met (twi_port_store())
- * is away only while all others are. */
+/* Since when that store has failed to answer (monotonic ms); 0 means that it answers, or was never tried. sync calls it
+ * in each turn for each store; it costs one load if the value has not changed. A store that was not met
+ * (twi_port_store()) counts as unreachable only while all others are. */
 void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms);
 /* Redis's clock minus engine time, in ms. */
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);

@@ -1,13 +1,13 @@
 /* rejected.h -- counters whose keys Redis rejects (wrong type, overflow, no number). The others are sent without them.
  *
  *   rejected ─▶ returned with a wait ─▶ the wait is over: to be sent again ─▶ acknowledged, or rejected again
- * Two users keep such a book, each for its question. The engine (collector.rejected): which counters wait, and until
- * when. Meanwhile the collector skips a counter and leaves its DIRTY set, so adders do not mark it again. A rejected
- * key costs one attempt per wait, however often it is counted on. Each store of sync/: which counters are rejected, and
- * how long each waits next. The wait doubles with each rejected try. What was under way when the key was rejected is no
- * new try.
+ * Two users keep such a book. The engine (collector.rejected) stores which counters wait, and until when. Meanwhile the
+ * collector skips a counter and leaves its DIRTY set, so adders do not mark it again. A rejected key costs one attempt
+ * per wait, however often it is counted on. Each store of sync/ stores which counters are rejected, and how long each
+ * waits next. The wait doubles with each rejected try. A request that was under way when the key was rejected is no new
+ * try.
  * Always true: a counter is in a book at most once. One thread at a time, the owner of the turn, uses a book. A counter
- * that finds no room is sent again at the next interval, is not counted as new, and loses nothing. */
+ * that finds no room is sent again at the next interval, is not counted as new, and loses no count. */
 #ifndef TWI_PORT_REJECTED_H
 #define TWI_PORT_REJECTED_H
 
@@ -20,20 +20,21 @@
 struct twi_rejected_key {
     struct twi_generation *generation;
     struct twi_cell *cell;
-    int64_t due_ms;   /* monotonic: the wait ends then; a rejection before this time is no new try */
-    int64_t until_ms; /* sync: the entry is dropped after this time */
-    uint64_t number;  /* sync: batches up to this number were frozen before the last rejection */
-    uint32_t wait_ms; /* sync: the last wait */
-    uint32_t next;    /* the next entry of its bucket: index + 1 */
-    bool has_delta;   /* engine: the item had a delta */
+    int64_t due_ms;   /* the monotonic time when the wait ends; a rejection before this time is no new try */
+    int64_t until_ms; /* used by sync; the entry is dropped after this time */
+    uint64_t number;  /* used by sync; batches up to this number were frozen before the last rejection */
+    uint32_t wait_ms; /* used by sync; the last wait */
+    uint32_t next;    /* index + 1 of the next entry of its bucket */
+    bool has_delta;   /* used by the engine; the item had a delta */
 };
 
-/* All zero: empty. */
+/* A zeroed struct is an empty book. */
 struct twi_rejected {
     struct twi_rejected_key *keys;
-    uint32_t *buckets;                  /* `bucket_count` of them: index + 1 of the first entry; 0 means none */
-    uint32_t count, room, bucket_count; /* bucket_count: a power of two; room, unless memory was short */
-    int64_t due_ms;                     /* engine, if count != 0: no wait ends before this */
+    uint32_t *buckets; /* `bucket_count` words, each with index + 1 of the first entry; 0 means none */
+    /* bucket_count is a power of two. It is equal to room, unless memory was short */
+    uint32_t count, room, bucket_count;
+    int64_t due_ms; /* used by the engine; if count != 0, no wait ends before this */
 };
 
 void twi_rejected_clear(struct twi_rejected *rejected);
@@ -41,7 +42,7 @@ void twi_rejected_free(struct twi_rejected *rejected);
 /* Each entry is in the chain of its bucket, and in no other. For checks. */
 bool twi_rejected_is_valid(const struct twi_rejected *rejected);
 
-/* ---- for the engine: which counters wait ---- */
+/* ---- used by the engine, for counters that wait ---- */
 
 enum twi_waiting_since {
     TWI_WAITS_FROM_NOW,
@@ -56,10 +57,10 @@ bool twi_rejected_waits(const struct twi_rejected *rejected, const struct twi_ge
 bool twi_rejected_take(struct twi_rejected *rejected, int64_t now_ms, uint32_t *at, struct twi_rejected_key *key);
 void twi_rejected_end_waits(struct twi_rejected *rejected, int64_t now_ms); /* every wait is over now */
 
-/* ---- for a store: which counters are rejected ---- */
+/* ---- used by a store, for counters that are rejected ---- */
 
-/* A counter was rejected while `last` was the last batch frozen. Returns how long it is to wait. `*first`: it was not
- * rejected before. */
+/* A counter was rejected while `last` was the last batch frozen. Returns how long it has to wait. `*first` becomes true
+ * if it was not rejected earlier. */
 uint32_t twi_rejected_again(struct twi_rejected *rejected, const struct twi_item *item, uint64_t last, int64_t now_ms,
                             bool *first);
 /* A counter was settled as a part of batch `number`. Returns whether it has an entry. The entry stays if that batch

@@ -51,7 +51,7 @@ void twi_chain_leave(tw_engine *engine, const struct twi_chains *chains, const s
     *link.next = 0;
 }
 
-/* The newest entry stays the first one: a chain is turned round, and then moved from its end. */
+/* The newest entry stays the first one, because a chain is turned round, and then moved from its end. */
 static void move_chain(tw_engine *engine, const struct twi_chains *chains, const struct twi_chains_kind *kind,
                        uint32_t line, uint32_t row) {
     uint32_t last = 0;

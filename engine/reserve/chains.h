@@ -1,7 +1,7 @@
 /* chains.h -- a hash index whose chains and entries lie in the arena. It grows and shrinks a few chains at a time.
  *
- * An entry has a link for each row in which it is found: reservations are found by serial and by buyer, holds by key.
- * While an index is replaced, there are two: the first `moved` chains of the old one are in the new one already.
+ * An entry has a link for each row in which it is found. Reservations are found by serial and by buyer, holds by key.
+ * While an index is replaced, there are two. The first `moved` chains of the old one are in the new one already.
  * Always true: an entry is in one chain of each row that it was entered into, the newest first. No call does more than
  * a bounded piece of work, however many entries there are.
  * Threads: under the lock of the book that has the chains. */
@@ -14,11 +14,12 @@
 #include "tallywheel.h"
 
 struct twi_chains {
-    uint32_t index, log2; /* the line of the index, and how many chains each row has; 0: there is none yet */
-    uint32_t old_index, old_log2, moved; /* the previous index, and how many of its chains have moved; 0: none */
+    uint32_t index, log2; /* the line of the index, and how many chains each row has; 0 means that there is none yet */
+    /* the previous index, and how many of its chains have moved; 0 means that there is none */
+    uint32_t old_index, old_log2, moved;
 };
 
-/* What an entry has for a row. */
+/* The part of an entry for one row. */
 struct twi_chain_link {
     uint32_t *next;
     uint64_t hash;
@@ -28,7 +29,7 @@ struct twi_chain_link {
 struct twi_chains_kind {
     uint32_t rows;
     struct twi_chain_link (*link)(tw_engine *engine, uint32_t line, uint32_t row);
-    /* Memory of the arena, within the book's bounds. Returns a line; 0: there is none. */
+    /* Memory of the arena, within the book's bounds. Returns a line; 0 means that there is none. */
     uint32_t (*take)(tw_engine *engine, uint32_t lines);
     void (*give)(tw_engine *engine, uint32_t line, uint32_t lines);
 };
@@ -36,7 +37,7 @@ struct twi_chains_kind {
 #define TWI_CHAINS_LOG2_FIRST 6u
 #define TWI_CHAINS_MOVES_CALL 8u /* chains that a call moves; while one is added, more than one must be moved */
 
-/* The first entry of the chain of that hash; 0: none. There may be no index yet. */
+/* The first entry of the chain of that hash; 0 means that there is none. There may be no index yet. */
 uint32_t twi_chain_first(tw_engine *engine, const struct twi_chains *chains, uint64_t hash, uint32_t row);
 /* Enters an entry into a row, or takes it out. There is an index. */
 void twi_chain_enter(tw_engine *engine, const struct twi_chains *chains, const struct twi_chains_kind *kind,
@@ -44,10 +45,11 @@ void twi_chain_enter(tw_engine *engine, const struct twi_chains *chains, const s
 void twi_chain_leave(tw_engine *engine, const struct twi_chains *chains, const struct twi_chains_kind *kind,
                      uint32_t line, uint32_t row);
 
-/* Before an entry is made: an index, with as many chains as entries. False: there is none, and no memory for one. */
+/* Called before an entry is made. Makes an index, with as many chains as entries. Returns false if there is no index,
+ * and no memory for one. */
 bool twi_chains_make(tw_engine *engine, struct twi_chains *chains, const struct twi_chains_kind *kind,
                      uint64_t entries);
-/* Begins to move to an index of another size. False: no memory; the chains stay. */
+/* Begins to move to an index of another size. Returns false if there is no memory; the chains stay. */
 bool twi_chains_replace(tw_engine *engine, struct twi_chains *chains, const struct twi_chains_kind *kind,
                         uint32_t log2);
 /* Moves at most so many chains of the previous index. */

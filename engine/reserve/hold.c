@@ -1,6 +1,6 @@
-/* hold.c -- tw_hold() and tw_hold_release(): at most `limit` holders at a time.
- * Without Redis the key's counter is used: a hold takes from it as tw_acquire() does, a release lowers it by
- * compare-and-swap, never below 0. With Redis: hold_redis.c. */
+/* hold.c -- tw_hold() and tw_hold_release(), for at most `limit` holders at a time. Without Redis the key's counter is
+ * used. A hold takes from it as tw_acquire() does, a release lowers it by compare-and-swap, never below 0. hold_redis.c
+ * does this with Redis. */
 #include "engine/count/lookup.h"
 
 #include "engine/reserve/hold_redis.h"
@@ -56,7 +56,8 @@ tw_status tw_hold_async(tw_request *request, tw_family *family, tw_key key, int6
     return status;
 }
 
-/* Lowers a cell without stripes by one: by compare-and-swap, from above 0. Otherwise it answers as twi_place_add(). */
+/* Lowers a cell without stripes by one, using compare-and-swap, from above 0. Otherwise it answers as
+ * twi_place_add(). */
 static enum twi_added take_one(const struct twi_call *call, const struct twi_place *place) {
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
     do {

@@ -16,9 +16,9 @@
 struct entry {
     tw_family *family;
     uint32_t elder, younger; /* the list of its family */
-    uint32_t lives;          /* of the engine, when its member was named (rename) */
-    uint64_t statement;      /* the last statement that contained it; 0: none */
-    int64_t sent_ms;         /* monotonic: when it was sent last; INT64_MIN: never */
+    uint32_t lives;          /* the number of the engine's lives when its member was named (rename) */
+    uint64_t statement;      /* the last statement that contained it; 0 means none */
+    int64_t sent_ms;         /* monotonic time when it was sent last; INT64_MIN means never */
     uint32_t older, newer;   /* the list of all entries */
     uint32_t next;           /* the chain of its hash */
     uint32_t lines;
@@ -219,7 +219,8 @@ bool twi_hold_book_forget(tw_family *family) {
 
 /* ---- re-sending (port/messages.h) ---- */
 
-/* The entry that was sent longest ago; NULL: there is none. Those of closed families are no holds any more. */
+/* The entry that was sent longest ago; NULL means that there is none. Those of closed families are no holds any
+ * more. */
 static struct entry *oldest(tw_engine *engine) {
     const struct twi_hold_book *book = engine->holds;
     for (uint32_t left = PASS_OVER_MAX; left != 0 && book->first != 0; left--) {

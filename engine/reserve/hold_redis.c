@@ -1,4 +1,4 @@
-/* hold_redis.c -- tw_hold() and tw_hold_release() where Redis decides: one request per call (hold.lua). The hold book
+/* hold_redis.c -- tw_hold() and tw_hold_release() if Redis decides, with one request per call (hold.lua). The hold book
  * (hold_book.h) lists the holds of this engine, so that they can be re-sent.
  *
  *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
@@ -87,7 +87,7 @@ static bool ask_give(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* Without a reply the hold ends by itself: nobody re-sends it. */
+/* Without a reply the hold ends when its life is over, because it is not sent again. */
 static tw_status finish_give(struct twi_operation *operation, tw_request *call) {
     (void)operation, (void)call;
     return TW_OK;
@@ -95,7 +95,7 @@ static tw_status finish_give(struct twi_operation *operation, tw_request *call) 
 
 static const struct twi_operation_kind give_kind = {.send = ask_give, .finish = finish_give};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct giving *make_give(tw_family *family, tw_key key, tw_request *call, tw_status *status) {
     twi_check(family->kind.synced);
     struct giving *giving = (struct giving *)twi_operation_make(family->engine, &give_kind, family, call, status);
@@ -106,7 +106,7 @@ static struct giving *make_give(tw_family *family, tw_key key, tw_request *call,
     return giving;
 }
 
-/* Releases a hold that is in no book, for nobody who waits. */
+/* Releases a hold that is in no book, without a waiting caller. */
 static void let_go(const struct taking *taking) {
     twi_check(taking->member[0] != '\0');
     tw_status status;
@@ -126,7 +126,7 @@ static bool ask_take(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* MORE: all members were dead and were removed; the repeated request finds none. */
+/* MORE means that all members were dead and were removed; the repeated request finds no dead ones. */
 static bool read_take(struct twi_operation *operation, struct twi_answer *answer) {
     twi_check(answer->outcome == operation->result.outcome);
     (void)answer;
@@ -139,7 +139,7 @@ static bool is_refused(tw_family *family, enum twi_request_outcome outcome) {
     return when_busy || outcome == TWI_REQUEST_REFUSED || twi_load_acquire(&family->engine->life.stopped);
 }
 
-/* What came of it. By the thread that is answered. */
+/* Computes the result, in the thread that is answered. */
 static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
     const struct twi_result *result = &taking->operation.result;
     tw_family *family = taking->operation.family;
@@ -171,7 +171,7 @@ static void undo_take(struct twi_operation *operation) {
 static const struct twi_operation_kind take_kind = {
     .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct taking *make_take(tw_family *family, tw_key key, int64_t limit, tw_request *call, tw_status *status) {
     twi_check(family->kind.synced && limit >= 0);
     struct taking *taking = (struct taking *)twi_operation_make(family->engine, &take_kind, family, call, status);
@@ -207,7 +207,8 @@ tw_status twi_hold_redis_start(tw_request *call, tw_family *family, tw_key key, 
 /* ---- giving ---- */
 
 /* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
- * takes one round trip, and it is rare: a hold is re-sent once in a third of its life. tw_stop() ends the wait. */
+ * takes one round trip, and it is rare, because a hold is sent again only once in a third of its life. tw_stop() ends
+ * the wait. */
 static void await_statement(tw_engine *engine, uint64_t statement) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + twi_port_timeout_ms(engine);
     for (;;) {
@@ -234,7 +235,7 @@ tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
     return status;
 }
 
-/* A waiter: until the statement is answered, or its time is over. */
+/* A waiter, until the statement is answered, or its time is over. */
 static enum twi_look look_at_statement(struct twi_operation *operation) {
     tw_engine *engine = operation->engine;
     bool is_over = twi_hold_book_is_answered(engine, ((struct giving *)operation)->statement) ||

@@ -1,5 +1,5 @@
-/* reserve.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(): the calls. See reserve.h.
- * Without Redis: reserve_local.c. With Redis: reserve_redis.c. */
+/* reserve.c -- the calls tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel() (reserve.h). They use
+ * reserve_local.c without Redis, and reserve_redis.c with Redis. */
 #include "engine/reserve/reserve.h"
 
 #include "engine/count/lookup.h"
@@ -61,7 +61,7 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     return status;
 }
 
-/* A token of this engine's kind of store: without Redis, of one Redis, or of a cluster. */
+/* Returns whether the token is of this engine's kind of store, which is no Redis, one Redis, or a cluster. */
 static bool fits(const tw_engine *engine, const struct twi_token *token) {
     return token->local != engine->life.has_redis && token->has_slot == (engine->remote.shorts != NULL);
 }

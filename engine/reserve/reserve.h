@@ -6,7 +6,7 @@
 
 #include "engine/reserve/reserve_local.h"
 
-/* Fills a verdict with nothing but the arguments of the call. */
+/* Fills a verdict with only the arguments of the call. */
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
 
 #endif

@@ -2,7 +2,7 @@
 #include "engine/reserve/reserve_book.h"
 
 #define MOVES_TURN 2048u
-#define SPARSE 8u /* chains for each entry: then the index shrinks */
+#define SPARSE 8u /* with more chains than this for each entry, the index shrinks */
 
 enum { BY_SERIAL, BY_BUYER, ROWS };
 
@@ -75,7 +75,7 @@ void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
     struct twi_reservation *above = at(engine, parent);
     *(above->left == line ? &above->left : &above->right) = rest;
     if (rest != 0) at(engine, rest)->parent = parent;
-    for (; parent != 0; parent = at(engine, parent)->parent) { /* ranks fall on the way up: it ends soon */
+    for (; parent != 0; parent = at(engine, parent)->parent) { /* ranks fall on the way up, so it ends soon */
         uint8_t before = at(engine, parent)->rank;
         set_rank(engine, at(engine, parent));
         if (at(engine, parent)->rank == before) return;
@@ -84,7 +84,8 @@ void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
 
 /* ---- memory ---- */
 
-/* Reservations take at most half of the memory, index included: a flood of them leaves the other half to counters. */
+/* Reservations take at most half of the memory, index included, so a flood of them leaves the other half to
+ * counters. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
     twi_check(lines != 0);
     struct twi_reserve_local *reservations = engine->reservations;
@@ -124,7 +125,7 @@ static void leave(tw_engine *engine, struct twi_reservation *entry, uint32_t row
     twi_chain_leave(engine, &engine->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
 }
 
-/* Another index than this one has been begun: a walk begins again. */
+/* Another index than this one has been begun, so a walk begins again. */
 static void note_replaced(struct twi_reserve_local *book, uint32_t index) {
     if (book->chains.index != index) book->pass.restarts = true;
 }
@@ -133,7 +134,7 @@ static bool is_sparse(const struct twi_reserve_local *book) {
     return book->chains.log2 > TWI_CHAINS_LOG2_FIRST && book->entries * SPARSE < UINT64_C(1) << book->chains.log2;
 }
 
-/* False: there is no index, and no memory for one. */
+/* Returns false if there is no index, and no memory for one. */
 static bool make_index(tw_engine *engine) {
     struct twi_reserve_local *book = engine->reservations;
     uint32_t index = book->chains.index;
@@ -161,7 +162,7 @@ bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
     if (book->chains.index == 0) return true;
     if (book->pass.restarts) book->pass.cursor = 0;
     book->pass.restarts = false;
-    if (book->chains.old_index != 0) return false; /* one index at a time: the turn moves its chains first */
+    if (book->chains.old_index != 0) return false; /* one index at a time, so the turn moves its chains first */
     for (; book->pass.cursor < UINT32_C(1) << book->chains.log2; book->pass.cursor++) {
         if (*work == 0) return false;
         --*work;

@@ -1,8 +1,8 @@
-/* reserve_local.c -- see reserve_local.h: what becomes of the entries of reserve_book.h.
- * What expires together is taken back by the turn, piece by piece. A caller takes back a few, and more if it would be
- * denied otherwise. Entries of a family that is closed are gone for callers at once; the turn forgets them.
- * With Redis the book holds no reservations but SWEEP entries: keys for which this engine made reservations. A key is
- * examined when its next reservation expires, so units return although nobody calls. */
+/* reserve_local.c -- see reserve_local.h. It changes and ends the entries of reserve_book.h. The turn takes entries
+ * back that expire together, piece by piece. A caller takes back a few, and more if it would be denied otherwise.
+ * Entries of a family that is closed are gone for callers at once; the turn forgets them.
+ * With Redis the book holds no reservations but SWEEP entries, which are keys for which this engine made reservations.
+ * A key is examined when its next reservation expires, so units return even without calls. */
 #include "engine/reserve/reserve_local.h"
 
 #include "engine/core/family.h"
@@ -35,7 +35,7 @@ static bool is_void(const struct twi_reservation *entry) {
     return twi_load_acquire(&entry->family->requests.close_requested);
 }
 
-/* The reservation of that serial; NULL: there is none, or its family is closed. */
+/* The reservation of that serial; NULL means that there is none, or that its family is closed. */
 static struct twi_reservation *find(tw_engine *engine, uint64_t serial) {
     twi_check(serial != 0);
     struct twi_reservation *entry = twi_reserve_find(engine, serial);
@@ -57,7 +57,7 @@ static struct twi_reservation *find_buyer(const struct twi_reserve_request *requ
 
 /* ---- units that go back ---- */
 
-/* If the window takes nothing more, its units are over with it. That is no late count. */
+/* If the window takes no more units, its units end with it. That is no late count. */
 static void put_back(const struct twi_reservation *entry) {
     twi_check(entry->n > 0);
     tw_family *family = entry->family;
@@ -75,7 +75,7 @@ static void take_back(tw_engine *engine, struct twi_reservation *entry) {
     twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
 }
 
-/* Its family is closed: its units are not given back, because nobody can ask for them any more. */
+/* Called when its family is closed. Its units are not given back, because no caller can request them any more. */
 static void drop(tw_engine *engine, struct twi_reservation *entry) {
     if (entry->state == TWI_HELD) twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
     twi_reserve_forget(engine, entry);
@@ -108,7 +108,7 @@ static void wake(tw_engine *engine, struct twi_reservation *entry, int64_t mono_
     }
 }
 
-/* True: there may be more entries that are due. */
+/* Returns true if there may be more entries that are due. */
 static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
     for (uint32_t count = 0; count < count_max; count++) {
         struct twi_reservation *first = twi_reserve_first(engine);
@@ -144,8 +144,8 @@ static void fill_held(const struct twi_reservation *has, int64_t mono_ms, tw_ver
     verdict->retry_after_ms = has->state == TWI_SOLD ? -1 : has->due_ms - mono_ms;
 }
 
-/* No unit is left. Some may come back when the next reservation expires, of whichever key; at once, if the turn is
- * taking back what has expired. */
+/* No unit is left. Some may come back when the next reservation expires, of any key; at once, if the turn is taking
+ * expired entries back. */
 static void fill_denied(tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
     const struct twi_reservation *first = twi_reserve_first(engine);
     if (first == NULL || verdict->retry_after_ms < 0) return;
@@ -154,7 +154,7 @@ static void fill_denied(tw_engine *engine, int64_t mono_ms, tw_verdict *verdict)
 }
 
 /* Takes the units in the open window, if the buyer has none in it yet. The clock may pass into the next window between
- * the two calls. Then nobody has a reservation in that window: it has only begun, and this call holds the lock. */
+ * the two calls. Then there is no reservation in that window, because it has only begun, and this call has the lock. */
 static tw_status take_units(const struct twi_reserve_request *request, int64_t mono_ms, tw_verdict *verdict) {
     twi_check(request->n > 0 && !request->family->kind.synced);
     tw_status status = tw_acquire(request->family, request->key, 0, request->limit, verdict); /* to learn the window */
@@ -172,7 +172,7 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
     status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    verdict->allowed = 0; /* nothing was counted: a limit may admit that, a sale must not */
+    verdict->allowed = 0; /* no unit was counted; a limit may admit that, a sale must not */
     return twi_refuse_for(TWI_WHY_FULL);
 }
 
@@ -184,7 +184,7 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     bool more = take_back_due(engine, mono_ms, CALL_MAX);
     struct twi_reservation *entry = make_entry(request);
-    if (entry == NULL && more) { /* what has expired may have the memory */
+    if (entry == NULL && more) { /* expired entries may have the memory */
         more = take_back_due(engine, mono_ms, DENIED_MAX);
         entry = make_entry(request);
     }
@@ -225,7 +225,8 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
 
 /* ---- confirming, cancelling ---- */
 
-/* TW_ERR_UNKNOWN_TOKEN: another incarnation of this engine made the token, or it is too old to be known. */
+/* Returns TW_ERR_UNKNOWN_TOKEN if another incarnation of this engine made the token, or if it is too old to be
+ * known. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
     twi_check(token->local);
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
@@ -273,7 +274,7 @@ tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *to
     return status;
 }
 
-/* ---- with Redis: when to look at which key ---- */
+/* ---- with Redis, when to look at which key ---- */
 
 static bool is_awaited(const struct twi_reserve_request *request, int64_t start_ms, int64_t due_ms) {
     twi_check(request->buyer.size != 0);
@@ -295,7 +296,7 @@ void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t 
     twi_lock(&engine->reservations->lock);
     int64_t due_ms = twi_clock_mono_ms(&engine->clock) + request->ttl_ms;
     struct twi_reservation *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
-    if (entry != NULL) { /* without memory another caller's request finds what has expired */
+    if (entry != NULL) { /* without memory another caller's request finds the expired entries */
         entry->state = TWI_SWEEP;
         entry->start_ms = start_ms;
         entry->wake_ms = due_ms;
@@ -414,7 +415,7 @@ static void tidy(tw_engine *engine) {
 
 void twi_reserve_local_turn(tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
-    /* with Redis, sync asks for what is due */
+    /* with Redis, sync fetches the due entries */
     bool due = !engine->life.has_redis && twi_load_relaxed(&reservations->next_ms) <= engine->turn.mono_ms;
     if ((!due && !twi_load_relaxed(&reservations->tidies)) || !twi_lock_try(&reservations->lock)) return;
     if (due) (void)take_back_due(engine, engine->turn.mono_ms, TURN_MAX);

@@ -1,7 +1,7 @@
-/* reserve_redis.c -- reservations that Redis keeps: one request per reservation (reserve.lua).
- * Confirm and cancel send two requests: the first finds the counter, the second acts on all of its keys.
+/* reserve_redis.c -- reservations that Redis keeps, with one request per reservation (reserve.lua). Confirm and cancel
+ * send two requests. The first finds the counter, the second acts on all of its keys.
  * Always true: the id in the token is chosen at random before the first request. So a repeated request, after a lost
- * reply or by the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
+ * reply or by the caller, meets the same reservation (reserve.lua). This file makes no decision. */
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -114,7 +114,7 @@ static bool read_take(struct twi_operation *operation, struct twi_answer *answer
            twi_clock_mono_ms(&operation->engine->clock) < operation->deadline_ms && ask_take(operation);
 }
 
-/* What came of it. By the thread that is answered. */
+/* Computes the result, in the thread that is answered. */
 static tw_status conclude_take(const struct taking *taking, tw_verdict *verdict) {
     twi_check(verdict != NULL);
     const struct twi_result *result = &taking->operation.result;
@@ -140,7 +140,7 @@ static void undo_take(struct twi_operation *operation);
 static const struct twi_operation_kind take_kind = {
     .send = ask_take, .reply = read_take, .finish = finish_take, .undo = undo_take};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct taking *make_take(const struct twi_reserve_request *request, tw_request *call, tw_status *status) {
     twi_check(request->family->kind.synced && request->ttl_ms != 0);
     tw_family *family = request->family;
@@ -181,7 +181,7 @@ tw_status twi_reserve_redis_start(tw_request *call, const struct twi_reserve_req
 
 /* ---- confirming, cancelling ---- */
 
-/* Two requests: where the counter is, then what is to be done there. */
+/* Two requests. The first finds the counter, and the second does the work there. */
 struct settling {
     struct twi_operation operation;
     struct twi_token token;
@@ -202,7 +202,7 @@ static tw_status conclude_settling(const struct settling *settling) {
     return twi_redis_call_refuse(settling->operation.engine, result->outcome);
 }
 
-/* A script must name all of its keys before it runs, and only the token knows them. */
+/* A script must name all of its keys before it runs, and only the token has them. */
 static bool ask_where(struct twi_operation *operation) {
     const struct settling *settling = (const struct settling *)operation;
     struct twi_redis_call redis_call;
@@ -215,7 +215,7 @@ static bool ask_where(struct twi_operation *operation) {
     return twi_redis_call_send(&redis_call, operation);
 }
 
-/* As twi_key_template_own() does it: the counter's family may not be open here. */
+/* Like twi_key_template_own(), because the counter's family may not be open here. */
 static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, const char *what, tw_key counter) {
     twi_check(counter.size >= strlen(twi_port_prefix(engine)) && counter.size <= TWI_REDIS_KEY_MAX);
     const char *prefix = twi_port_prefix(engine);
@@ -230,7 +230,7 @@ static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, 
     redis_call->used += size;
 }
 
-/* False: the hash belongs to another program, as the name lacks the prefix. */
+/* Returns false if the hash belongs to another program, because the name lacks the prefix. */
 static bool is_counter(const tw_engine *engine, tw_key name) {
     const char *prefix = twi_port_prefix(engine);
     size_t prefix_size = strlen(prefix);
@@ -269,7 +269,7 @@ static tw_status finish_settling(struct twi_operation *operation, tw_request *ca
 static const struct twi_operation_kind settle_kind = {
     .send = ask_where, .reply = read_where, .finish = finish_settling};
 
-/* NULL: *status says why not. */
+/* If it returns NULL, *status is the reason. */
 static struct settling *make_settling(tw_engine *engine, const struct twi_token *token, const char *what,
                                       tw_request *call, tw_status *status) {
     twi_check(!token->local);
@@ -282,7 +282,8 @@ static struct settling *make_settling(tw_engine *engine, const struct twi_token 
     return settling;
 }
 
-/* The caller has gone: what Redis may have set aside returns now, and not by its time alone. */
+/* Called when the caller has gone. The units that Redis may have set aside return now, and not only when their time is
+ * over. */
 static void undo_take(struct twi_operation *operation) {
     const struct taking *taking = (const struct taking *)operation;
     const struct twi_result *result = &operation->result;

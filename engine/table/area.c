@@ -1,20 +1,21 @@
-/* area.c -- see area.h: building an area, taking records from it, giving it back. */
+/* area.c -- see area.h. Builds an area, takes records from it, and gives it back. */
 #include "engine/table/area.h"
 
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
 
 /* Windows that fit into about the second-level cache get a quarter more records than keys, so that more keys find their
- * place free. In larger windows, and in a share, memory counts: they get 1 record in 400 more. */
+ * place free. In larger windows, and in a share, memory counts, so they get 1 record in 400 more. */
 #define ROOMY_LINES 262144u
 
-/* Where lengths are not known, one key in 256 decides: at least one, at most 64. */
+/* If lengths are not known, one key in 256 decides, at least one, and at most 64. */
 #define DECIDING_PART 256u
 #define DECIDING_MOST 64u
-/* So many lines for short keys, 8 MiB, are left to an insert: those of some 100,000 keys. */
+/* So many lines for short keys, 8 MiB, are left to an insert. These are the lines of some 100,000 keys. */
 #define PUT_OFF_LINES 131072u
 
-/* Records that lie together: two if they share a line for their cold parts, else one; and how many lines they take. */
+/* The number of records that lie together, which is two if they share a line for their cold parts, otherwise one; and
+ * how many lines they take. */
 static uint32_t unit_records(bool synced, uint32_t lines) {
     return synced && lines == 1 ? 2 : 1;
 }
@@ -34,7 +35,7 @@ static struct twi_cell *take_at(struct twi_generation *generation, uint32_t plac
     *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
             (synced ? TWI_META_COLD : 0);
     uint64_t found = 0;
-    /* relaxed: nobody else has written to the record, and T6 publishes it */
+    /* relaxed, because no other thread has written to the record, and T6 publishes it */
     if (twi_load_relaxed(&cell->meta) != 0 || !twi_cas_relaxed(&cell->meta, &found, *meta | size)) return NULL;
     return cell;
 }
@@ -77,15 +78,15 @@ struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, ui
     return forecast;
 }
 
-/* The lines of the whole: within a segment, or whole segments. */
+/* The lines of the whole area, which lies within a segment, or is whole segments. */
 static uint64_t lines_of(const struct twi_area_plan *plan) {
     uint64_t lines = (uint64_t)(plan->chunks - 1) * plan->stride + plan->lines_of_chunk;
     return lines <= TWI_SEGMENT_LINES ? lines : (lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES * TWI_SEGMENT_LINES;
 }
 
 /* How many chunks so many records need, and of how many lines. Heads follow each other at whole units, so that the
- * place of each record is a product. Between two heads a unit is lost. More than a segment is taken in whole segments:
- * what would need less than three quarters of one more does without, and lies elsewhere. */
+ * place of each record is a product. Between two heads a unit is lost. More than a segment is taken in whole segments.
+ * Records that would need less than three quarters of one more segment do not get it, and lie elsewhere. */
 static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
     uint32_t unit = unit_lines(synced, plan->lines), together = unit_records(synced, plan->lines);
     uint64_t units = (records + together - 1) / together;
@@ -105,7 +106,7 @@ static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
                    plan->stride);
 }
 
-/* The shape of an area for a forecast. False: there is to be none. */
+/* The shape of an area for a forecast. Returns false if there must be none. */
 static bool plan_of(struct twi_arena *arena, const struct twi_generation *generation, struct twi_area_forecast forecast,
                     int64_t spare, struct twi_area_plan *plan) {
     *plan = (struct twi_area_plan){.lines = forecast.lines};
@@ -113,7 +114,7 @@ static bool plan_of(struct twi_arena *arena, const struct twi_generation *genera
     if (keys < TWI_AREA_KEYS_MIN) return false;
     bool is_roomy = keys <= ROOMY_LINES / forecast.lines && twi_load_relaxed(&generation->quota->bytes_max) == 0;
     shape(plan, generation->synced, keys + keys / (is_roomy ? 4 : 400));
-    /* A forecast may be wrong: at least as much memory must remain for other windows and for the index. */
+    /* A forecast may be wrong, so at least as much memory must remain for other windows and for the index. */
     int64_t bytes = (int64_t)(lines_of(plan) * TWI_LINE_BYTES);
     if (plan->chunks != 0 && bytes <= spare && bytes <= twi_piece_room(arena, generation->quota) / 2) return true;
     plan->chunks = 0;
@@ -132,7 +133,7 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
     area->taken = (uint32_t)lines_of(plan);
     area->lines = (uint8_t)plan->lines;
     uint32_t unit = unit_lines(generation->synced, plan->lines);
-    area->per_chunk = UINT32_MAX; /* of an only chunk no place is lost */
+    area->per_chunk = UINT32_MAX; /* with only one chunk no place is lost */
     if (plan->chunks > 1) area->per_chunk = plan->stride / unit * unit_records(generation->synced, plan->lines);
     area->first = ((int64_t)line + 1 - (int64_t)twi_arena_line(arena, generation)) * TWI_LINE_BYTES;
     return true;
@@ -155,7 +156,7 @@ bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, s
         if (plan->ahead) twi_arena_touch(arena, line, plan->lines_of_chunk);
         struct twi_chunk *chunk = twi_arena_at(arena, line);
         twi_chunk_begin(arena, generation, chunk, kind, plan->lines_of_chunk);
-        chunk->lines = 0;                                 /* no piece of its own */
+        chunk->lines = 0;                                 /* it is not a separate piece */
         twi_store_relaxed(&chunk->used, chunk->capacity); /* its records are not taken by their number */
         uint32_t older = twi_load_relaxed(&generation->chunks[kind]);
         do {
@@ -197,7 +198,7 @@ void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation)
 
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     struct twi_area *area = &generation->area;
-    while (area->taken != 0) { /* by segments, the last first: memory is given back by lines */
+    while (area->taken != 0) { /* by segments, the last first, because memory is given back by lines */
         uint32_t lines = area->taken <= TWI_SEGMENT_LINES ? area->taken : TWI_SEGMENT_LINES;
         if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
         *work -= lines < *work ? lines : *work;

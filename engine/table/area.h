@@ -1,24 +1,26 @@
-/* area.h -- records that are laid out in advance, for a window of which somebody knows how many keys will come.
+/* area.h -- records that are laid out in advance, for a window whose number of keys is known in advance.
  *
  *   | head | record | record | ... | head | record | ...    chunks in one row, all of one size, of one kind of record
  *
- * The hash of a key names a place in the area. A new key gets the record at its place, else the next free one from a
- * cursor on, else one where records lie in any window. So a look-up can ask for the line at the place together with the
- * line of slots: then one wait serves both, for three keys of five. For the others a line was asked for in vain.
+ * The hash of a key names a place in the area. A new key gets the record at its place, otherwise the next free one from
+ * a cursor on, or else one outside the area, as in any window. So a look-up can ask for the line at the place together
+ * with the line of slots: then one wait serves both, for three keys of five. For the others a line was asked for in
+ * vain.
  * The area serves one kind of record, that of most keys. A window that is made by a forecast gets its area before it is
  * shared. A small one that only knows how many keys were announced gets it from a thread that inserts, after a few
  * keys, which decide the kind. A large one gets it at once, for short keys.
  * Always true: a place decides nothing, the index finds each record wherever it lies. A record of the area is taken by
- * a compare-and-swap of its `meta` from 0, and never free again: what loses a race is kept for later inserts. */
+ * a compare-and-swap of its `meta` from 0, and is never free again. A record that loses a race is kept for later
+ * inserts. */
 #ifndef TWI_TABLE_AREA_H
 #define TWI_TABLE_AREA_H
 
 #include "engine/table/layout.h"
 
 #define TWI_AREA_KEYS_MIN 20u /* fewer keys lie in few lines anyway */
-#define TWI_AREA_LINES_MAX 4u /* of a record; up to that, its kind is one less than its lines */
+#define TWI_AREA_LINES_MAX 4u /* the most lines of a record of an area; its kind is one less than its lines */
 
-/* The distance of a place from the first record, in lines. `lines`: of a record. */
+/* The distance of a place from the first record, in lines. `lines` is the size of a record. */
 TWI_INLINE uint64_t twi_area_distance(uint64_t place, uint32_t lines, bool synced) {
     if (lines != 1) return place * lines;
     return synced ? (place >> 1) * 3 + (place & 1) * 2 : place;
@@ -43,8 +45,8 @@ TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t h
     if (is_long) __builtin_prefetch(at + TWI_LINE_BYTES);
 }
 
-/* A free record of the area for a key of that kind: at its place, or elsewhere, where it looks at so many at most.
- * NULL: none. *meta: its index and kind. Its own meta is no longer 0. */
+/* Takes a free record of the area for a key of that kind. It is at its place, or elsewhere, after at most
+ * TWI_AREA_LOOKS looks. NULL means none. *meta becomes its index and kind. Its own meta is no longer 0. */
 #define TWI_AREA_LOOKS 32u        /* before a record is taken that lies ready elsewhere */
 #define TWI_AREA_LOOKS_LONG 1024u /* before memory is taken for others */
 struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,
@@ -55,8 +57,8 @@ struct twi_area_forecast {
     uint64_t keys;
     uint32_t lines;
 };
-/* That of a window with so many keys, if its keys are like those of `seen`: for the kind of record that most of them
- * have. */
+/* The forecast for a window with so many keys, if its keys are like those of `seen`. It is for the kind of record that
+ * most of them have. */
 struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, uint64_t keys_expected);
 
 /* An area that is being built, in as many steps as it takes, before a look-up can see it. */
@@ -64,18 +66,18 @@ struct twi_area_plan {
     uint32_t chunks; /* 0: no area */
     uint32_t next;   /* chunks that exist */
     uint32_t stride; /* lines from one chunk to the next */
-    uint32_t lines;  /* of a record */
+    uint32_t lines;  /* the size of a record */
     uint32_t lines_of_chunk;
-    bool ahead; /* for a future window: its pages are faulted in */
+    bool ahead; /* the window is in the future, so its pages are faulted in */
 };
-/* Takes the memory. False: there is no area for so few keys, or it would take more than `spare` bytes, or more than
- * half of what is left. The generation does without. */
+/* Takes the memory. Returns false if there is no area for so few keys, or if it would take more than `spare` bytes, or
+ * more than half of the memory that is left. Then the generation has no area. */
 bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_forecast forecast,
                     int64_t spare, struct twi_area_plan *plan);
 /* True when the area is there for all. Touches at most *work lines. */
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
                    uint32_t *work);
-/* For a window of so many keys whose lengths nobody knows, before it is shared. A small one: its first keys decide, and
+/* Called before a window of so many keys of unknown lengths is shared. In a small window the first keys decide, and
  * only its pages are faulted in. A large one gets an area for short keys at once, so that no insert has to wait for so
  * much memory. */
 void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);

@@ -1,4 +1,4 @@
-/* cell.c -- see cell.h: the kinds of record, and what the hot add leaves to a slower path. */
+/* cell.c -- see cell.h. The kinds of record, and the cases that the hot add leaves to a slower path. */
 #include "engine/table/cell.h"
 
 #include "tallywheel.h"

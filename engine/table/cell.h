@@ -15,7 +15,8 @@
  * `final` takes its place.
  * A counter that threads contend for counts elsewhere (stripe.h). It is STRIPED, `local` is frozen with its count in
  * `final`, and the word that holds end_ms in TW_WINDOW_FROM_FIRST families leads to its stripes; those families have no
- * stripes. Hard families with Redis have none either: there the word leads to the counter's lease (limit/lease.h).
+ * stripes. Hard families with Redis have no stripes either. There the word leads to the counter's lease
+ * (limit/lease.h).
  * Always true: key, key_size and the layout are in place before the cell is published, and never change. Counts stay
  * within +-TW_COUNT_MAX. A cell stays where it is until its generation is dropped. */
 #ifndef TWI_TABLE_CELL_H
@@ -45,16 +46,16 @@
 #define TWI_META_SIZE UINT64_C(0xffff)
 /* in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
 #define TWI_META_PUBLISHED (UINT64_C(1) << 16)
-#define TWI_META_EDGE (UINT64_C(1) << 17)     /* |value| >= 2^59 was seen: adds go the careful way */
-#define TWI_META_OVERFLOW (UINT64_C(1) << 18) /* the window's overflow counter: no key, no chunk */
+#define TWI_META_EDGE (UINT64_C(1) << 17)     /* |value| >= 2^59 was seen, so adds use the careful function */
+#define TWI_META_OVERFLOW (UINT64_C(1) << 18) /* the window's overflow counter, which has no key and no chunk */
 #define TWI_META_COLD (UINT64_C(1) << 19)     /* has a cold part */
 /* the later of two incarnations of its key in one generation (layout.h) */
 #define TWI_META_INCARNATION (UINT64_C(1) << 20)
 #define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
-#define TWI_META_USED (UINT64_C(1) << 22)      /* idle eviction: used since its generation is the previous one */
-#define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: took over from a frozen cell (idle_eviction.c) */
+#define TWI_META_USED (UINT64_C(1) << 22)      /* in idle eviction, used since its generation is the previous one */
+#define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* in idle eviction, took over from a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
-#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot take it now: it is not collected (parked.c) */
+#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot take it now, so it is not collected (parked.c) */
 #define TWI_META_UNTOLD \
     (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore_notes.h) */
 #define TWI_META_INDEX_SHIFT 32
@@ -63,9 +64,9 @@ struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
     union {
-        _Atomic int64_t end_ms;  /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
-        _Atomic int64_t stripes; /* others: distance in lines to the stripes; 0: none (stripe.h) */
-        _Atomic int64_t asked;   /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
+        _Atomic int64_t end_ms;  /* with TW_WINDOW_FROM_FIRST, when this incarnation ends */
+        _Atomic int64_t stripes; /* in other families, the distance in lines to the stripes; 0 means none (stripe.h) */
+        _Atomic int64_t asked; /* for distinct counts, not 0 if the key was read since it was sent (distinct_merge.c) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
@@ -76,13 +77,13 @@ struct twi_cold {
     _Atomic int64_t final;       /* valid once FROZEN is set */
     _Atomic int64_t handed;      /* the part of local that is in batches; written by the turn */
     _Atomic int64_t acked;       /* the part of local that Redis has acknowledged; written by the turn */
-    _Atomic int64_t total_state; /* when the last total came, and the others' pace; 0: no total has come */
+    _Atomic int64_t total_state; /* when the last total came, and the others' pace; 0 means that no total has come */
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
 /* total_state: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits:
- * intervals seen, at most 3 (share.h). Before an interval is seen there is no pace: the 21 bits hold the lower bits of
- * the time of the first total. 0: no total has come. */
+ * intervals seen, at most 3 (share.h). Before an interval is seen there is no pace, and the 21 bits are the lower bits
+ * of the time of the first total. 0 means that no total has come. */
 #define TWI_PACE_ONE 256
 #define TWI_PACE_MAX ((1u << 21) - 1)
 TWI_INLINE int64_t twi_total_state(int64_t mono_ms, uint32_t pace, uint32_t seen) {
@@ -95,7 +96,7 @@ TWI_INLINE int64_t twi_total_state_ms(int64_t total_state) {
 TWI_INLINE uint32_t twi_total_state_seen(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 62);
 }
-/* The pace. Before an interval is seen: when the first total came. */
+/* The pace. Before an interval is seen, the time when the first total came. */
 TWI_INLINE uint32_t twi_total_state_middle(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 41) & TWI_PACE_MAX;
 }
@@ -108,8 +109,8 @@ TWI_INLINE int64_t twi_total_state_begun(int64_t mono_ms, int64_t first_ms) {
     return twi_total_state(mono_ms, first != 0 ? first : 1, 0);
 }
 
-/* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. Two records of kind
- * 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
+/* A kind of record determines how many lines a record has, how many key bytes it contains, and where the cold part is.
+ * Two records of kind 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
 #define TWI_KINDS 6u
 struct twi_kind {
     uint16_t lines;
@@ -119,7 +120,7 @@ struct twi_kind {
 extern const struct twi_kind twi_kinds[TWI_KINDS];
 
 TWI_INLINE int64_t twi_word_value(uint64_t word) {
-    return (int64_t)word >> TWI_COUNT_SHIFT; /* arithmetic: gcc and clang keep the sign */
+    return (int64_t)word >> TWI_COUNT_SHIFT; /* an arithmetic shift, because gcc and clang keep the sign */
 }
 
 TWI_INLINE uint32_t twi_cell_index(uint64_t meta) {
@@ -135,7 +136,7 @@ TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) 
     if (kind != 0) return (struct twi_cold *)(at + twi_kinds[kind].lines * TWI_LINE_BYTES - sizeof(struct twi_cold));
     return (struct twi_cold *)((twi_cell_index(meta) & 1) == 0 ? at + TWI_LINE_BYTES : at - sizeof(struct twi_cold));
 }
-/* True: a total has come from Redis. Until then a limit is decided by local knowledge (trap E26). */
+/* Returns true if a total has come from Redis. Until then a limit is decided by local knowledge (trap E26). */
 TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
     return twi_load_relaxed(&twi_cell_cold(cell, meta)->total_state) != 0;
 }
@@ -164,7 +165,7 @@ TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
 
 enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
 
-/* Adds the careful way: refuses a sum outside +-TW_COUNT_MAX before anything is written. */
+/* Adds carefully. It refuses a sum outside +-TW_COUNT_MAX before it writes. */
 enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
 
 /* A plain delta is smaller than this. 65,536 threads with plain deltas cannot cross from EDGE to the range's end: */
@@ -187,17 +188,18 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
 }
 
 static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count_plain() looks at two bits");
-/* Adds to a plain cell. relaxed: see twi_cell_add(). The word says whether the add counted, and whether the cell must
- * be marked. False: it did not count (FROZEN), or it did and is near an edge of the range, which must be noted. */
+/* Adds to a plain cell. Why it is relaxed is described in twi_cell_add(). The word says whether the add counted, and
+ * whether the cell must be marked. Returns false if it did not count (FROZEN), or if it did and is near an edge of the
+ * range, which must be noted. */
 TWI_INLINE bool twi_cell_count_plain(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
-    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. Rotated, they lie beside
-     * FROZEN. */
+    /* One test covers both rare cases. Within the edges the two upper bits of the sum are 0. After the rotation they
+     * are next to FROZEN. */
     uint64_t sum = word + ((uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT);
     return twi_likely(((sum << 2 | sum >> 62) & (TWI_FROZEN << 2 | 3)) == 0);
 }
-/* The add to a plain cell. False: it did not count (frozen). */
+/* The add to a plain cell. Returns false if it did not count (frozen). */
 TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     if (twi_likely(twi_cell_count_plain(cell, delta, before))) return true;
     if ((*before & TWI_FROZEN) != 0) return false;
@@ -216,12 +218,12 @@ TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     return kind;
 }
 
-/* How many lines a key of more than 32 bytes needs for its record: which has as many, if these are 4 at most. */
+/* How many lines a key of more than 32 bytes needs for its record. If these are 4 at most, the record has as many. */
 TWI_INLINE size_t twi_long_lines(size_t key_size, bool synced) {
     size_t others = sizeof(struct twi_cell) - TWI_KEY_INLINE + (synced ? sizeof(struct twi_cold) : 0);
     return (others + key_size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
 }
-/* Such keys are counted by their records: of 2, 3, 4 lines, and of more. */
+/* Such keys are counted by the sizes of their records, which are 2, 3, 4 or more lines. */
 #define TWI_LONG_KINDS 4u
 TWI_INLINE size_t twi_long_kind(size_t key_size, bool synced) {
     size_t further = twi_long_lines(key_size, synced) - 2;
@@ -286,8 +288,8 @@ TWI_INLINE twi_key_difference twi_key_differ_32(const unsigned char *a, const un
 #define twi_key_differ_none(x) ((x) == 0)
 #endif
 
-/* Equality of keys of more than 32 bytes, without a call: by blocks of 32 bytes, of which the last may overlap the one
- * before it. All blocks are compared, since keys that come here mostly are equal. */
+/* Equality of keys of more than 32 bytes, without a call. It compares blocks of 32 bytes, of which the last may overlap
+ * the previous one. All blocks are compared, since keys that come here mostly are equal. */
 TWI_INLINE bool twi_key_equal_long(const unsigned char *a, const unsigned char *b, size_t size) {
     size_t last = size - 32; /* 1 and more */
     twi_key_difference differ = twi_key_differ_or(twi_key_differ_32(a, b), twi_key_differ_32(a + last, b + last));
@@ -300,7 +302,7 @@ TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, si
     return size > TWI_KEY_INLINE ? twi_key_equal_long(a, b, size) : memcmp(a, b, size) == 0;
 }
 
-/* Copies a key into its record, without a call: by loads and stores which may overlap. */
+/* Copies a key into its record, without a call, using loads and stores which may overlap. */
 TWI_INLINE void twi_key_copy(unsigned char *to, const unsigned char *from, size_t size) {
     if (twi_likely(size > 16)) {
         for (size_t at = 0; at + 32 < size; at += 32) memcpy(to + at, from + at, 32);

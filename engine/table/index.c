@@ -1,8 +1,8 @@
-/* index.c -- how an index grows: see the picture in layout.h and T1..T4 in table.h.
+/* index.c -- how an index grows (picture in layout.h, T1..T4 in table.h).
  *
  * A leaf grows in four steps. Any thread may do or repeat each of them:
  *   1 take memory for the copy (if there is none, the leaf stays as it is and takes further keys);
- *   2 close the leaf: every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
+ *   2 close the leaf, so that every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
  *   3 copy its slots into one or two new leaves, which no other thread can see yet;
  *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back. All copies are alike.
  * A leaf that has not used up the bits of the node above splits under a small node of two entries. That node is
@@ -18,8 +18,9 @@ static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
                                      : &((struct twi_node *)piece)->piece_link;
 }
 
-/* Only the turn reads the list, after a grace period, and before that there are only pushes: no ABA. The link keeps
- * only the line. The piece itself says what kind it is, except for the newest. The head holds its whole entry. */
+/* Only the turn reads the list, after a grace period, and before that there are only pushes, so there is no ABA. The
+ * link keeps only the line. The piece itself says what kind it is, except for the newest. The head holds its whole
+ * entry. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     uint64_t head = twi_load_relaxed(&generation->pieces);
     do {
@@ -42,7 +43,8 @@ static void give_entry(struct twi_arena *arena, struct twi_generation *generatio
     if (entry != 0) twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), twi_entry_lines(entry));
 }
 
-/* Memory for the copy, taken before a leaf is closed: one larger leaf, or two leaves and the node above them. */
+/* Memory for the copy, which is taken before a leaf is closed. It is one larger leaf, or two leaves and the node above
+ * them. */
 struct copy {
     uint64_t leaves[2];
     uint64_t node;
@@ -88,7 +90,7 @@ void twi_leaf_close(struct twi_leaf *leaf) {
     for (uint32_t line = 0; line < lines; line++) {
         uint32_t vacant = twi_leaf_look(leaf, line, 0).vacant;
         for (; vacant != 0; vacant &= vacant - 1) {
-            uint64_t found = TWI_SLOT_EMPTY; /* fails if a cell came first, or another thread closes it: fine */
+            uint64_t found = TWI_SLOT_EMPTY; /* it may fail, if a cell came first, or another thread closes it */
             (void)twi_cas_acqrel(&twi_leaf_words(leaf, line)[__builtin_ctz(vacant)], &found, TWI_SLOT_CLOSED);
         }
     }
@@ -111,7 +113,7 @@ static void target_begin(struct target *target, const struct twi_arena *arena, u
     target->next[0] = TWI_LEAF_HEAD_WORDS;
 }
 
-/* Where a walk of its tag would meet the first EMPTY. */
+/* Puts the slot where a walk of its tag would meet the first EMPTY. */
 static void place_slot(struct target *target, uint64_t slot) {
     uint32_t line = twi_leaf_line((uint32_t)(slot >> 32), target->lines);
     while (twi_unlikely(target->next[line] == TWI_LINE_WORDS)) line = (line + 1) & (target->lines - 1);
@@ -206,15 +208,15 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
     }
 }
 
-/* Leaves of 510 slots, filled to 36..72 % if the forecast comes true. A leaf that chance fills further splits by
- * itself. */
+/* Leaves of 510 slots, filled to 36..72 % if the forecast comes true. A leaf that happens to get more keys splits like
+ * any other. */
 static uint32_t forecast_bits(uint64_t keys_expected) {
     uint32_t bits = 0;
     while (bits < 20 && keys_expected > (UINT64_C(367) << bits)) bits++;
     return bits;
 }
 
-/* The size of an only leaf: the smallest that so many keys fill to 72 % at most. */
+/* The size of a single leaf, which is the smallest that so many keys fill to 72 % at most. */
 static uint32_t forecast_leaf_log2(uint64_t keys_expected) {
     uint32_t log2 = TWI_LEAF_LOG2_MIN;
     while (log2 < TWI_LEAF_LOG2_MAX && keys_expected * 25 > ((1u << log2) - TWI_LEAF_HEAD_WORDS) * UINT64_C(18)) log2++;

@@ -1,4 +1,5 @@
-/* index.h -- the index of a window's keys: finding a slot, and growing (picture: layout.h; invariants: table.h). */
+/* index.h -- the index of a window's keys, which finds a slot and grows (picture in layout.h; invariants in
+ * table.h). */
 #ifndef TWI_TABLE_INDEX_H
 #define TWI_TABLE_INDEX_H
 
@@ -15,16 +16,15 @@ TWI_INLINE uint32_t twi_leaf_line(uint32_t tag, uint32_t lines) {
 TWI_INLINE _Atomic uint64_t *twi_leaf_words(struct twi_leaf *leaf, uint32_t line) {
     return (_Atomic uint64_t *)(void *)leaf + (size_t)line * TWI_LINE_WORDS;
 }
-/* A look at a line of a leaf, but for the words of its head. */
+/* A look at a line of a leaf, except for the words of its head. */
 TWI_INLINE struct twi_line_look twi_leaf_look(struct twi_leaf *leaf, uint32_t line, uint32_t tag) {
     struct twi_line_look look = twi_line_look(twi_leaf_words(leaf, line), tag);
     uint32_t slots = line == 0 ? 0xff << TWI_LEAF_HEAD_WORDS & 0xff : 0xff;
     return (struct twi_line_look){look.match & slots, look.vacant & slots};
 }
 
-/* Looks for `key` in the leaf of `entry`: line by line, and the slots of a line in their order. Returns the cell, or
- * NULL. Then *stop is the slot word that ended the walk (EMPTY or CLOSED; CLOSED also if all slots are full), and *at
- * its slot. */
+/* Looks for `key` in the leaf of `entry`, line by line, and in each line slot by slot. Returns the cell, or NULL. Then
+ * *stop is the slot word that ended the walk (EMPTY or CLOSED; CLOSED also if all slots are full), and *at its slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_t entry,
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -41,7 +41,7 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
         if (twi_likely(look.vacant != 0)) {
             uint32_t vacant = (uint32_t)__builtin_ctz(look.vacant);
             *stop = twi_load_acquire(&words[vacant]);            /* T5: what came before it was closed is seen, too */
-            if (twi_unlikely(*stop > TWI_SLOT_CLOSED)) continue; /* taken since: by this key, perhaps */
+            if (twi_unlikely(*stop > TWI_SLOT_CLOSED)) continue; /* taken since, perhaps by this key */
             *at = line * TWI_LINE_WORDS + vacant - TWI_LEAF_HEAD_WORDS;
             return NULL;
         }
@@ -52,8 +52,8 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
     return NULL;
 }
 
-/* The entry that a hash leads to from `root`, by its upper half, through nodes only. *bits: how many were used up.
- * *where: the word that holds the entry. */
+/* The entry that a hash leads to from `root`, by its upper half, through nodes only. *bits becomes the number of bits
+ * that were used. *where becomes the word that contains the entry. */
 TWI_INLINE uint64_t twi_index_follow(const struct twi_arena *arena, _Atomic uint64_t *root, uint64_t hash,
                                      _Atomic uint64_t **where, uint32_t *bits) {
     _Atomic uint64_t *at = root;
@@ -86,7 +86,7 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
     uint32_t bits, at;
-    uint64_t stop = 0; /* set where nothing is found, which gcc does not see at -O1 */
+    uint64_t stop = 0; /* set if no cell is found, which gcc does not see at -O1 */
     uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits);
     if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
     struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
@@ -96,7 +96,7 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
 
 enum twi_index_growth { TWI_INDEX_GREW, TWI_INDEX_NO_MEMORY, TWI_INDEX_SEALED };
 
-/* Turns every EMPTY slot into CLOSED: the leaf takes no further cell. Any thread, any number of times. */
+/* Turns every EMPTY slot into CLOSED, so the leaf takes no further cell. Any thread, any number of times. */
 void twi_leaf_close(struct twi_leaf *leaf);
 /* Closes the leaf of `entry` and publishes a larger copy, unless another thread has. Lock-free. */
 enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
@@ -106,16 +106,17 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
 /* About how many bytes the index for `keys_expected` takes. */
 int64_t twi_index_bytes(uint64_t keys_expected);
-/* The root of an index with room for `keys_expected`. 0: no memory. twi_index_fill() adds the leaves, in as many turns
- * as it takes. */
+/* The root of an index with room for `keys_expected`. Returns 0 if there is no memory. twi_index_fill() adds the
+ * leaves, in as many turns as it takes. */
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
-/* True when every leaf exists. Else *next is how many exist; if *work was not used up, there is no memory. */
+/* Returns true when every leaf exists. Otherwise *next is how many exist; if *work was not used up, there is no
+ * memory. */
 bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
                     uint32_t *work);
-/* The root of an index for `keys` of which few are there yet: it has all leaves, and each is small until keys come.
- * 0: no memory. */
+/* The root of an index for `keys` of which few are there yet. It has all leaves, and each is small until keys come.
+ * Returns 0 if there is no memory. */
 uint64_t twi_index_lay(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys);
-/* An empty leaf; 0: no memory. */
+/* An empty leaf. Returns 0 if there is no memory. */
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room);
 #endif

@@ -1,10 +1,10 @@
-/* insert.h -- a new key's record and its slot: the parts of an insert, inline. table.c makes the general insert of
- * them, and the fast paths (add_fast.h) their own, for a key whose look-up has ended where it must go.
+/* insert.h -- the inline parts of an insert, which make a new key's record and take its slot. table.c makes the general
+ * insert of them. The fast paths (add_fast.h) make a shorter one, for a key whose look-up has ended where it must go.
  *
  * An insert prepares a whole record and then publishes it by one swap of a slot (T6). An inserter that loses the race
  * for the slot uses the winner's cell, and leaves its own record to the generation, for the next insert of any thread.
  * Walkers see a record once PUBLISHED is set. The inserter sets it, or any thread that finds the cell first. So a walk
- * never misses an add that has returned, even if the inserter still stands between its swap and its mark (T9). */
+ * never misses an add that has returned, even if the inserter is still between its swap and its mark (T9). */
 #ifndef TWI_TABLE_INSERT_H
 #define TWI_TABLE_INSERT_H
 
@@ -12,8 +12,8 @@
 #include "engine/table/index.h"
 #include "engine/table/record.h"
 
-/* In families with idle eviction, the values with which a key's new cell begins: zeroes, or what the frozen cell held
- * from which it takes over. */
+/* In families with idle eviction, the values with which a key's new cell begins. They are zeroes, or the values of the
+ * frozen cell from which it takes over. */
 struct twi_inherited {
     int64_t local, base, total_state;
     bool is_successor;
@@ -35,8 +35,8 @@ struct twi_insert {
     struct twi_thread *self;
     struct twi_lookup_key lookup;
     int64_t end_ms;                        /* stored in a new cell */
-    const struct twi_inherited *inherited; /* idle eviction; else NULL */
-    int64_t first_delta;                   /* what a new cell has counted when it is published; a plain delta */
+    const struct twi_inherited *inherited; /* set with idle eviction, otherwise NULL */
+    int64_t first_delta;                   /* the count of a new cell when it is published; a plain delta */
     struct twi_vacancy vacancy;            /* where a look-up of this section has ended, if it is known */
 };
 TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
@@ -45,7 +45,7 @@ TWI_INLINE bool twi_leaf_is_filled(struct twi_leaf *leaf) {
     return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
 }
 
-/* Counts one more key. False: the generation has keys_max keys. */
+/* Counts one more key. Returns false if the generation has keys_max keys. */
 TWI_INLINE bool twi_insert_count_key(const struct twi_insert *insert, bool synced) {
     struct twi_generation *generation = insert->generation;
     size_t size = insert->lookup.key.size;
@@ -69,13 +69,13 @@ TWI_INLINE void twi_insert_uncount_key(const struct twi_insert *insert, bool syn
 /* Makes the record complete. It is not yet published. */
 TWI_INLINE void twi_insert_fill(const struct twi_insert *insert, struct twi_cell *cell, uint64_t meta) {
     twi_key_copy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
-    /* always: a record that lost a race still has what its inserter wanted to count */
+    /* stored always, because a record that lost a race still has the count of its former inserter */
     twi_store_relaxed(&cell->local, (uint64_t)insert->first_delta << TWI_COUNT_SHIFT);
     twi_store_relaxed(&cell->end_ms, insert->end_ms);
     twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* visible with the slot, T6 */
 }
 
-/* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
+/* Takes the slot `at`, which was EMPTY, for the record. Returns false if it is no longer empty. */
 TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at,
                                       struct twi_cell *record) {
     uint64_t slot = (uint64_t)insert->lookup.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
@@ -87,8 +87,8 @@ TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct tw
     return true;
 }
 
-/* A record for a key of a plain window: one of the area, or the next one of the newest chunk. NULL: twi_table_insert()
- * searches. */
+/* A record for a key of a plain window. It is one of the area, or the next one of the newest chunk. After NULL,
+ * twi_table_insert() searches. */
 TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, bool synced, uint64_t *meta) {
     struct twi_generation *generation = insert->generation;
     size_t size = insert->lookup.key.size;
@@ -101,8 +101,8 @@ TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, boo
     return cell != NULL ? cell : twi_record_take_next(insert->arena, generation, kind, synced, meta);
 }
 
-/* Inserts a key of a plain window where the caller's look-up ended. NULL: that is not possible, and
- * insert->vacancy.made, unless NULL, is for another slot. */
+/* Inserts a key of a plain window where the caller's look-up ended. Returns NULL if that is not possible. Then
+ * insert->vacancy.made, unless it is NULL, is for another slot. */
 TWI_INLINE struct twi_cell *twi_insert_at_vacancy(struct twi_insert *insert, bool synced) {
     struct twi_leaf *leaf = insert->vacancy.leaf;
     uint64_t meta;

@@ -1,4 +1,4 @@
-/* packed.c -- see packed.h: building, finding, walking, giving back. */
+/* packed.c -- see packed.h. Building, finding, walking and giving back. */
 #include "engine/table/packed.h"
 
 #include "engine/table/record.h"
@@ -10,7 +10,7 @@ enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };
 #define DIRECTORY_BUCKETS (UINT32_C(1) << TWI_PACKED_DIRECTORY_LOG2)
 #define DIRECTORIES_MAX ((uint32_t)((TWI_SEGMENT_BYTES - sizeof(struct twi_packed)) / sizeof(uint32_t)))
 #define PAGE_BYTES_MAX (TWI_SEGMENT_BYTES - (uint32_t)sizeof(struct twi_page))
-#define COUNTER_WORK 15u /* work for a counter beyond looking at its record: its hash, its bucket, its place */
+#define COUNTER_WORK 15u /* work for a counter beyond looking at its record, for its hash, its bucket and its place */
 
 static_assert(DIRECTORY_BUCKETS * sizeof(uint64_t) == TWI_SEGMENT_BYTES, "a whole directory is a segment");
 static_assert(TW_KEY_SIZE_MAX < 1u << 15, "a key's size takes at most two bytes");
@@ -100,7 +100,7 @@ static struct twi_final final_of(const struct entry *entry) {
 
 /* ---- building ---- */
 
-/* Packing is optional: it leaves the last eighth, of the arena and of the family's share, to calls that count. */
+/* Packing is optional, so it leaves the last eighth, of the arena and of the family's share, to calls that count. */
 static bool leaves_room(const struct twi_packer *packer, uint64_t bytes) {
     struct twi_quota *quota = packer->generation->quota;
     struct twi_quota_use use = twi_quota_use(packer->arena, quota);
@@ -143,7 +143,7 @@ static enum twi_packing take_directories(const struct twi_packer *packer, struct
     return TWI_PACK_DONE;
 }
 
-/* Both walks over the table, in bounded steps: an empty record costs one look, a counter some more. */
+/* Both walks over the table, in bounded steps. An empty record costs one look, a counter some more. */
 struct walk {
     const struct twi_packer *packer;
     struct twi_packed *packed;
@@ -198,7 +198,7 @@ static enum twi_packing walk_table(const struct twi_packer *packer, struct twi_p
     return TWI_PACK_DONE;
 }
 
-/* A page for the next buckets: a segment, or less if less is left. */
+/* A page for the next buckets, which is a segment, or less if less is left. */
 static struct twi_page *take_page(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     uint64_t left = packed->left < PAGE_BYTES_MAX ? packed->left : PAGE_BYTES_MAX;
     uint32_t lines = lines_of(sizeof(struct twi_page) + left);
@@ -213,7 +213,7 @@ static struct twi_page *take_page(const struct twi_packer *packer, struct twi_pa
     return page;
 }
 
-/* Places each bucket, one after the other, none across two pages. */
+/* Places each bucket, one after the other, but not across two pages. */
 static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     struct twi_page *page = twi_arena_at(packer->arena, packed->page);
     for (; packed->bucket < packed->buckets; packed->bucket++) {
@@ -234,7 +234,7 @@ static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_
     return TWI_PACK_DONE;
 }
 
-/* All sizes are known: decides whether packing saves memory, and whether there is room. */
+/* Called when all sizes are known. Decides whether packing saves memory, and whether there is room. */
 static enum twi_packing judge(const struct twi_packer *packer, struct twi_packed *packed) {
     /* the end of a page stays empty if the next bucket does not fit there */
     uint64_t slack = packed->buckets == 0 ? 0 : packed->bytes / PAGE_BYTES_MAX * (packed->bytes / packed->buckets);

@@ -1,5 +1,5 @@
-/* packed.h -- the packed form of a window that is over: its keys and final values, without empty cells. Immutable once
- * it is published.
+/* packed.h -- the packed form of a window that is over, which has its keys and final values, without empty cells.
+ * Immutable once it is published.
  *
  *   head ─▶ directories ─▶ bucket   | line of the page : 32 | begins at : 16 | bytes : 16 |
  *     └───▶ page ─▶ older page ─▶ ...
@@ -10,19 +10,21 @@
  * word of a directory and about two lines of a page. Numbers take as many bytes as they need. A key of 29 bytes with a
  * count of some thousands costs 35 bytes. Every piece is at most a segment, so memory comes and goes by segments.
  *
- * A packed form is built in steps, from a table that is sealed and owes nothing. Nothing in that table changes any
+ * A packed form is built in steps, from a table that is sealed and has no unsent counts. That table does not change any
  * more. So the table is walked twice. The first walk counts the bytes of each bucket, the second fills them. No other
  * thread sees the packed form meanwhile.
- * Always true: an entry lies within its page. A published packed form holds exactly the published records of its table.
+ * Always true: an entry lies within its page. A published packed form contains exactly the published records of its
+ * table.
  * Elsewhere: when a window is packed, and when its table is given back (history.c). */
 #ifndef TWI_TABLE_PACKED_H
 #define TWI_TABLE_PACKED_H
 
 #include "engine/table/table.h"
 
-/* Directory words: line << 32 | offset in the page << 16 | bytes. While sizes are being counted: the bytes alone. */
+/* Directory words: line << 32 | offset in the page << 16 | bytes. While sizes are being counted, they have only the
+ * bytes. */
 #define TWI_PACKED_BUCKET_KEYS 4u
-#define TWI_PACKED_DIRECTORY_LOG2 13u /* buckets of a full directory: a segment */
+#define TWI_PACKED_DIRECTORY_LOG2 13u /* buckets of a full directory, which is a segment */
 
 /* How far a walk has come. */
 struct twi_packed_cursor {
@@ -33,9 +35,9 @@ struct twi_packed_cursor {
 enum { TWI_TABLE_WHOLE, TWI_TABLE_GOING, TWI_TABLE_GONE };
 
 struct twi_packed {
-    uint64_t stamp;                   /* history.c: epoch stamp of its publication */
-    uint32_t table;                   /* history.c: the state of the table */
-    struct twi_packed_cursor revived; /* restore.c: entries up to here have records again */
+    uint64_t stamp;                   /* epoch stamp of its publication (history.c) */
+    uint32_t table;                   /* the state of the table (history.c) */
+    struct twi_packed_cursor revived; /* entries up to here have records again (restore.c) */
     uint64_t keys;                    /* number of keys */
     uint64_t bytes;                   /* bytes of all entries */
     uint32_t buckets;
@@ -64,18 +66,18 @@ struct twi_final {
 
 enum twi_packing {
     TWI_PACK_ON,      /* not done yet: *work is used up */
-    TWI_PACK_DONE,    /* done: to be published */
+    TWI_PACK_DONE,    /* done, and ready to be published */
     TWI_PACK_REFUSED, /* memory is short */
     TWI_PACK_USELESS  /* it would not be smaller than the table */
 };
 
-/* What building needs to know. */
+/* The parameters of building. */
 struct twi_packer {
     struct twi_arena *arena;
     struct twi_generation *generation;
     twi_hash_fn *hash;
     const struct twi_hash_secret *secret;
-    int64_t keep; /* bytes of the family's share that it must leave to the open window; else 0 */
+    int64_t keep; /* bytes of the family's share that it must leave to the open window; otherwise 0 */
 };
 
 /* Starts to pack a table that is sealed and drained. Returns the line of the packed form, for the other calls; 0 means
@@ -96,7 +98,8 @@ bool twi_packed_find(const struct twi_arena *arena, uint32_t line, uint64_t hash
 void twi_packed_walk(const struct twi_arena *arena, uint32_t line, struct twi_packed_cursor *cursor,
                      bool (*visit)(void *ctx, tw_key key, struct twi_final final), void *ctx);
 
-/* For tests and checks=3: every entry is found by its key, and there are as many entries as there were counters. */
+/* For tests and checks=3. Returns true if every entry is found by its key, and there are as many entries as there were
+ * counters. */
 bool twi_packed_is_valid(const struct twi_packer *packer, uint32_t line);
 
 #endif

@@ -3,7 +3,7 @@
 
 /* ---- pieces ---- */
 
-#define SHARE_SPLIT (INT64_C(64) << 10) /* a smaller share has nothing for sketches alone */
+#define SHARE_SPLIT (INT64_C(64) << 10) /* a smaller share keeps no memory for sketches */
 #define SKETCHES_MAX (INT64_C(128) << 10)
 
 static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
@@ -16,19 +16,19 @@ static int64_t without_sketches(int64_t share) {
     return share - (share / 8 < SKETCHES_MAX ? share / 8 : SKETCHES_MAX);
 }
 
-/* What a share has for all but sketches. 0 means no bound. */
+/* The memory that a share has for all uses except sketches. 0 means no bound. */
 static int64_t most_without_sketches(const struct twi_quota *quota) {
     return without_sketches(twi_load_relaxed(&quota->bytes_max));
 }
 
-#define INDEX_OF_KEY 18u /* bytes, where the index was laid for so many keys */
+#define INDEX_OF_KEY 18u /* bytes, if the index was laid out for so many keys */
 
 uint64_t twi_share_keys(uint64_t bytes, uint32_t windows, bool synced) {
     uint64_t record = record_lines(0, synced, 2) * TWI_LINE_BYTES / 2;
     return (uint64_t)without_sketches((int64_t)bytes) / windows / (record + INDEX_OF_KEY);
 }
 
-/* Returns false if the share has no room for it. `most` 0: no bound. */
+/* Returns false if the share has no room for it. If `most` is 0, there is no bound. */
 static bool charge(struct twi_generation *generation, int64_t bytes, int64_t most) {
     int64_t used = twi_add_relaxed(&generation->quota->bytes, bytes) + bytes;
     if (most != 0 && used > most) {
@@ -109,7 +109,8 @@ void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation,
     chunk->generation = twi_arena_line(arena, generation);
 }
 
-#define SHARE_CHUNKS 64u      /* a chunk takes at most such a part of a share: not all of its records may be needed */
+/* a chunk takes at most such a part of a share, because some of its records may not be needed */
+#define SHARE_CHUNKS 64u
 #define SHARE_CHUNK_LINES 32u /* but may have so many lines */
 
 static uint32_t chunk_lines_max(const struct twi_generation *generation) {

@@ -1,4 +1,4 @@
-/* sketch.c -- see sketch.h: raising, growing, estimating, reading, sealing, giving back. */
+/* sketch.c -- see sketch.h. Raising, growing, estimating, reading, sealing and giving back. */
 #include "engine/table/sketch.h"
 
 #include "engine/memory/epoch.h"
@@ -9,7 +9,7 @@
 struct sparse {
     _Atomic uint32_t next_retired; /* used once it is retired */
     uint16_t lines;                /* set before sharing */
-    _Atomic uint16_t used;         /* slots taken: decides when to grow. May lag */
+    _Atomic uint16_t used;         /* number of slots taken, which decides when to grow. It may be late */
     _Atomic uint32_t slots[];
 };
 
@@ -33,7 +33,7 @@ static bool slot_is_empty(uint32_t slot) {
 static uint32_t slots_of(const struct sparse *piece) {
     return piece->lines * LINE_SLOTS - HEAD_SLOTS;
 }
-/* Where the walk for a register begins: the same for all threads. */
+/* The place where the walk for a register begins, which is the same for all threads. */
 static uint32_t walk_start(uint32_t index, uint32_t slots) {
     uint32_t mixed = index * UINT32_C(0x9e3779b1); /* neighbours lie apart */
     return (uint32_t)((uint64_t)mixed * slots >> 32);
@@ -44,7 +44,7 @@ static uint64_t local_of(uint32_t form, uint32_t line) {
 
 /* ---- growing ---- */
 
-/* Puts a register into a piece that no other thread knows. */
+/* Puts a register into a piece that no other thread can reach. */
 static void put_private(void *piece, uint32_t form, uint32_t index, uint32_t value) {
     if (form == TWI_SKETCH_DENSE) {
         _Atomic uint64_t *word = (_Atomic uint64_t *)piece + index / 8;
@@ -58,8 +58,9 @@ static void put_private(void *piece, uint32_t form, uint32_t index, uint32_t val
     twi_store_relaxed(&sparse->used, (uint16_t)(twi_load_relaxed(&sparse->used) + 1));
 }
 
-/* Ends all changes of the old piece, and copies what is in it. A slot is read by the operation that closes it, so what
- * is copied is final (Y2). relaxed: U1 publishes the copy, and a slot speaks of nothing but itself. */
+/* Ends all changes of the old piece, and copies its registers. A slot is read by the operation that closes it, so
+ * the copied value is final (Y2). relaxed, because U1 publishes the copy, and a slot makes no statement about other
+ * memory. */
 static void close_and_copy(struct sparse *old, void *piece, uint32_t form) {
     uint32_t slots = slots_of(old);
     for (uint32_t i = 0; i < slots; i++) {
@@ -95,10 +96,11 @@ static bool publish(struct twi_cell *cell, uint64_t local, uint64_t copy) {
 }
 
 /* Makes the next larger piece, unless another thread is quicker. TWI_RAISE_NONE means that there is another piece now.
- * TWI_RAISE_NO_ROOM means that there is no memory, and nothing was closed. */
+ * TWI_RAISE_NO_ROOM means that there is no memory, and no slot was closed. */
 static enum twi_raise grow(const struct twi_sketch *sketch, uint64_t local) {
     uint32_t form = twi_sketch_form(local) + 1, lines = twi_sketch_lines_of_form(form);
-    uint32_t line = twi_piece_take(sketch->arena, sketch->generation, lines); /* before the first slot is closed: E15 */
+    /* before the first slot is closed (E15) */
+    uint32_t line = twi_piece_take(sketch->arena, sketch->generation, lines);
     if (line == 0) return TWI_RAISE_NO_ROOM;
     void *piece = twi_arena_at(sketch->arena, line);
     struct sparse *old = NULL;
@@ -124,7 +126,7 @@ static enum twi_raise raise_dense(_Atomic uint64_t *words, struct twi_hll_elemen
         if ((word & TWI_SKETCH_WORD_CLOSED) != 0) return TWI_RAISE_FROZEN;
         if ((word >> shift & TWI_SKETCH_VALUE_MASK) >= element.value) return TWI_RAISE_NONE;
         after = (word & ~(TWI_SKETCH_VALUE_MASK << shift)) | (uint64_t)element.value << shift;
-    } while (!twi_cas_relaxed(at, &word, after)); /* relaxed: a word speaks of nothing but itself */
+    } while (!twi_cas_relaxed(at, &word, after)); /* relaxed, because a word makes no statement about other memory */
     return TWI_RAISED;
 }
 
@@ -136,7 +138,7 @@ static bool is_filled(struct sparse *piece) {
 
 enum seen { SEEN_NONE, SEEN_RAISED, SEEN_CLOSED, SEEN_FULL };
 
-/* Raises the register in its slot, or in the first EMPTY one. `may_take`: an EMPTY one may be taken. */
+/* Raises the register in its slot, or in the first EMPTY one. `may_take` means that an EMPTY one may be taken. */
 static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element element, bool may_take) {
     uint32_t slots = slots_of(piece), at = walk_start(element.index, slots), left = slots;
     uint32_t wanted = slot_of(element.index, element.value), slot = twi_load_relaxed(&piece->slots[at]);
@@ -159,7 +161,7 @@ static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element eleme
 }
 
 enum twi_raise twi_sketch_raise_slow(const struct twi_sketch *sketch, struct twi_hll_element element) {
-    bool has_memory = true; /* else the rest of a piece is filled before the call is refused */
+    bool has_memory = true; /* otherwise the rest of a piece is filled before the call is refused */
     for (;;) {
         uint64_t local = twi_load_acquire(&sketch->cell->local); /* U2 */
         uint32_t form = twi_sketch_form(local);
@@ -279,7 +281,7 @@ int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, 
     _Atomic int64_t *final = twi_cell_final(cell, meta);
     *lines = 0;
     if ((twi_load_relaxed(&cell->local) & TWI_FROZEN) != 0) return twi_load_relaxed(final);
-    /* U5, pairs with U1: from here on the piece stays, and it is filled */
+    /* U5, pairs with U1, so from here on the piece stays, and it is filled */
     uint64_t local = twi_or_acqrel(&cell->local, TWI_SKETCH_SEALING);
     TWI_RACE_POINT(sketch_sealing_not_closed);
     close_all(arena, local);

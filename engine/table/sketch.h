@@ -1,5 +1,5 @@
-/* sketch.h -- the sketch of a counter of distinct elements: the registers of a HyperLogLog (hll.h), in memory that
- * grows with the counter.
+/* sketch.h -- the sketch of a counter of distinct elements, which has the registers of a HyperLogLog (hll.h), in memory
+ * that grows with the counter.
  *
  *   cell.local    | line of the piece : 32 | form : 8 | ............ : 21 | SEALING | DIRTY | FROZEN |
  *   sparse piece  | link : 32 | lines : 16 | used : 16 | slot ...         |    1, 2, 4 ... 128 lines
@@ -12,17 +12,18 @@
  *
  * A sparse piece grows like a leaf of the index (table.h). Memory for the copy is taken first. Then every slot is
  * CLOSED, which ends all changes. The copy is filled, and one compare-and-swap of `local` publishes it (U1). Any thread
- * can do all of it, so a thread that meets CLOSED makes the copy itself and waits for nobody. The thread whose copy was
+ * can do all of it, so a thread that meets CLOSED makes the copy itself and does not wait. The thread whose copy was
  * published retires the old piece. Readers may still be in it, so the turn gives it back one grace period later
- * (twi_sketch_reclaim()). A thread whose copy was not published gives that copy back at once. Nobody has seen it.
+ * (twi_sketch_reclaim()). A thread whose copy was not published gives that copy back at once. No other thread has seen
+ * it.
  *
  * The turn seals a sketch in three steps: SEALING, from which on no copy is published (U5); every slot or word CLOSED;
- * then `final` is the estimate, and FROZEN says so (C1). Without SEALING a thread that meets CLOSED would take it for
- * growth.
+ * then `final` becomes the estimate, and FROZEN marks it as valid (C1). Without SEALING a thread that meets CLOSED
+ * would take it for growth.
  *
  * Always true:
  *   Y1 a register is in at most one slot of a piece: all threads walk the same slots for it and take the first EMPTY.
- *   Y2 what is in a CLOSED piece is in its copy. The copy is made of closed slots, which never change.
+ *   Y2 each register of a CLOSED piece is in its copy. The copy is made of closed slots, which never change.
  *   Y3 a raise that was answered TWI_RAISED or TWI_RAISE_NONE is in `final`, and in each estimate that begins later.
  *   A piece is in exactly one place: in a cell, in the list of retired pieces, or in the hand of one thread.
  * Threads: all functions but those of the turn from any thread, lock-free, inside a section.
@@ -47,11 +48,11 @@ enum { TWI_SKETCH_NONE = 0, TWI_SKETCH_SPARSE_LAST = 8, TWI_SKETCH_DENSE = 9 };
 /* Pieces that a copy has replaced, and that readers may still use. */
 struct twi_sketch_retired {
     _Atomic uint32_t newest; /* any thread pushes; the turn takes the list whole */
-    uint32_t waiting;        /* from here on the turn's own: a list that waits for its grace period */
+    uint32_t waiting;        /* from here on only the turn uses it; a list that waits for its grace period */
     uint64_t stamp;
 };
 
-/* A sketch, and what its growth needs. */
+/* A sketch, and the parameters of its growth. */
 struct twi_sketch {
     struct twi_arena *arena;
     struct twi_generation *generation;
@@ -62,8 +63,8 @@ struct twi_sketch {
 enum twi_raise {
     TWI_RAISE_NONE,   /* the register was as high already */
     TWI_RAISED,       /* it is higher now */
-    TWI_RAISE_FROZEN, /* the counter is sealed, or is being sealed: the call decides again by the clock */
-    TWI_RAISE_NO_ROOM /* there is no memory for a larger piece: nothing was changed */
+    TWI_RAISE_FROZEN, /* the counter is sealed, or is being sealed, so the call decides again by the clock */
+    TWI_RAISE_NO_ROOM /* there is no memory for a larger piece, and no register was changed */
 };
 
 TWI_INLINE uint32_t twi_sketch_form(uint64_t local) {
@@ -81,7 +82,7 @@ TWI_INLINE uint32_t twi_sketch_lines(struct twi_cell *cell) {
     return twi_sketch_lines_of_form(twi_sketch_form(twi_load_relaxed(&cell->local)));
 }
 
-/* All cases: sparse pieces, growth, and a dense word that must be changed. */
+/* Handles all cases, which are sparse pieces, growth, and a dense word that must be changed. */
 enum twi_raise twi_sketch_raise_slow(const struct twi_sketch *sketch, struct twi_hll_element element);
 
 /* Raises the element's register. The usual case, a dense register that is high enough, is two loads. */
@@ -89,7 +90,7 @@ TWI_INLINE enum twi_raise twi_sketch_raise(const struct twi_sketch *sketch, stru
     uint64_t local = twi_load_acquire(&sketch->cell->local); /* U2, pairs with U1: the piece is filled */
     if (twi_likely(twi_sketch_form(local) == TWI_SKETCH_DENSE)) {
         _Atomic uint64_t *words = twi_arena_at(sketch->arena, twi_sketch_line(local));
-        /* relaxed: a word speaks of nothing but itself */
+        /* relaxed, because a word makes no statement about other memory */
         uint64_t word = twi_load_relaxed(&words[element.index / 8]);
         uint32_t value = (uint32_t)(word >> element.index % 8 * 8 & TWI_SKETCH_VALUE_MASK);
         if (twi_likely(value >= element.value) && twi_likely((word & TWI_SKETCH_WORD_CLOSED) == 0))
@@ -102,22 +103,23 @@ TWI_INLINE enum twi_raise twi_sketch_raise(const struct twi_sketch *sketch, stru
  * the whole sketch. */
 int64_t twi_sketch_estimate(const struct twi_arena *arena, struct twi_cell *cell, uint64_t meta);
 
-/* For the turn: all registers, one byte each. They contain each raise that was made before DIRTY was set in a word that
- * the turn has cleared it in (D2). */
+/* Called by the turn. Reads all registers, one byte each. They contain each raise that was made before DIRTY was set in
+ * a word that the turn has cleared it in (D2). */
 void twi_sketch_read(const struct twi_arena *arena, struct twi_cell *cell, uint8_t registers[TWI_HLL_REGISTERS]);
-/* For the turn: the sum of all registers. Each raise makes it greater, so it tells whether there was one. */
+/* Called by the turn. Returns the sum of all registers. Each raise makes it greater, so it shows whether there was
+ * one. */
 int64_t twi_sketch_sum(const struct twi_arena *arena, struct twi_cell *cell);
 
-/* For the turn: seals the sketch. Returns the estimate, which is in `final` from then on. *lines: how much was closed;
- * 0 if it was frozen before. */
+/* Called by the turn. Seals the sketch. Returns the estimate, which is in `final` from then on. *lines becomes the
+ * number of lines that were closed; 0 if it was frozen earlier. */
 int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, uint64_t meta, uint32_t *lines);
 
-/* For the turn, when no thread can reach the records of this chunk any more: gives their sketches back. False: *work is
- * used up; the next call continues. */
+/* Called by the turn, when no thread can reach the records of this chunk any more. Gives their sketches back. Returns
+ * false if *work is used up; the next call continues. */
 bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk,
                      uint32_t *work);
 
-/* For the turn: gives back the pieces that were retired a grace period ago. Returns true if some still wait. */
+/* Called by the turn. Gives back the pieces that were retired a grace period ago. Returns true if some still wait. */
 bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired);
 
 #endif

@@ -1,8 +1,8 @@
-/* slot_line.h -- one look at a line of a leaf: which of its eight words have a tag, and which are vacant. By vectors,
- * where the processor has them: a walk from slot to slot ends in a branch that no processor predicts.
+/* slot_line.h -- one look at a line of a leaf, which finds the words that have a tag, and those that are vacant. It
+ * uses vectors if the processor has them, because a walk from slot to slot ends in a branch that no processor predicts.
  * Always true: each word is loaded once, as a whole. So both answers about a slot come from the same moment. The loads
- * are relaxed: who follows a slot, or ends a walk there, loads it again by acquire (T5). ThreadSanitizer does not see
- * loads of vectors as atomic ones, so for it the words are loaded one by one. */
+ * are relaxed. A thread that follows a slot, or ends a walk there, loads it again by acquire (T5). ThreadSanitizer does
+ * not see loads of vectors as atomic ones, so for it the words are loaded one by one. */
 #ifndef TWI_TABLE_SLOT_LINE_H
 #define TWI_TABLE_SLOT_LINE_H
 
@@ -13,7 +13,8 @@
 static_assert(TWI_LINE_WORDS * sizeof(uint64_t) == TWI_LINE_BYTES && TWI_LINE_WORDS == 1u << TWI_LEAF_LOG2_MIN,
               "the smallest leaf is one line");
 
-/* A bit for each word of the line. `vacant`: EMPTY or CLOSED. A vacant word is in `match` too if the tag is 0. */
+/* A bit for each word of the line. `vacant` has the words that are EMPTY or CLOSED. A vacant word is in `match` too if
+ * the tag is 0. */
 struct twi_line_look {
     uint32_t match, vacant;
 };
@@ -23,7 +24,8 @@ struct twi_line_look {
 typedef __m128i twi_quad; /* halves of four words */
 TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
     const volatile __m128i *pairs = (const volatile __m128i *)(const volatile void *)(uintptr_t)words;
-    __m128 first = _mm_castsi128_ps(pairs[0]), last = _mm_castsi128_ps(pairs[1]); /* volatile: each loaded once */
+    /* volatile, so each is loaded exactly once */
+    __m128 first = _mm_castsi128_ps(pairs[0]), last = _mm_castsi128_ps(pairs[1]);
     *lower = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(2, 0, 2, 0)));
     *upper = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(3, 1, 3, 1)));
 }
@@ -37,7 +39,7 @@ TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
 #include <arm_neon.h>
 typedef uint32x4_t twi_quad;
 TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
-    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words; /* elements of 64 bits: each is loaded as a whole */
+    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words; /* elements of 64 bits, so each is loaded as a whole */
     uint32x4_t first = vreinterpretq_u32_u64(vld1q_u64(pairs)), last = vreinterpretq_u32_u64(vld1q_u64(pairs + 2));
     __asm__ volatile("" : "+w"(first), "+w"(last)); /* each loaded once */
     *lower = vuzp1q_u32(first, last);
@@ -72,11 +74,12 @@ TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uin
 #endif
 }
 
-/* Shows whether a word has the upper half of the hash as its tag, and *twice: two times the number of the first that
- * has. A hint: such a word may be vacant. */
+/* Returns whether a word has the upper half of the hash as its tag. *twice becomes two times the number of the first
+ * such word. It is a hint, because such a word may be vacant. */
 TWI_INLINE bool twi_line_shows(const _Atomic uint64_t *words, uint64_t hash, size_t *twice) {
 #if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
-    /* The same answer, but the loads are operands: with one answer, each word need not be loaded once. */
+    /* The same answer, but the loads are operands. Because there is only one answer, a word may be loaded more than
+     * once. */
     const __m128 *pairs = (const __m128 *)(const void *)(uintptr_t)words;
     __m128i tag = _mm_shuffle_epi32(_mm_set1_epi64x((long long)hash), _MM_SHUFFLE(1, 1, 1, 1));
     __m128i first = _mm_castps_si128(_mm_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(3, 1, 3, 1)));

@@ -1,22 +1,24 @@
 /* spill.c -- see spill.h.
  *
- * Under the lock of a shard, `heap` has the numbers of its entries, the lightest first, `places` has where in the heap
- * each entry is, and `index` has numbers + 1 by tag: open addressing, at most half full, without tombstones. */
+ * Under the lock of a shard, `heap` has the numbers of its entries, the lightest first, `places` has where in the
+ * heap each entry is, and `index` has numbers + 1 by tag, with open addressing, at most half full, and without
+ * tombstones. */
 #include "engine/table/spill.h"
 
 #include "engine/table/record.h"
 
 #include <string.h>
 
-#define TRIES 64u /* looks at the shards of a kind before a unit is missed: a bound, so nobody is waited for */
-#define READS 16u /* of one entry */
+/* looks at the shards of a kind before a unit is missed, as a bound, so that no thread waits for another */
+#define TRIES 64u
+#define READS 16u /* reads of one entry */
 #define SKETCH_LINES ((uint32_t)((sizeof(struct twi_spill) + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES))
-#define LINES_LEAST 96u /* of a piece: 80 short keys, or 5 of the longest */
+#define LINES_LEAST 96u /* the least lines of a piece, for 80 short keys, or 5 of the longest */
 #define PREPARE_BYTES 131072
-#define PREPARE_PART 16u /* of a window's memory */
+#define PREPARE_PART 16u /* part of a window's memory */
 #define PER_ENTRY 8u     /* bytes of heap, places and index */
 
-/* How many lines a shard of each kind takes: with a sketch in front of it half a segment, or whole ones. */
+/* How many lines a shard of each kind takes. With a sketch in front of it, it takes half a segment, or whole ones. */
 static const uint16_t shard_lines[TWI_KINDS] = {492, 492, 1004, 1004, 2028, 3052};
 
 /* ---- memory ---- */
@@ -41,12 +43,12 @@ static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_ge
     return shard;
 }
 
-/* The generation's sketch, with a shard of this kind if this thread makes it. NULL means refused; *is_refused: just
- * now. */
+/* The generation's sketch, with a shard of this kind if this thread makes it. NULL means refused; *is_refused means
+ * that it was refused just now. */
 static struct twi_spill *begin(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t most,
                                bool *is_refused) {
     struct twi_spill_shard *shard = make_shard(arena, generation, kind, SKETCH_LINES, most);
-    if (shard == NULL && most != UINT32_MAX) return NULL; /* ahead of time: it is tried again */
+    if (shard == NULL && most != UINT32_MAX) return NULL; /* ahead of time, so it is tried again */
     uint32_t found = 0, line = shard != NULL ? shard->piece : TWI_SPILL_REFUSED;
     struct twi_spill *sketch = shard != NULL ? twi_arena_at(arena, line) : NULL;
     if (sketch != NULL) twi_store_relaxed(&sketch->shards[kind][0], line + SKETCH_LINES);
@@ -154,7 +156,7 @@ static bool has_key(struct twi_spill_entry *entry, const struct twi_lookup_key *
     return true;
 }
 
-/* The number of the key's entry. *at: its place in the index, or the empty place where it would be. */
+/* The number of the key's entry. *at becomes its place in the index, or the empty place where it would be. */
 static bool find(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, uint32_t *number, uint32_t *at) {
     const uint16_t *index = index_of(shard);
     for (*at = home_of(shard, lookup->tag); index[*at] != 0; *at = (*at + 1) % (2 * shard->room)) {
@@ -228,7 +230,7 @@ static bool in_range(int64_t count) {
 static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, int64_t delta, uint32_t at) {
     uint32_t number = twi_load_relaxed(&shard->used), place = number;
     int64_t floor = twi_load_relaxed(&shard->floor), below_zero = 0;
-    if (number == shard->room && delta < 0) { /* nothing is known of it but that it is less */
+    if (number == shard->room && delta < 0) { /* it is only known that it is less */
         add_saturated(&shard->debt, -delta);
         return true;
     }
@@ -240,7 +242,7 @@ static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lo
     }
     if (!in_range(floor + delta)) return false;
     if (place == 0 && twi_load_relaxed(&shard->used) == shard->room) {
-        twi_store_relaxed(&shard->floor, floor); /* B1: before the entry changes, as the debt */
+        twi_store_relaxed(&shard->floor, floor); /* B1, before the entry changes, like the debt */
         add_saturated(&shard->debt, below_zero);
         forget(shard, number);
         uint32_t other;
@@ -267,8 +269,8 @@ static bool count_in(struct twi_spill_shard *shard, const struct twi_lookup_key 
     return true;
 }
 
-/* The first shard of the kind whose lock is free, now held. NULL means that all of them were held. *shards: how many
- * there are. Threads begin at different ones. */
+/* The first shard of the kind whose lock is free, now held. NULL means that all of them were held. *shards becomes the
+ * number of shards. Threads begin at different ones. */
 static struct twi_spill_shard *lock_one(struct twi_arena *arena, struct twi_spill *sketch, uint32_t kind,
                                         uint32_t thread, uint32_t *shards) {
     *shards = 0;

@@ -1,13 +1,13 @@
-/* spill.h -- the heavy keys among those that found no room in a window: what of its overflow counter is whose.
+/* spill.h -- the heavy keys among those that found no room in a window, and each one's part of its overflow counter.
  *
  *   generation ─▶ | sketch: ways to its shards, what was missed | shard | entry, entry, ... | heap, places, index |
  *                        └─▶ | shard | entry, entry, ... | heap, places, index |    other kinds of keys, busy times
  *
  * Each shard is a summary by the algorithm Space-Saving (A. Metwally, D. Agrawal, A. El Abbadi: "Efficient Computation
- * of Frequent and Top-k Elements in Data Streams", ICDT 2005). A shard has a fixed number of entries: a key, its count,
- * and how much of that count may be of other keys. A key without an entry takes the lightest entry when the shard is
- * full. Its count continues from the greatest count that was ever given up (`floor`), which is its error. So, of what
- * went to a shard of E entries, N units in all:
+ * of Frequent and Top-k Elements in Data Streams", ICDT 2005). A shard has a fixed number of entries. Each has a key,
+ * its count, and the part of that count that may be of other keys. A key without an entry takes the lightest entry when
+ * the shard is full. Its count continues from the greatest count that was ever given up (`floor`), which is its error.
+ * So, of what went to a shard of E entries, N units in all:
  *   - a key with an entry has had at most its count, and at least its count less its error;
  *   - a key without an entry has had at most `floor`, and that is at most N / E if nothing negative was added.
  * A key that makes up more than 1 % of what overflowed has an entry. A shard has 437 entries for keys of up to 32
@@ -32,15 +32,15 @@
 
 #include "engine/table/layout.h"
 
-#define TWI_SPILL_SHARDS 8u /* of each kind of key (twi_kinds) */
+#define TWI_SPILL_SHARDS 8u /* shards of each kind of key (twi_kinds) */
 #define TWI_SPILL_MISSED 64u
-#define TWI_SPILL_REFUSED 1u /* in place of the line: there was no memory for it */
+#define TWI_SPILL_REFUSED 1u /* in place of the line, because there was no memory for it */
 
 struct twi_spill_entry {
-    _Atomic uint32_t version; /* odd: the key is being replaced */
-    _Atomic uint32_t size;    /* of the key */
+    _Atomic uint32_t version; /* odd while the key is being replaced */
+    _Atomic uint32_t size;    /* the size of the key */
     _Atomic int64_t count, error;
-    uint32_t tag; /* of the key's hash; as all that is not atomic: used under the shard's lock */
+    uint32_t tag; /* the tag of the key's hash; used under the shard's lock, like all fields that are not atomic */
     uint32_t unused;
     _Atomic uint64_t key[]; /* its bytes; the last word is filled up with zeroes */
 };
@@ -49,7 +49,7 @@ static_assert(sizeof(struct twi_spill_entry) == 32, "a short key and its entry a
 struct twi_spill_shard {
     _Atomic uint64_t reserved;
     _Atomic uint32_t lock; /* 1 means held */
-    _Atomic uint32_t used; /* entries in use: the first ones */
+    _Atomic uint32_t used; /* number of entries in use, which are the first ones */
     _Atomic int64_t floor, debt;
     uint32_t kind, room; /* number of entries; set before sharing, as all that follows */
     uint32_t piece, piece_lines;
@@ -64,20 +64,22 @@ struct twi_spill_missed {
 
 struct twi_spill {
     _Atomic uint64_t reserved;
-    _Atomic uint32_t shards[TWI_KINDS][TWI_SPILL_SHARDS]; /* lines; 0 means none from here on */
-    struct twi_spill_missed missed[TWI_SPILL_MISSED];     /* by the key's tag */
+    /* lines of the shards; 0 means that there is none from here on */
+    _Atomic uint32_t shards[TWI_KINDS][TWI_SPILL_SHARDS];
+    struct twi_spill_missed missed[TWI_SPILL_MISSED]; /* by the key's tag */
 };
 TWI_INLINE struct twi_spill_missed *twi_spill_missed_of(struct twi_spill *sketch, uint32_t tag) {
     return &sketch->missed[tag % TWI_SPILL_MISSED];
 }
 
 /* Notes an add of `delta` to the overflow counter of this generation. Lock-free. Inside a section; `thread` is any
- * number of the calling thread. False, once for each generation: there is no memory, so there is no sketch. */
+ * number of the calling thread. Returns false, once for each generation, if there is no memory and therefore no
+ * sketch. */
 bool twi_spill_add(struct twi_arena *arena, struct twi_generation *generation, const struct twi_lookup_key *lookup,
                    uint32_t thread, int64_t delta);
 
-/* A window has grown. If it has much of the arena, and half of the arena is used, its sketch is made now: later there
- * may be no memory for it. */
+/* A window has grown. If it has much of the arena, and half of the arena is used, its sketch is made now, because later
+ * there may be no memory for it. */
 void twi_spill_prepare(struct twi_arena *arena, struct twi_generation *generation, size_t key_size);
 
 /* The sketch of a generation that does not go meanwhile, or NULL. */
@@ -86,8 +88,8 @@ struct twi_spill *twi_spill_of(const struct twi_arena *arena, struct twi_generat
 struct twi_spill_shard *twi_spill_shard_of(const struct twi_arena *arena, struct twi_spill *sketch, uint32_t kind,
                                            uint32_t number);
 
-/* One entry, as it was at some moment of the call. Lines of `key`: TW_KEY_SIZE_MAX bytes. Returns false if its key was
- * being replaced all the time; then its former key has had at most `floor`. */
+/* One entry, as it was at some moment of the call. `key` has room for TW_KEY_SIZE_MAX bytes. Returns false if its key
+ * was being replaced all the time; then its former key has had at most `floor`. */
 struct twi_spill_seen {
     int64_t count, error;
     size_t size;

@@ -1,4 +1,4 @@
-/* stripe.c -- the words of striped counters (stripe.h): reading, collapsing, freezing, adding, giving back.
+/* stripe.c -- reads, collapses, freezes, adds to and gives back the words of striped counters (stripe.h).
  * Always true: no thread waits for another. */
 #include "engine/table/stripe.h"
 
@@ -51,7 +51,7 @@ int64_t twi_stripes_freeze(struct twi_cell *cell) {
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     int64_t sum = 0;
-    /* D2, word by word: each word has its own DIRTY */
+    /* D2, word by word, because each word has a separate DIRTY */
     uint64_t word = twi_and_acqrel(&stripes->shared_stripe, ~TWI_DIRTY);
     *sealed = (word & TWI_FROZEN) != 0;
     for (uint32_t i = 0; i <= stripes->mask; i++)
@@ -111,7 +111,8 @@ static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t 
     if (!wants_sum && stripes->limit == TWI_NO_LIMIT) {
         struct twi_stripe *stripe = &stripes->each[twi_stripe_own(stripes, self)];
         if (twi_likely(add_to_stripe(stripe, dirty, delta, &counted->unlisted))) return TWI_ADDED;
-        (void)twi_stripes_collapse(stripes); /* frozen, or at its edge: from now on the shared stripe takes all adds */
+        /* frozen, or at its edge, so from now on the shared stripe takes all adds */
+        (void)twi_stripes_collapse(stripes);
     }
     return add_to_shared(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
 }
@@ -120,7 +121,7 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
                                     struct twi_counted *counted) {
     *counted = (struct twi_counted){0};
     uint64_t meta = twi_load_relaxed(&cell->meta);
-    /* C2: `final` and the ceilings are visible */
+    /* C2, so `final` and the ceilings are visible */
     if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) {
         uint64_t before; /* the stripes exist, but the turn has not yet frozen the word */
         enum twi_added added = twi_cell_add(cell, meta, delta, &before);

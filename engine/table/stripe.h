@@ -1,20 +1,20 @@
-/* stripe.h -- counters that threads contend for: each thread adds to a separate line.
+/* stripe.h -- for counters that threads contend for, stripes, so that each thread adds to a separate line.
  *
  *   cell: STRIPED, local FROZEN ─▶ | shared stripe, head | stripe 0 | stripe 1 | ... |   2^n stripes, a line each
  *
  *   count = final + shared stripe + stripes                        stripe word: count : 62 | DIRTY | FROZEN
  *
- * An add that wants no view goes to its thread's stripe. An add that wants the sum goes to the shared stripe and reads
+ * An add that needs no view goes to its thread's stripe. An add that needs the sum goes to the shared stripe and reads
  * all lines. If the key has a limit, stripes are SLICES of the units that were left. Each stripe has a ceiling, and any
  * thread may take units up to it (slice.c). Plain adds then go to the shared stripe.
  * Unlike a cell's word, the words here change only by compare-and-swap, so a frozen word never changes its count. Any
  * thread may freeze, and all threads read the same count (trap E1).
  * COLLAPSING freezes the stripes but not the shared stripe. Their sum is fixed from then on, and the compare-and-swap
- * of the shared stripe decides exactly: for limits, and near the edge of the range. Sealing freezes the stripes first,
+ * of the shared stripe decides exactly, for limits and near the edge of the range. Sealing freezes the stripes first,
  * then the shared stripe (trap E34).
  * DIRTY works as in a cell (dirty.c), word by word. The add itself sets it.
  * The turn makes the stripes; it is also the one that seals. It first publishes the lines (S1), then freezes `local`.
- * Until then adds go to `local`. So everything in a stripe came after everything in `final`.
+ * Until then adds go to `local`. So all counts in a stripe came after those in `final`.
  * An adder requests stripes if it finds, add after add, that others have added in between (contention.h). Callers call
  * no allocator.
  * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once. Stripes live as long as their
@@ -31,8 +31,8 @@ struct twi_arena;
 struct twi_generation;
 
 #define TWI_STRIPED_MAX 32u
-/* 64 stripes below 2^50, a shared stripe and a final below 2^58: together below 2^60. So adds below these edges need no
- * check of the sum. */
+/* 64 stripes below 2^50, a shared stripe and a final below 2^58, are together below 2^60. So adds below these edges
+ * need no check of the sum. */
 #define TWI_STRIPES_LOG2_MAX 6u
 #define TWI_STRIPE_EDGE (INT64_C(1) << 50)
 #define TWI_SHARED_EDGE (INT64_C(1) << 58)
@@ -50,15 +50,16 @@ struct twi_stripes {
     uint32_t mask;  /* number of stripes, less 1 */
     uint32_t older; /* line of the generation's next older set */
     uint32_t lines; /* lines of the piece */
-    /* slices: the limit they were cut for; else TWI_NO_LIMIT. This and base: set before `local` is frozen */
+    /* the limit for which the slices were cut; otherwise TWI_NO_LIMIT. This and base are set before `local` is
+     * frozen */
     int64_t limit;
-    int64_t base;          /* slices: the cell's base at that time */
-    _Atomic int64_t shown; /* slices: the count when a thread last read them all */
+    int64_t base;          /* for slices, the cell's base at that time */
+    _Atomic int64_t shown; /* for slices, the count when a thread last read all of them */
     struct twi_stripe each[];
 };
 static_assert(sizeof(struct twi_stripes) == TWI_LINE_BYTES, "the stripes follow in the next lines");
 
-/* The stripes of a cell that is STRIPED in `meta`; NULL means none. acquire S2, pairs with S1: they are complete. */
+/* The stripes of a cell that is STRIPED in `meta`; NULL means none. acquire S2, pairs with S1, so they are complete. */
 TWI_INLINE struct twi_stripes *twi_stripes_of(struct twi_cell *cell, uint64_t meta) {
     if (twi_likely((meta & TWI_META_STRIPED) == 0)) return NULL;
     int64_t lines = twi_load_acquire(&cell->stripes);
@@ -73,14 +74,14 @@ TWI_INLINE uint32_t twi_stripe_own(const struct twi_stripes *stripes, const stru
 /* The effects of an add. */
 struct twi_counted {
     int64_t local; /* the count after the add; only if wants_sum */
-    bool unlisted; /* the add set DIRTY: the cell must be listed (twi_dirty_list) */
-    bool unmarked; /* the cell's own word had no DIRTY: it must be marked (twi_dirty_mark) */
+    bool unlisted; /* the add set DIRTY, so the cell must be listed (twi_dirty_list) */
+    bool unmarked; /* the cell's word had no DIRTY, so it must be marked (twi_dirty_mark) */
 };
 
-/* The slower part of twi_stripes_add(): cells that are striped, or were seen frozen. */
+/* The slower part of twi_stripes_add(), for cells that are striped, or were seen frozen. */
 enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,
                                     struct twi_counted *counted);
-/* Adds to a cell, wherever it counts. `wants_sum` false: to the thread's own stripe, if there are stripes. */
+/* Adds to a cell, wherever it counts. If `wants_sum` is false, it adds to the thread's stripe, if there are stripes. */
 TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
                                           const struct twi_thread *self, struct twi_counted *counted) {
     uint64_t before;
@@ -101,7 +102,7 @@ int64_t twi_stripes_sum(struct twi_stripes *stripes);
 /* The result of taking units from slices (slice.h). */
 struct twi_taken {
     int64_t used;  /* units used after the call */
-    int64_t bound; /* |used - truth| at most, without what Redis knows */
+    int64_t bound; /* the most that |used - truth| can be, apart from the counts of other engines */
     bool unlisted; /* see twi_counted */
 };
 /* Gives back the stripes of a generation. */

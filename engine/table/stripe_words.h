@@ -8,8 +8,8 @@
 struct twi_cell;
 
 /* The sum of the stripes. The sum, after freezing them, so that no more is added (sealing). The sum, clearing DIRTY in
- * each word (*sealed: nothing can follow). Marks the counter because its total is wanted; false means that it was
- * marked or sealed. */
+ * each word (*sealed means that no add can follow). Marks the counter because its total is needed; false means that it
+ * was marked or sealed. */
 int64_t twi_stripes_count(struct twi_cell *cell);
 int64_t twi_stripes_freeze(struct twi_cell *cell);
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);

@@ -1,4 +1,4 @@
-/* table.c -- see table.h: making a generation, inserting (insert.h), walking, sealing, giving back. */
+/* table.c -- see table.h. Making a generation, inserting (insert.h), walking, sealing and giving back. */
 #include "engine/table/table.h"
 
 #include "engine/memory/epoch.h"
@@ -70,7 +70,7 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     return cell;
 }
 
-/* Everything counted before is settled for the new cell: the frozen cell sends its own count. Returns flags of meta. */
+/* All earlier counts are settled for the new cell, because the frozen cell sends its count. Returns flags of meta. */
 static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);
@@ -82,7 +82,7 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
     return (at_edge ? TWI_META_EDGE : 0) | (from->is_successor ? TWI_META_SUCCESSOR : 0);
 }
 
-/* ---- records that lost a race to be published: the generation keeps them for later inserts ---- */
+/* ---- records that lost a race to be published, which the generation keeps for later inserts ---- */
 
 static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
     uint32_t head = twi_load_relaxed(&insert->generation->aside.spares), line = twi_arena_line(insert->arena, first);
@@ -91,7 +91,8 @@ static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, 
     } while (!twi_cas_weak_acqrel(&insert->generation->aside.spares, &head, line)); /* D7 */
 }
 
-/* Takes the whole list, so that no other thread can change a link meanwhile, and puts back what it does not need. */
+/* Takes the whole list, so that no other thread can change a link meanwhile, and puts back the records that it does not
+ * need. */
 static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
     struct twi_cell *found = NULL, *first = NULL, *last = NULL;
     uint32_t line = twi_swap_acqrel(&insert->generation->aside.spares, 0); /* D8 */
@@ -110,7 +111,7 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
     return found;
 }
 
-/* A complete record for the key, not yet published. NULL: no memory. */
+/* A complete record for the key, not yet published. Returns NULL if there is no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
@@ -135,7 +136,8 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
 
 /* ---- inserting ---- */
 
-/* A record for one more key, both counted. NULL: no memory, or the generation has keys_max keys. */
+/* A record for one more key, both counted. Returns NULL if there is no memory, or if the generation has keys_max
+ * keys. */
 static struct twi_cell *reserve(const struct twi_insert *insert) {
     if (!twi_insert_count_key(insert, insert->generation->synced)) return NULL;
     struct twi_cell *record = prepare_record(insert);
@@ -170,7 +172,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             answer = TWI_NO_ROOM;
             if (grown == TWI_INDEX_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
             twi_spill_prepare(arena, generation, insert->lookup.key.size);
-            may_grow = grown == TWI_INDEX_GREW; /* no memory for a copy: fill the rest of this leaf */
+            may_grow = grown == TWI_INDEX_GREW; /* there is no memory for a copy, so fill the rest of this leaf */
             continue;
         }
         if (record == NULL) {
@@ -200,7 +202,7 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
-            continue; /* another thread took or closed it: look again */
+            continue; /* another thread took or closed it, so look again */
         /* Closing the slot is not enough. A copy of the leaf would have room for the key. Such a copy may be in
          * progress, or an inserter that read the clock before us may make it later. A sealed leaf gets no copy any
          * more. An inserter that needs one decides again by the clock, which has moved for every thread. */
@@ -238,9 +240,10 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
     cursor->done = true;
 }
 
-#define SEAL_WORK 7u /* work for a counter: mostly a cache miss */
+#define SEAL_WORK 7u /* work for a counter, which is mostly a cache miss */
 
-/* Freezes a counter, whatever it counts with, and returns its final count. *lines: of a sketch that was closed now. */
+/* Freezes a counter, whatever it counts with, and returns its final count. *lines becomes the lines of a sketch that
+ * was closed now. */
 static int64_t freeze_counter(struct twi_arena *arena, struct twi_generation *generation, struct twi_cell *cell,
                               uint64_t meta, uint32_t *lines) {
     if (generation->turn.distinct) return twi_sketch_freeze(arena, cell, meta, lines);
@@ -257,7 +260,7 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
         twi_leaf_close(leaf);
         TWI_RACE_POINT(closed_not_sealed);
         if (!twi_cas_acqrel(&leaf->next, &next, TWI_NO_COPY) && next != TWI_NO_COPY)
-            continue; /* a copy was published first: the copy is sealed next */
+            continue; /* a copy was published first, so the copy is sealed next */
         for (uint32_t i = 0; i < slots; i++) {
             uint64_t slot = twi_load_acquire(&leaf->slots[i]);
             if (slot <= TWI_SLOT_CLOSED) continue;
@@ -266,7 +269,7 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
             uint32_t lines = 0;
             frozen(ctx, cell, meta, freeze_counter(arena, generation, cell, meta, &lines));
             cost += SEAL_WORK + lines;
-            if (lines != 0 && cost >= *work) { /* sketches are large: the next call looks at this leaf once more */
+            if (lines != 0 && cost >= *work) { /* sketches are large, so the next call looks at this leaf once more */
                 *work = 0;
                 return false;
             }
@@ -294,7 +297,8 @@ static bool give_chunks(struct twi_arena *arena, struct twi_generation *generati
             if (generation->turn.distinct && !twi_sketch_give(arena, generation, chunk, work)) return false;
             *work = *work > cost ? *work - cost : 0;
             twi_store_relaxed(&generation->chunks[kind], older);
-            if (lines != 0) twi_piece_give(arena, generation, line, lines); /* else its area is given back as a whole */
+            /* otherwise its area is given back as a whole */
+            if (lines != 0) twi_piece_give(arena, generation, line, lines);
             line = older;
         }
     }

@@ -1,4 +1,5 @@
-/* closing.c -- see closing.h: what an election needs of its window, and what the window reports to the election.
+/* closing.c -- see closing.h: the functions of an election that need its window, and the reports of the window to the
+ * election.
  * Always true: the hook is called, and its answer is taken, in no state but CALL_HOOK, unless no answer of Redis is
  * expected in time. */
 #include "engine/turn/closing.h"
@@ -21,8 +22,8 @@ void twi_closing_restart(struct twi_generation *generation) {
                   election->state <= TWI_ELECTION_CALL_HOOK;
     twi_close_election_begin_again(election);
     if (claims) {
-        /* The others may have lost something there, too. While the claim lasts, Redis does not look at what they hold
-         * up. */
+        /* The others may have lost counts there, too. While the claim lasts, Redis does not look at the windows that
+         * they delay. */
         election->tags->pause_ms = generation->family->engine->turn.mono_ms;
         twi_close_election_enter(election, TWI_ELECTION_PASS, election->tags->pause_ms);
     }
@@ -42,7 +43,7 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
                  "no hook was called for a window of family \"%s\": %s", family->options.name, why);
 }
 
-/* Called when nothing is unsent any more. Returns true if no count was added since the window was closed. */
+/* Called when no count is unsent any more. Returns true if no count was added since the window was closed. */
 static bool is_paid(struct twi_close_election *election) {
     twi_check(election->state == TWI_ELECTION_UNSENT);
     twi_check(twi_generation_is_drained(election->generation));
@@ -108,7 +109,7 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
         twi_close_election_enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
         return TWI_CLOSING_WAIT;
     }
-    election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms: the claim is renewed as before */
+    election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms, so the claim is renewed at the same time */
     election->is_short = election->is_short || !drained;
     return call_hook(engine, election);
 }

@@ -32,11 +32,12 @@ enum twi_closing {
     TWI_CLOSING_LOCAL,     /* the same, with TW_CLOSED_LOCAL */
     TWI_CLOSING_OVER       /* the window is closed, by this engine or another */
 };
-/* Continues with a window that takes no more counts and has counted something. `drained`: nothing of it is unsent. */
+/* Continues with a window that takes no more counts and has at least one. `drained` means that none of its counts is
+ * unsent. */
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
 /* True if a hook was called for this window before, here or in another engine. */
 bool twi_closing_is_repeat(const struct twi_generation *generation);
-/* The hook has returned; `reported` is what it returned. */
+/* Called after the hook has returned. `reported` is its result. */
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported);
 /* The hook returned false until its family had to close. Another engine's hook may have the window. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
@@ -44,13 +45,14 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
 /* True if a window that is sealed and still has unsent counts has held the others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
-/* Redis has lost its data, or one of its stores has, with counts of the window. Nothing that was sent about the window
- * counts any more. */
+/* Redis has lost its data, or one of its stores has, with counts of the window. Messages that were sent about the
+ * window do not count any more. */
 void twi_closing_restart(struct twi_generation *generation);
 
 /* True while a message about the family has no answer yet. */
 bool twi_closing_is_busy(const struct tw_family *family);
-/* While closing: true if Redis knows that this engine holds nothing up any more, or if Redis does not answer. */
+/* Called while closing. Returns true if Redis has received that this engine does not delay any window any more, or if
+ * Redis does not answer. */
 bool twi_closing_is_over(tw_engine *engine);
 void twi_closing_free(struct tw_family *family);
 

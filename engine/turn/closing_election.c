@@ -38,7 +38,7 @@ struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi
     return election;
 }
 
-/* A linear search: the list holds only windows that are over and not yet closed. */
+/* A linear search, because the list has only windows that are over and not yet closed. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
     struct twi_close_election *election = generation->family->turn.closing.elections;
     while (election != NULL && election->generation != generation) election = election->next;
@@ -96,7 +96,7 @@ void twi_close_election_end_by_others(struct twi_close_election *election) {
     twi_close_election_enter(election, TWI_ELECTION_UNSENT, 0);
 }
 
-/* The hook gets what is known, flagged. */
+/* The hook gets the known counts, with a flag. */
 void twi_close_election_lack(struct twi_close_election *election, const char *why) {
     twi_check(why != NULL);
     if (!election->is_short)
@@ -121,21 +121,21 @@ void twi_close_election_end_list(struct twi_close_election *election) {
         twi_close_election_end_by_others(election);
 }
 
-/* When a window may be claimed: not while a store that was empty a while ago makes a claim useless. */
+/* When a window may be claimed. It is not claimed while a store that was empty a while ago makes a claim useless. */
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation) {
     const tw_engine *engine = generation->family->engine;
     bool waits = engine->peers.closing_pause_ms > engine->turn.mono_ms;
     return waits ? engine->peers.closing_pause_ms : engine->turn.mono_ms;
 }
 
-/* True if Redis has answered nothing about this family for the closing wait, while the window waits. */
+/* True if Redis has not answered about this family for the closing wait, while the window waits. */
 bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
     return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
            engine->remote.tuning.closing_wait_ms;
 }
 
-/* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
+/* True if Redis has answered for the whole closing wait since the window was sealed, and the window still has unsent
  * counts. */
 bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
@@ -166,7 +166,7 @@ bool twi_close_election_is_silent(const struct twi_close_election *election) {
     return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
 }
 
-/* ADD, FETCH and DROP: sent to the set of names of one group, not to the election. */
+/* Returns true for ADD, FETCH and DROP, which are sent to the set of names of one group, not to the election. */
 bool twi_closing_is_of_names(enum twi_closing_verb verb) {
     return verb >= TWI_CLOSING_SEND_ADD;
 }

@@ -1,6 +1,6 @@
 /* closing_reply.c -- the replies of Redis to the messages of elections (closing.h): applies each to its window.
  * Always true: an answer is applied only in the state that sent the request. An answer that comes after its election
- * has moved on does nothing. */
+ * has moved on is ignored. */
 #include "engine/turn/closing.h"
 
 #include "engine/turn/closing_send.h"
@@ -12,14 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Redis may ask for a longer interval; the script takes a pause of 2.5 intervals for an outage */
+/* Redis may request a longer interval; the script takes a pause of 2.5 intervals for an outage */
 #define HEARTBEAT_MS 1000
 #define EVERY_MAX_MS TW_HOUR
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
 #define PASSED_MS 5000  /* how long the other engines have the first choice */
-#define ADOPTED_MS 3000 /* how soon an engine asks again for a window in which it has counted nothing */
+#define ADOPTED_MS 3000 /* how soon an engine asks again for a window in which it has not counted */
 
 /* ---- names ---- */
 
@@ -46,7 +46,7 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
 
 /* ---- answers about the family ---- */
 
-/* With many engines, Redis asks for longer intervals. */
+/* With many engines, Redis requests longer intervals. */
 static int64_t heartbeat_ms(const struct tw_family *family) {
     return family->turn.closing.every_ms > HEARTBEAT_MS ? family->turn.closing.every_ms : HEARTBEAT_MS;
 }
@@ -54,7 +54,7 @@ static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
     return heartbeat_ms(family) > HEARTBEAT_MS && ms < heartbeat_ms(family) / 2 ? heartbeat_ms(family) / 2 : ms;
 }
 
-/* Redis may not know any more what was reported about the window. */
+/* Redis may have lost the reports about the window. */
 static void forget_listed(void *ctx, struct twi_generation *generation) {
     (void)ctx;
     generation->turn.closing.names_recorded = generation->turn.closing.is_listed = generation->turn.closing.is_held =
@@ -155,7 +155,7 @@ static void chosen(struct twi_close_election *election, const struct twi_closing
     begin_reading(election, now_ms);
 }
 
-/* Where names lie by tag, they take more than one message: until all are there, the window is held up. */
+/* If names are grouped by tag, they take more than one message. Until all are there, the window is delayed. */
 static void begin_list(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->state != TWI_ELECTION_OVER);
     if (election->tags != NULL) election->through = false;
@@ -249,7 +249,8 @@ static bool has_sent(const struct twi_close_election *election, const struct twi
 }
 
 /* Redis has recorded that the window is closed. If counts came meanwhile (LATE), the window is closed again, by the
- * engine that wins the next claim. By tag: the sets go if names are added to the next round's from now on. */
+ * engine that wins the next claim. By tag, the sets are dropped if names are added to the next round's sets from now
+ * on. */
 static void take_done_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                              int64_t now_ms) {
     struct twi_generation *generation = election->generation;
@@ -276,7 +277,7 @@ static void take_index_answer(struct twi_close_election *election, const struct 
         twi_closing_tags_reset(tags);
         tags->round = answer->round;
         twi_close_election_enter(election, TWI_ELECTION_ADD, now_ms);
-    } else if (answer->round != tags->round) { /* it was closed meanwhile: these names come too late for it */
+    } else if (answer->round != tags->round) { /* it was closed meanwhile, so these names come too late for it */
         twi_closing_tags_do_own(tags);
         tags->relists = true;
         drop_next(election, now_ms);
@@ -296,7 +297,7 @@ static void take_list_answer(struct twi_close_election *election, const struct t
         twi_close_election_end_list(election);
 }
 
-/* A set of names has done what was asked. */
+/* A set of names has applied the request. */
 static void take_set_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                             int64_t now_ms) {
     twi_check(election->tags != NULL);

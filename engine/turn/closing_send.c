@@ -27,8 +27,8 @@ static bool holds_up(struct twi_generation *generation) {
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
 
-/* The earliest ends in ascending order, and one more. If there are too many ends, the extra one is the floor: every
- * window from there on counts as held up. */
+/* The earliest ends in ascending order, and one more. If there are too many ends, the extra one is the floor, and every
+ * window from there on counts as delayed. */
 struct ends {
     int64_t floor_ms, at_ms[TWI_CLOSING_ENDS_MAX + 1];
     uint32_t count;
@@ -39,7 +39,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     int64_t end_ms = generation->end_ms;
     if (end_ms > ends->floor_ms || !holds_up(generation)) return;
     uint32_t at = ends->count;
-    if (at > TWI_CLOSING_ENDS_MAX) { /* full: replaces the last one */
+    if (at > TWI_CLOSING_ENDS_MAX) { /* the list is full, so it replaces the last one */
         at = TWI_CLOSING_ENDS_MAX;
         if (ends->at_ms[at] <= end_ms) return;
     } else {
@@ -50,7 +50,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
 }
 
 /* A window that may still be opened ends after the floor. If another thread opened one before the clock or the
- * watermark came to the floor, the fence makes it visible here: that thread looks at both again before it counts
+ * watermark came to the floor, the fence makes it visible here. That thread looks at both again before it counts
  * (lookup.c). */
 static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     twi_check(family->kind.closes_once);
@@ -110,13 +110,13 @@ static bool is_due(const struct twi_turn_state *turn, const struct twi_close_ele
     return !election->in_flight && election->at_ms <= turn->mono_ms && !twi_close_election_is_silent(election);
 }
 
-/* Where names lie by tag, reading them does not renew the claim: they lie in other stores. */
+/* If names are grouped by tag, reading them does not renew the claim, because they lie in other stores. */
 static bool must_renew(const struct twi_turn_state *turn, const struct twi_close_election *election) {
     bool reads = election->state == TWI_ELECTION_READ || election->state == TWI_ELECTION_FETCH;
     return reads && !election->partial && turn->mono_ms >= election->tags->renew_ms;
 }
 
-/* Puts into the message what it says of names. Returns false if it cannot be sent now. */
+/* Puts the names into the message. Returns false if it cannot be sent now. */
 static bool fill(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
     twi_check(election->state != TWI_ELECTION_OVER);
     struct twi_closing_tags *tags = election->tags;
@@ -149,7 +149,7 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     message->expiry_ms = generation->expiry_ms;
     message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
     message->through = election->through;
-    /* By tag, each round has sets of its own; batches record in those of the first one. */
+    /* By tag, each round has separate sets; batches record in those of the first one. */
     message->recorded =
         generation->turn.closing.names_recorded && (election->tags == NULL || election->tags->round == 0);
     message->look_ms = twi_closing_due_ms(generation);
@@ -229,8 +229,8 @@ void twi_closing_appoint(struct tw_family *family) {
     twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
 }
 
-/* An election may have nothing to send and enter its next state: so there is a second look. What needs more work or
- * memory than there is waits for a later turn. */
+/* An election may have no message to send and enter its next state, so there is a second look. A message that needs
+ * more work or memory than is left waits for a later turn. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     for (struct tw_family *family;
          (family = twi_appointment_take(&engine->agenda.closings, engine->turn.mono_ms)) != NULL;) {

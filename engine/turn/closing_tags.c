@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 64u /* names of one group that wait: with 128 tags, 32 KiB for all groups */
+#define PAGE 64u /* names of one group that wait; with 128 tags, all groups take 32 KiB */
 #define NONE UINT32_MAX
 
 bool twi_closing_tags_are_used(const struct tw_family *family) {
@@ -45,7 +45,7 @@ static bool holds(const struct twi_closing_groups *groups, uint32_t group) {
     return (groups->words[group / 64] >> (group % 64) & 1) != 0;
 }
 
-/* The first group. NONE: there is none. */
+/* The first group. Returns NONE if there is none. */
 static uint32_t first_of(const struct twi_closing_groups *groups) {
     for (uint32_t i = 0; i < TWI_CLOSING_TAGS_WORDS; i++)
         if (groups->words[i] != 0) return i * 64 + (uint32_t)__builtin_ctzll(groups->words[i]);
@@ -113,7 +113,7 @@ static bool has_pages(struct twi_closing_tags *tags, const struct tw_family *fam
 struct sort {
     struct twi_closing_tags *tags;
     struct twi_generation *generation;
-    uint32_t full; /* a group whose page is full; NONE: no page is */
+    uint32_t full; /* a group whose page is full; NONE means that no page is full */
 };
 
 static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
@@ -130,7 +130,7 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return sort->full == NONE;
 }
 
-/* The group whose names are sent next: one with a full page; where all keys were walked, any. */
+/* The group whose names are sent next. It is one with a full page. After all keys were walked, it is any group. */
 static uint32_t pick(const struct twi_closing_tags *tags, const struct tw_family *family, bool is_walked) {
     uint32_t some = NONE;
     for (uint32_t group = 0; group < family->template.tag_count; group++) {

@@ -47,7 +47,7 @@ void twi_port_window_names(const struct twi_item *item, struct twi_window_names 
     }
     names->start_ms = generation->start_ms;
     names->due_ms = twi_closing_due_ms(generation);
-    names->recorded = generation->turn.closing.names_recorded && !by_tag; /* by tag, it says nothing of this group */
+    names->recorded = generation->turn.closing.names_recorded && !by_tag; /* by tag, it is not about this group */
 }
 
 /* ---- windows that are announced ---- */
@@ -58,8 +58,8 @@ static bool is_to_announce(const struct twi_generation *generation) {
            twi_closing_tags_are_used(generation->family);
 }
 
-/* No heartbeat has been answered for so long that the others may take this engine for dead, and close windows without
- * it: it announces them once more. */
+/* No heartbeat has been answered for so long that the others may assume that this engine is dead, and close windows
+ * without it. So it announces them once more. */
 static bool may_be_forgotten(const tw_engine *engine, const struct twi_family_close_state *closing) {
     int64_t silent_ms = engine->turn.now_ms - closing->word_ms, least_ms = 3 * closing->every_ms;
     return silent_ms > least_ms && silent_ms > engine->remote.tuning.closing_life_ms / 2;
@@ -106,7 +106,7 @@ void twi_closing_announced(struct tw_family *family, const struct twi_closing_me
     }
     if (message->announced.count == 0) return;
     family->turn.closing.held_ms = family->turn.closing.announces ? family->engine->turn.mono_ms : 0;
-    family->engine->collector.hurried = true; /* what was held is collected */
+    family->engine->collector.hurried = true; /* the counts that waited are collected */
 }
 
 /* ---- windows of others ---- */

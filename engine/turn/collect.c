@@ -1,8 +1,8 @@
 /* collect.c -- turns the unsent counts of counters into items (items.h). Runs in the turn.
  *
- * The collector takes whole lists: generation by generation, chunk by chunk. One operation reads the word of each
- * marked counter and clears its DIRTY (D2). An item freezes `handed`: delta = local - handed. dirty.c explains the
- * marks, settle.c explains what becomes of an item.
+ * The collector takes whole lists, generation by generation and chunk by chunk. One operation reads the word of each
+ * marked counter and clears its DIRTY (D2). An item freezes `handed`, and its delta is local - handed. dirty.c explains
+ * the marks, settle.c explains how an item ends.
  * Always true: an item counts in its generation's `outstanding` from its collection until it is settled. A returned
  * delta that waits counts there, too. So no window with unsent counts is dropped. */
 #include "engine/turn/collect.h"
@@ -18,7 +18,7 @@
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
-/* The default interval: however many families hurry, Redis gets no more batches than by that. */
+/* The default interval. However many families hurry, Redis gets no more batches than with this interval. */
 #define HURRY_PAUSE_MS 100
 
 /* After this time, the unsent counts of a generation can no longer be sent. */
@@ -39,7 +39,7 @@ static void sort_pending(tw_engine *engine) {
     collector->pending_new = 0;
 }
 
-/* The item of a counter of distinct elements. Its `delta` says only whether there is something new. */
+/* The item of a counter of distinct elements. Its `delta` only shows whether there are new elements. */
 static bool make_distinct(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                           struct twi_item *item) {
     twi_check(generation->turn.distinct && generation->synced);
@@ -58,8 +58,8 @@ static bool make_distinct(tw_engine *engine, struct twi_generation *generation, 
     return true;
 }
 
-/* True if Redis may lack the name of this key of a window that one engine closes for all. Of counts that are only
- * restored, the closer of a window that is still to be closed needs the names. */
+/* True if Redis may lack the name of this key of a window that one engine closes for all. For counts that are only
+ * restored, the closer of a window that is not closed yet needs the names. */
 static bool needs_name(struct twi_generation *generation, struct twi_cell *cell, const struct twi_item *item) {
     twi_check(generation->family->kind.closes_once);
     if (item->delta == 0 || cell == &generation->overflow) return false;
@@ -67,11 +67,11 @@ static bool needs_name(struct twi_generation *generation, struct twi_cell *cell,
     return item->units != 0 ? !generation->turn.hook_done : twi_load_relaxed(&cold->acked) == 0;
 }
 
-/* Makes one counter's item. Returns false if there is nothing to send. */
+/* Makes one counter's item. Returns false if there are no counts to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
     twi_check(generation->synced);
-    /* Redis refused this counter a while ago. Its DIRTY stays set, so that nobody marks it again before its time. */
+    /* Redis refused this counter a while ago. Its DIRTY stays set, so that no thread marks it again before its time. */
     if (twi_unlikely(engine->collector.rejected->count != 0) &&
         twi_rejected_waits(engine->collector.rejected, generation, cell))
         return false;
@@ -80,7 +80,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if (generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0)
         return make_distinct(engine, generation, cell, item);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
-    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: reads and clears in one operation */
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1. Reads and clears in one operation */
     bool sealed = (word & TWI_FROZEN) != 0;
     int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
@@ -136,7 +136,7 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
     return count;
 }
 
-/* The next marked chunk; the turn's own list comes first. NULL: none. */
+/* The next marked chunk; the turn's own list comes first. Returns NULL if there is none. */
 static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->synced);
     struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->turn.owed);
@@ -149,7 +149,7 @@ static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *ge
         generation->turn.taken = twi_swap_acqrel(&generation->marks.chunks, 0); /* D8 */
     if (generation->turn.taken == 0) return NULL;
     chunk = twi_arena_at(&engine->arena, generation->turn.taken);
-    generation->turn.taken = chunk->next_marked; /* still listed: nobody changes the link */
+    generation->turn.taken = chunk->next_marked; /* it is still listed, so no other thread changes the link */
     (void)twi_swap_acqrel(&chunk->listed, 0);    /* D4 */
     return chunk;
 }
@@ -173,7 +173,7 @@ static bool is_exhausted(struct twi_generation *generation) {
            twi_load_relaxed(&generation->marks.chunks) == 0 && twi_load_relaxed(&generation->marks.overflow) == 0;
 }
 
-/* One pass over the pending generations: either the closed ones or the open ones. *is_whole becomes false if one has to
+/* One pass over the pending generations, either the closed ones or the open ones. *is_whole becomes false if one has to
  * wait. */
 static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room, bool *is_whole) {
     twi_check(items != NULL || room == 0);
@@ -195,7 +195,7 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
             generation->turn.pending = false;
             *link = generation->turn.next_pending;
         } else {
-            /* no room left, or marked again meanwhile: the next ones get their share */
+            /* no room is left, or it was marked again meanwhile, so the next ones get their share */
             link = &generation->turn.next_pending;
         }
     }
@@ -234,7 +234,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     if (engine->collector.requested && engine->collector.stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
-    /* Reserves a quarter for open windows: limits are decided on their totals. */
+    /* Reserves a quarter for open windows, because limits are decided on their totals. */
     bool is_whole = true;
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4, &is_whole);
     count += collect_pass(engine, false, items + count, count_max - count, &is_whole);

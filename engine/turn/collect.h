@@ -1,11 +1,11 @@
-/* collect.h -- what collecting and settling share. engine/port/items.h declares what sync/ calls of both. */
+/* collect.h -- the common parts of collecting and settling. engine/port/items.h declares their functions for sync/. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
 
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 
-/* The item is settled, or waits for nothing any more. By the turn. */
+/* The item is settled, or does not wait any more. Only the turn calls it. */
 TWI_INLINE void twi_item_let_go(const struct twi_item *item) {
     twi_check(item->generation->turn.outstanding != 0);
     item->generation->turn.outstanding--;

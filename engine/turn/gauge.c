@@ -2,13 +2,13 @@
  * and again.
  *
  * A counter's deltas add up in Redis for ever, but a gauge's contribution must end with the engine that counts it. So a
- * gauge sends no deltas. Its items (items.h, TWI_ITEM_GAUGE) carry all that this engine counts under the key. Redis
- * keeps one such contribution for each engine, with an expiry of its own, and replies with the sum of the live ones. A
- * re-sent statement changes nothing, so gauges need no batches, ledgers or replays. A contribution is re-sent before it
+ * gauge sends no deltas. Its items (items.h, TWI_ITEM_GAUGE) carry the whole count of this engine under the key. Redis
+ * keeps one such contribution for each engine, with a separate expiry, and replies with the sum of the live ones. A
+ * repeated statement has no effect, so gauges need no batches, ledgers or replays. A contribution is re-sent before it
  * expires (here), when it has changed (dirty.c), and after a stall or an outage (both make it due). An engine that
  * closes sends 0 last.
- * Always true: only the turn runs this, in bounded pieces. A key is not sent if this engine counts nothing under it and
- * never did. Without Redis, a gauge is a counter. */
+ * Always true: only the turn runs this, in bounded pieces. A key is not sent if this engine has no count under it and
+ * never had one. Without Redis, a gauge is a counter. */
 #include "engine/turn/gauge.h"
 
 #include "engine/count/dirty.h"
@@ -50,7 +50,8 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
 void twi_gauge_appoint(struct tw_family *family) {
     twi_check(family->kind.gauge);
     const struct twi_family_gauge *gauge = &family->turn.gauge;
-    /* Not by `current`: that is set by whoever finds the window, and a gauge may be set once, by who made it. */
+    /* It does not use `current`, because a thread that finds the window sets that, and a gauge may be set only once, by
+     * the thread that made the window. */
     bool has_any = family->turn.generations != 0 && !twi_gauge_leaves(family);
     twi_appointment_set(&family->engine->agenda.gauges, &family->agenda.special,
                         !has_any      ? TWI_APPOINTMENT_NEVER

@@ -1,4 +1,5 @@
-/* gauge.h -- gauges with Redis: the engine re-sends full statements of what it counts as present. By the turn. */
+/* gauge.h -- gauges with Redis: the engine sends full statements of its present counts again and again. Only the turn
+ * calls these. */
 #ifndef TWI_TURN_GAUGE_H
 #define TWI_TURN_GAUGE_H
 
@@ -6,11 +7,11 @@
 
 struct tw_family;
 
-/* Re-sends what is present, where it is due. */
+/* Sends the statements again that are due. */
 void twi_gauge_turn(tw_engine *engine);
 /* To be called when the family has its first window, or is closing. */
 void twi_gauge_appoint(struct tw_family *family);
-/* True if nothing is present here any more. The engine or the family is closing. */
+/* Returns true if this engine has no present count any more. The engine or the family is closing. */
 bool twi_gauge_leaves(const struct tw_family *family);
 
 #endif

@@ -1,4 +1,4 @@
-/* generation_list.c -- see generation_list.h: a merge sort. */
+/* generation_list.c -- see generation_list.h. It is a merge sort. */
 #include "engine/turn/generation_list.h"
 
 static uint32_t merge(struct twi_arena *arena, const struct twi_generation_order *order, uint32_t a, uint32_t b) {

@@ -1,12 +1,12 @@
-/* generation_list.h -- lists of generations, linked by line, that are kept in an order: a family's windows by their
- * start (rollover.c), and those that are to be sent by their deadline (collect.c).
+/* generation_list.h -- lists of generations, linked by line, that are kept in an order, which are a family's windows by
+ * their start (rollover.c), and those that are to be sent by their deadline (collect.c).
  * Threads: the turn only. */
 #ifndef TWI_TURN_GENERATION_LIST_H
 #define TWI_TURN_GENERATION_LIST_H
 
 #include "engine/core/family.h"
 
-/* Which link, and which order: the smallest first. */
+/* Which link is used, and the order, where the smallest is first. */
 struct twi_generation_order {
     uint32_t *(*next)(struct twi_generation *generation);
     int64_t (*at_ms)(const struct twi_generation *generation);

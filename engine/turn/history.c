@@ -1,4 +1,5 @@
-/* history.c -- windows that are over and stay readable for a while: the turn packs them and gives their tables back.
+/* history.c -- windows that are over and stay readable for a while, which the turn packs before it gives their tables
+ * back.
  *
  *   history ─▶ packing (one turn's work at a time) ─▶ published ─grace, no walker in the table▶ table given back
  *                 └─ no memory: stays as it was, tried again later
@@ -18,7 +19,7 @@
 #include "engine/table/packed.h"
 #include "engine/turn/restore_notes.h"
 
-#define TABLE_BYTES_MIN 2048u /* below this, packing saves nothing */
+#define TABLE_BYTES_MIN 2048u /* below this, packing saves no memory */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
 #define AGAIN_PART 16         /* in a share after this part of the window, if that is sooner */
 #define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
@@ -35,7 +36,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     bool packed = twi_generation_is_packed(generation); /* packed before; has records again because Redis forgot */
     if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
-    /* What single counters gave up is noted by the address of their records (restore_notes.h). */
+    /* The units that single counters gave up are noted by the address of their records (restore_notes.h). */
     if (!packed && generation->turn.restore.has_given_up) return;
     if (generation->turn.history.in_hand) return;
     generation->turn.history.in_hand = true;
@@ -44,7 +45,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     family->turn.history.mono_ms = engine->turn.mono_ms;
 }
 
-/* The next generation that is due. 0: none; then pack_mono_ms says when there will be one. */
+/* The next generation that is due. 0 means none; then pack_mono_ms says when there will be one. */
 static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
     family->turn.history.mono_ms = INT64_MAX;
     for (uint32_t *link = &family->turn.history.waiting; *link != 0;) {
@@ -79,7 +80,7 @@ static bool is_over(struct twi_generation *generation) {
     return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->turn.restore.listed;
 }
 
-/* There is no memory, or nothing to gain. Returns true when what was built is given back. */
+/* Called if there is no memory, or no gain. Returns true when the pieces that were built are given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     twi_check(generation->turn.history.in_hand);
     generation->turn.history.unpacking = true;
@@ -103,8 +104,8 @@ static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
     return generation != NULL ? twi_load_relaxed(&generation->bytes) : 0;
 }
 
-/* In a share, packing must not take what the keys of the open window will need, and from its middle on those of the
- * next one (rollover.c), if as many come as in this one. */
+/* In a share, packing must not take memory that the keys of the open window will need, and from its middle on those of
+ * the next one (rollover.c), if as many come as in this one. */
 static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     if (twi_load_relaxed(&generation->quota->bytes_max) == 0) return 0;
@@ -152,7 +153,8 @@ bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation
     return true;
 }
 
-/* Returns true when the table is given back, or when it is not to be given back now. *wait: it is still in use. */
+/* Returns true when the table is given back, or when it is not to be given back now. *wait means that it is still in
+ * use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     twi_check(twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));

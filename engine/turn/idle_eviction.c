@@ -7,23 +7,23 @@
  * The eviction epoch plays the part that the clock plays for TW_WINDOW_FROM_FIRST (lookup.c). Callers read it,
  * look into two generations, and decide again if it has changed. Only the turn raises it. One round has four steps, all
  * in the turn:
- *   1 The current generation is old enough (idle_ms) or nearly full: the previous one is sealed, and each cell is
+ *   1 The current generation is old enough (idle_ms) or nearly full. The previous one is sealed, and each cell is
  *     frozen.
  *   2 A frozen cell that was used gets a successor cell in the current generation, as far as there is room.
  *   3 The unsent counts of frozen cells are sent from there, as from any sealed window. They stay readable meanwhile.
- *   4 Nothing is unsent: the generation is dropped, and the next epoch begins. So three generations never hold keys at
- *     once.
- * A caller that meets a frozen cell makes the successor itself: it waits for nobody.
+ *   4 When no count is unsent, the generation is dropped, and the next epoch begins. So three generations never have
+ *     keys at once.
+ * A caller that meets a frozen cell makes the successor itself, so it never waits.
  * Always true:
  *   G1 At most one cell of a key takes adds. A successor is made only after its predecessor was frozen. Before a new
  *      key is inserted in the current generation, its place in the previous one is closed (trap E22).
  *   G2 No count moves. A successor begins with `local` = `handed` = `acked` = the final value, and with the same view.
  *      So each unit is sent once, by the cell that it was added to; a reader of the successor sees all earlier adds
  *      (P3).
- *   G3 The view of a successor is its local + base. Its base includes its predecessor's unsent counts: every total from
+ *   G3 The view of a successor is its local + base. Its base includes its predecessor's unsent counts. Every total from
  *      Redis is raised by that amount (twi_idle_eviction_take_total), whichever of the two cells it came with.
- *   G4 A generation takes at most half of keys_max. A key without room overflows or is refused, by the family's policy.
- *      A cell without a successor loses nothing: its count is in Redis or on the way there. */
+ *   G4 A generation takes at most half of keys_max. A key without room overflows or is refused, by the family's
+ *      policy. A cell without a successor loses no count, because its count is in Redis or on the way there. */
 #include "engine/turn/idle_eviction.h"
 
 #include "engine/count/dirty.h"
@@ -42,13 +42,13 @@ static void set_base(tw_engine *engine, struct twi_generation *generation, struc
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_unsent(generation, cell, meta);
     int64_t base = twi_saturated_sum(total, -contained), before = twi_load_relaxed(&cell->base);
-    twi_store_relaxed(&cell->base, base); /* one store: a view never tears (trap E6) */
+    twi_store_relaxed(&cell->base, base); /* one store, so that no reader sees half of a view (trap E6) */
     twi_store_relaxed(&cold->total_state,
                       twi_share_take_total(engine, twi_load_relaxed(&cold->total_state), base - before));
 }
 
-/* The total of a frozen cell's item is also a total for its successor: the successor itself may not be counted in again
- * for a long time (trap E7). */
+/* The total of a frozen cell's item is also a total for its successor, because the successor itself may not be counted
+ * in again for a long time (trap E7). */
 void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, int64_t acked) {
     twi_check(item->family->kind.evicts_idle);
     struct tw_family *family = item->family;
@@ -85,7 +85,7 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
     return age_ms >= twi_load_relaxed(&family->policy.idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
-/* While Redis does not reply, nothing could be dropped, and used keys would only have to find room in the current
+/* While Redis does not reply, no generation could be dropped, and used keys would only have to find room in the current
  * generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(family->kind.evicts_idle);
@@ -123,7 +123,7 @@ void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *
     if (keys > successors) twi_port_count(family->engine, evicted, (int64_t)(keys - successors));
 }
 
-/* Returns the current generation; *older: is there an older one? */
+/* Returns the current generation. *older becomes true if there is an older one. */
 static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     struct twi_generation *current = NULL;
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
@@ -143,7 +143,8 @@ static bool begin_eviction_epoch(struct tw_family *family) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
     twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
-    /* Read behind the store: keys were used in the epoch before until now, however long ago this turn began. */
+    /* It is read after the store, because keys were used in the previous epoch until now, however long ago this turn
+     * began. */
     family->turn.eviction.begun_ms = twi_clock_mono_ms(&family->engine->clock);
     return true;
 }

@@ -1,4 +1,4 @@
-/* idle_eviction.h -- idle eviction in endless families (TW_ON_FULL_EVICT_IDLE): what the roll-over and the settling
+/* idle_eviction.h -- idle eviction in endless families (TW_ON_FULL_EVICT_IDLE), which the roll-over and the settling
  * call.
  * Always true: only families with `evicts_idle` come here. */
 #ifndef TWI_TURN_IDLE_EVICTION_H
@@ -6,7 +6,7 @@
 
 #include "engine/count/idle_lookup.h"
 
-/* Half of keys_max: two generations hold all keys. */
+/* Half of keys_max, because two generations have all keys. */
 TWI_INLINE uint64_t twi_idle_eviction_share(uint64_t keys_max) {
     return keys_max / 2;
 }
@@ -16,7 +16,7 @@ bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generat
 /* A cell of the previous generation was frozen. If it was used, its key gets a successor in the current generation. */
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                               uint32_t *work);
-/* The generation is dropped. Nothing of it is unsent. Counts the evicted keys. */
+/* Called when the generation is dropped and has no unsent counts. Counts the evicted keys. */
 void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *generation);
 /* Begins the next epoch, when it is time and only the current generation is left. Returns in how many ms to check
  * again. */

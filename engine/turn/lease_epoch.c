@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* how often the epoch is requested, unless Redis asks for longer; leases.lua relies on it */
+/* how often the epoch is requested, unless Redis requests a longer interval; leases.lua relies on it */
 #define EPOCH_MS 150
-#define EPOCH_IDLE_MS 500 /* with several stores: the interval to a store where all leases are idle */
+#define EPOCH_IDLE_MS 500 /* with several stores, the interval to a store where all leases are idle */
 #define REFUSED_MS 250    /* the pause before a message that Redis refused is sent again */
-#define UNUSED_MS 10000   /* with several stores: after this time without leases the engine leaves the store */
+#define UNUSED_MS 10000   /* with several stores, after this time without leases the engine leaves the store */
 
 bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_store *store) {
     twi_check(store != NULL);
@@ -17,7 +17,7 @@ bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_s
 
 /* ---- requests ---- */
 
-/* With several stores: the engine holds nothing of this store, and has wanted nothing for long. */
+/* With several stores, the engine has no units of this store, and has not requested any for long. */
 static bool is_unused(const tw_engine *engine, struct twi_lease_store *store) {
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0 && store->restating == 0;
     if (!is_idle || engine->peers.stores == NULL) store->unused_ms = 0;
@@ -51,7 +51,7 @@ bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, u
     return true;
 }
 
-/* ---- what other engines request ---- */
+/* ---- requests of other engines ---- */
 
 static uint64_t hash_of(const char *name, size_t size) {
     twi_check(name != NULL && size != 0);
@@ -75,7 +75,7 @@ static void set_name(const tw_engine *engine, struct twi_lease *lease) {
     lease->turn.name_hash = hash_of(text, twi_port_render_own(&item, "lease", text));
 }
 
-/* If two names have the same hash, a lease that nobody wants returns its units. This does no harm. */
+/* If two names have the same hash, a lease that no other engine wants returns its units. This does no harm. */
 static void mark_requested(tw_engine *engine, struct twi_lease_store *store) {
     twi_check(store->requested_count <= TWI_LEASE_REQUESTED_MAX);
     for (uint32_t line = store->requested_count != 0 ? store->head : 0; line != 0;) {
@@ -98,7 +98,7 @@ void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instanc
         (void)snprintf(of->others[of->other_count++], sizeof of->others[0], "%c%s", takes_part ? '+' : '-', instance);
 }
 
-/* If there is no room, the newest ones are kept: Redis may forget those. */
+/* If there is no room, the newest ones are kept, because Redis may forget those. */
 static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     twi_check(change[0] == '+' || change[0] == '-');
     twi_check(epoch->other_count <= TWI_LEASE_OTHERS_MAX);
@@ -114,7 +114,8 @@ static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     if (change[0] == '+') memcpy(epoch->others[epoch->other_count++], change + 1, sizeof epoch->others[0]);
 }
 
-/* Until everything is restated, keeps what was known of other engines: Redis may have forgotten some of them. */
+/* Until everything is stated again, keeps the earlier list of other engines, because Redis may have forgotten some of
+ * them. */
 static void take_others(struct twi_lease_store *store, const struct twi_lease_answer *answer, bool is_new) {
     twi_check(store->other_count <= TWI_LEASE_OTHERS_MAX);
     struct twi_lease_epoch *epoch = &store->epoch;
@@ -152,7 +153,7 @@ static void set_next(tw_engine *engine, struct twi_lease_store *store, const str
         every_ms = twi_lease_busy_ms(engine);
     if (!busy && engine->peers.stores != NULL && every_ms < EPOCH_IDLE_MS) every_ms = EPOCH_IDLE_MS;
     if (answer->kind != TWI_LEASE_NUMBERS)
-        every_ms = answer->refused ? REFUSED_MS : 0; /* not refused: Redis did not know the script */
+        every_ms = answer->refused ? REFUSED_MS : 0; /* if it was not refused, Redis did not have the script */
     store->request_at_ms = engine->turn.mono_ms + every_ms;
 }
 

@@ -1,11 +1,12 @@
-/* lease_epoch.h -- the epoch of one store, in which its leases are valid: when this engine takes part, what it asks,
- * and what a reply means.
+/* lease_epoch.h -- the epoch of one store, in which its leases are valid: when this engine takes part, its requests,
+ * and the meaning of a reply.
  *
  *   no leases ─one is placed▶ requested ─reply▶ known ─another connection▶ requested
  *   known ─nothing held or requested for some seconds (several stores), or the engine is closed▶ leaving ─reply▶ left
  * Always true: only the turn uses this. At most one message is awaited on the store's present connection. While the
- * engine holds anything of a store that it would have to restate, it takes part in that store's epoch. A departure is
- * sent until it is acknowledged, and names the incarnation that ends. A late copy ends no later one (leases.lua). */
+ * engine has units of a store that it would have to state again, it takes part in that store's epoch. A departure is
+ * sent until it is acknowledged, and names the incarnation that ends. A late copy does not end a later incarnation
+ * (leases.lua). */
 #ifndef TWI_TURN_LEASE_EPOCH_H
 #define TWI_TURN_LEASE_EPOCH_H
 
@@ -17,7 +18,8 @@ bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_s
 TWI_INLINE bool twi_lease_epoch_may_speak(const struct twi_lease_store *store) {
     return store->known && !store->is_leaving && !store->left;
 }
-/* True: *message is to be sent. `is_over`: the engine is being closed, and every unit was returned. */
+/* Returns true if *message has to be sent. `is_over` means that the engine is being closed, and that every unit was
+ * returned. */
 bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, uint64_t serial, bool is_over,
                              struct twi_lease_message *message);
 /* Applies the reply. Returns true if another epoch has begun. Then all leases of this store are to be restated. */

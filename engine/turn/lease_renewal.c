@@ -1,13 +1,14 @@
-/* lease_renewal.c -- leases in the turn: what to send about them and how to apply Redis's replies. The turn draws units
- * ahead of need, returns units that are idle or that other engines want, and restates everything to a Redis that may
- * have forgotten.
+/* lease_renewal.c -- leases in the turn: the messages about them, and how Redis's replies are applied. The turn draws
+ * units ahead of need, returns units that are idle or that other engines want, and restates everything to a Redis that
+ * may have forgotten.
  *
  *   idle ─units requested▶ active ─no units left, all sent▶ idle      at most one message in flight per lease
  *   another epoch of a store (lease_epoch.h) ─▶ every lease of that store restates its numbers ─▶ all sent
- * How much is drawn: the grant size. It is at least what was used in two intervals, and twice as much if the last grant
- * was used up within an interval. Redis cuts a grant to a share of what is left, so grants shrink towards 1 at the end.
- * Always true: only the turn runs this. `granted` rises only by what a reply grants. `returned` rises only by what was
- * taken out of `left` before. Elsewhere: the callers that spend (limit/lease.c), the wire format
+ * The grant size is how much is drawn. It is at least the number of units used in two intervals, and twice as much if
+ * the last grant was used up within an interval. Redis cuts a grant to a share of the units that are left, so grants
+ * shrink towards 1 at the end.
+ * Always true: only the turn runs this. `granted` rises only by the units that a reply grants. `returned` rises only by
+ * units that were taken out of `left` earlier. Elsewhere: the callers that spend (limit/lease.c), the wire format
  * (sync/message/lease.c), the rules in Redis (sync/script/lease.lua, leases.lua). */
 #include "engine/turn/lease_renewal.h"
 
@@ -17,8 +18,8 @@
 
 #include <string.h>
 
-#define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key: this, or a sixteenth of the limit */
-#define IDLE_MS 5000        /* a lease that nobody spends from returns its units after this time */
+#define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key is this, or a sixteenth of the limit */
+#define IDLE_MS 5000        /* an unused lease returns its units after this time */
 #define RESEND_MS 1000      /* how often spent units are sent while no units are requested */
 #define LOOK_MS 1000        /* how often Redis looks for units of dead engines */
 #define REFUSED_MS 250      /* the pause before a message that Redis refused is sent again */
@@ -27,7 +28,7 @@
 static int64_t interval_of(const tw_engine *engine) {
     return engine->options.sync_interval_ms;
 }
-/* Nothing that is sent about this window matters any more. */
+/* Messages about this window have no effect any more. */
 static bool is_over(const struct twi_turn_state *turn, const struct twi_generation *generation) {
     return turn->now_ms >= generation->end_ms;
 }
@@ -50,14 +51,14 @@ static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t uni
     twi_port_count(engine, lease_stranded, more);
 }
 
-/* ---- units: spent, returned, to be held ---- */
+/* ---- spent, returned and kept units ---- */
 
-/* What was spent from the lease. Callers change only `left`; only the turn changes the other two. */
+/* The units that were spent from the lease. Callers change only `left`; only the turn changes the other two. */
 static int64_t spent_of(const struct twi_lease *lease) {
     return lease->turn.granted - lease->turn.returned - twi_load_relaxed(&lease->left);
 }
 
-/* Takes out what is above `keep`. Only then does it count as returned (trap L6). */
+/* Takes out the units above `keep`. Only then do they count as returned (trap L6). */
 static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     twi_check(keep >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
@@ -102,7 +103,7 @@ static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t
     return lease->turn.grant_size > requested ? lease->turn.grant_size : requested;
 }
 
-/* True if the lease was warmed and its first units have not come yet: a caller waits for one. */
+/* True if the lease was warmed and its first units have not come yet, so a caller waits for one. */
 static bool is_awaiting_first_grant(struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
     return twi_load_relaxed(&lease->reported_ms) == 0 ||
@@ -123,10 +124,11 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
     int64_t keep = left;
-    /* Units that are too few for a waiting caller may serve another engine. Else what one interval uses stays. */
+    /* Units that are too few for a waiting caller may serve another engine. Otherwise the units that one interval uses
+     * stay. */
     if (lease->turn.wanted_by_others) {
         keep = requested > left ? 0 : lease->turn.lately;
-        twi_store_relaxed(&lease->low_water, 0); /* so nothing is drawn ahead of need for a while */
+        twi_store_relaxed(&lease->low_water, 0); /* so no units are drawn ahead of need for a while */
     }
     if (is_leaving(&engine->turn, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
         is_idle(&engine->turn, lease))
@@ -136,8 +138,8 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
 
 /* ---- one message ---- */
 
-/* If Redis knew this lease in an earlier incarnation and in this epoch, but no longer knows it, Redis has folded it
- * into its totals (lease.lua). */
+/* If Redis had this lease in an earlier incarnation and in this epoch, but no longer has it, Redis has added it into
+ * its totals (lease.lua). */
 static int64_t base_of(const struct twi_lease_store *store, const struct twi_lease *lease) {
     bool was_known = lease->turn.acked_incarnation != 0 && lease->turn.acked_incarnation != store->incarnation;
     return was_known && !lease->turn.restate ? lease->turn.sent_returned : -1;
@@ -154,7 +156,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
                                       .generation = generation,
                                       .cell = twi_arena_at(&engine->arena, lease->cell),
                                       .expiry_ms = generation->expiry_ms};
-    message->limit = limit; /* the limit that `drawn` knows: callers may set another one meanwhile */
+    message->limit = limit; /* the limit that belongs to `drawn`; callers may set another one meanwhile */
     if (lease->turn.restate && message->limit < twi_load_relaxed(&lease->drawn))
         message->limit = twi_load_relaxed(&lease->drawn);
     message->granted = lease->turn.granted;
@@ -240,7 +242,7 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_me
     return true;
 }
 
-/* True if there is nothing more to do for this lease until a caller requests units. */
+/* True if there is no more work for this lease until a caller requests units. */
 static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
     if (lease->turn.in_flight) return false;
     if (is_over(&engine->turn, twi_lease_generation(&engine->arena, lease))) return true;
@@ -329,7 +331,7 @@ int64_t twi_port_lease_due(tw_engine *engine, uint32_t index) {
     return look_ms < due_ms ? look_ms : due_ms;
 }
 
-/* ---- another epoch: every lease of the store restates what was granted ---- */
+/* ---- another epoch, in which every lease of the store states its grants again ---- */
 
 struct restating {
     tw_engine *engine;
@@ -391,8 +393,8 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     if (!whole && message->need == 0) lease->turn.retry_ms = engine->turn.mono_ms + twi_lease_busy_ms(engine);
 }
 
-/* The limit is passed, and other engines may not have reported yet what they returned. Once the epoch is open, Redis
- * counts by how much the limit is passed, and the reply to the next message says it. */
+/* The limit is exceeded, and other engines may not have reported their returned units yet. Once the epoch is open,
+ * Redis counts by how much the limit is exceeded, and the reply to the next message contains it. */
 static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
                                      const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
     bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
@@ -415,7 +417,7 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     lower_drawn(lease, message, answer);
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(&engine->leases, lease);
-    if (!answer->open) return; /* the other engines have not all restated what they spent: the sum is not known */
+    if (!answer->open) return; /* some engines have not stated their spent units again, so the sum is unknown */
     twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` was stored before */
     twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
 }
@@ -428,7 +430,7 @@ static void take_lease(tw_engine *engine, struct twi_lease_store *store, const s
     twi_check(lease->turn.in_flight && generation->turn.outstanding != 0);
     lease->turn.in_flight = false;
     generation->turn.outstanding--;
-    bool is_other = message->names != engine->leases.names; /* it was said under another id: twin.c */
+    bool is_other = message->names != engine->leases.names; /* it was sent under another id (twin.c) */
     if (is_other) {
         lease->turn.retry_ms = INT64_MIN;
     } else if (answer->kind == TWI_LEASE_NUMBERS) {
@@ -456,7 +458,7 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
                              const struct twi_lease_answer *answer) {
     twi_check(message->lease == NULL || message->item.generation != NULL);
     struct twi_lease_store *store = twi_lease_store_at(&engine->leases, message->store);
-    if (store == NULL) return; /* about an epoch, for an earlier connection: the engine has left the store since */
+    if (store == NULL) return; /* for an earlier connection; the engine has left the store since */
     if (message->lease != NULL)
         take_lease(engine, store, message, answer);
     else if (twi_lease_epoch_answered(engine, store, message, answer))
@@ -490,10 +492,10 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
     }
 }
 
-/* Redis knows that this engine takes no part there any more, or it never did. */
+/* Redis has received that this engine takes no part there any more, or it never did. */
 static bool is_out(const tw_engine *engine, const struct twi_lease_store *store) {
     if (store == NULL || !twi_lease_epoch_is_joined(engine, store)) return true;
-    return store->left || store->epoch.id[0] == '\0'; /* no epoch: nothing was ever granted */
+    return store->left || store->epoch.id[0] == '\0'; /* without an epoch, no unit was ever granted */
 }
 
 bool twi_leases_are_over(tw_engine *engine) {

@@ -12,12 +12,13 @@ void twi_leases_begin(struct twi_leases *leases);
 void twi_leases_free(struct twi_leases *leases);
 /* No thread can reach this generation any more. Its leases leave all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
-/* While closing: true if every unit of a lease was returned, and every store knows that this engine takes no part in
- * leases any more, or if it never did. */
+/* Called while closing. Returns true if every unit of a lease was returned, and every store has received that this
+ * engine takes no part in leases any more, or if it never did. */
 bool twi_leases_are_over(tw_engine *engine);
-/* Its family is being closed: true if Redis has acknowledged the return of every unit that the generation has, and
- * nothing about its leases is in flight; then it is dropped. Looks at `*work` leases at most, and continues from there.
- * Windows are looked at one after the other: false for another one that was not begun. By the turn. */
+/* Called while its family is being closed. Returns true if Redis has acknowledged the return of every unit that the
+ * generation has, and no message about its leases is in flight; then it is dropped. Looks at `*work` leases at most,
+ * and continues from there. Windows are looked at one after the other, so it returns false for another window that was
+ * not begun. Only the turn calls it. */
 bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 /* The window has ended. Its units of dead engines are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);

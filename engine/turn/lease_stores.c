@@ -19,7 +19,7 @@ static bool has_room(struct twi_leases *leases, uint32_t index) {
     return true;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static struct twi_lease_store *store_made(struct twi_leases *leases, uint32_t index) {
     if (index != 0 && !has_room(leases, index)) return NULL;
     struct twi_lease_store *store = twi_lease_store_at(leases, index);
@@ -48,7 +48,7 @@ void twi_lease_stores_free(struct twi_leases *leases) {
     leases->room = 0;
 }
 
-/* The index of the store where the lease's name lies. TWI_STORE_NONE: no memory. */
+/* The index of the store where the lease's name lies. Returns TWI_STORE_NONE if there is no memory. */
 static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
     if (engine->peers.stores == NULL) return 0;
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
@@ -58,7 +58,7 @@ static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
     return twi_port_store(engine, twi_key_slot_of(name, twi_port_render(&item, name)));
 }
 
-/* The record of the lease's store. NULL: no memory. */
+/* The record of the lease's store. Returns NULL if there is no memory. */
 static struct twi_lease_store *place(tw_engine *engine, struct twi_lease *lease) {
     twi_check(lease->generation != 0 && lease->cell != 0);
     uint32_t index = lease->turn.in.is_placed ? lease->turn.in.store : index_of(engine, lease);

@@ -4,10 +4,11 @@
 
 #include "tallywheel.h"
 
-/* `reason`: TW_LOST_*. Does nothing if `delta` is 0. */
+/* `reason` is one of TW_LOST_*. Does nothing if `delta` is 0. */
 void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                      int reason);
-/* The same of a distinct count. Nobody can know how many of its elements Redis lacks, so on_lost gets a delta of 0. */
+/* The same for a distinct count. The engine cannot know how many of its elements Redis lacks, so on_lost gets a delta
+ * of 0. */
 void twi_lost_report_distinct(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int reason);
 /* Reports, key by key, what tw_close() could not send. */
 void twi_lost_report_unsent(tw_engine *engine);

@@ -1,10 +1,10 @@
 /* parked.c -- counters whose store cannot take them for now (items.h).
  *
  *   collected ─▶ parked ─▶ the store can take them: to be sent again (dirty.c)
- * A parked counter has PARKED in its meta word: the collector passes it over and leaves its DIRTY set, so adders mark
- * it once at most. So an away store costs a place in a list for each of its counters, however often they are counted
- * on.
- * Always true: a counter is parked in one list, once, and its generation's `outstanding` counts it there. */
+ * A deferred counter has PARKED in its meta word. The collector passes it over and leaves its DIRTY set, so adders mark
+ * it once at most. So an unreachable store costs a place in a list for each of its counters, however often they are
+ * counted on.
+ * Always true: a deferred counter is in one list, once, and its generation's `outstanding` counts it there. */
 #include "engine/base/grow.h"
 #include "engine/turn/collect.h"
 
@@ -26,7 +26,7 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
     if (item->units != 0) twi_restore_note_returned(item, true);
     if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&cell->asked, 1);
     item->family->engine->collector.items_out -= item->delta != 0;
-    if ((meta & TWI_META_PARKED) != 0) { /* it was counted on, and so collected twice: the list contains it already */
+    if ((meta & TWI_META_PARKED) != 0) { /* it was counted on, and so collected twice; the list contains it already */
         item->generation->turn.outstanding--;
         return true;
     }

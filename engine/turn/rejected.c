@@ -58,7 +58,8 @@ static bool make_room(struct twi_rejected *rejected) {
         return false;
     if (rejected->bucket_count == rejected->room) return true;
     uint32_t *buckets = calloc(rejected->room, sizeof *buckets);
-    if (buckets == NULL) return rejected->bucket_count != 0; /* the old ones do: their chains become longer */
+    /* the old buckets suffice, but their chains become longer */
+    if (buckets == NULL) return rejected->bucket_count != 0;
     free(rejected->buckets);
     rejected->buckets = buckets;
     rejected->bucket_count = rejected->room;

@@ -1,6 +1,6 @@
-/* restore.c -- after Redis lost all data: re-sends what live counters had contributed (restore_notes.h).
+/* restore.c -- after Redis lost all data, sends the contributions of live counters again (restore_notes.h).
  * sync/turn/settle.c begins a restoration through items.h. The turn then continues it in bounded steps, before it
- * collects anything.
+ * collects.
  * Always true: until it is walked, each listed generation counts one more `outstanding`, so that it is not dropped. */
 #include "engine/turn/restore_notes.h"
 
@@ -35,7 +35,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->turn.sealed_mono_ms = engine->turn.mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint8_t)TWI_SEALED); /* no reader distinguishes these phases */
-    /* The roll-over notices when nothing of it is unsent any more. */
+    /* The roll-over notices when none of its counts is unsent any more. */
     generation->family->turn.look_mono_ms = engine->turn.mono_ms;
     twi_agenda_notify(generation->family);
 }
@@ -45,8 +45,8 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     struct twi_restore_stores *stores = begin->engine->restore->stores;
     if (!generation->synced || generation->turn.distinct) return;
     uint64_t acked = twi_restore_acked(stores, generation, begin->store);
-    if (acked == 0 && stores->map != NULL) return; /* nothing of it is in that store */
-    /* there, each key has an end of its own */
+    if (acked == 0 && stores->map != NULL) return; /* that store has none of its counts */
+    /* there, each key has a separate end */
     bool ends = generation->expiry_ms != 0 && !generation->family->kind.from_first;
     bool over = generation->turn.restore.over || (ends && generation->expiry_ms <= begin->now_ms);
     if (generation->turn.restore.unrestorable && !over) begin->lost += acked;
@@ -112,8 +112,8 @@ static enum twi_restore_walk walk_of(tw_engine *engine, uint32_t store) {
     return store == TWI_STORE_NONE ? TWI_WALK_PASSES : twi_restore_store_at(engine->restore->stores, store)->walk;
 }
 
-/* Of a counter of distinct elements nothing counts as acknowledged any more. What is in flight still does: its reply
- * comes later. */
+/* The registers of a counter of distinct elements do not count as acknowledged any more. Those in flight still do,
+ * because their reply comes later. */
 static bool owe_again(const struct walk *walk, struct twi_cell *cell, uint64_t meta) {
     twi_check(walk->generation->turn.distinct);
     if ((meta & TWI_META_OVERFLOW) != 0) return true;
@@ -150,8 +150,8 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* A packed counter gets a record again, outside of the index: readers use the packed form. So do those of the other
- * stores, for a packed window is walked once. */
+/* A packed counter gets a record again, outside of the index, because readers use the packed form. So do those of the
+ * other stores, because a packed window is walked only once. */
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
@@ -286,7 +286,7 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* Nobody knows whether the adrift units arrived in that store. What no other store got of them is given up. */
+/* It is unknown whether the adrift units arrived in that store. Those that no other store got are given up. */
 static void keep_adrift(const struct twi_noted *noted) {
     struct twi_cell *cell = noted->cell;
     struct twi_cold *cold = twi_restore_cold_of(noted->generation, cell);
@@ -310,7 +310,7 @@ static void keep_generation(void *ctx, struct twi_generation *generation) {
         list_generation(keep->engine, generation);
 }
 
-/* Gives up what is adrift of that store. */
+/* Gives up the adrift units of that store. */
 static void keep_all_adrift(tw_engine *engine, uint32_t store) {
     struct twi_notes *notes = &engine->restore->adrift;
     uint32_t others = 0;
@@ -325,9 +325,9 @@ static void keep_all_adrift(tw_engine *engine, uint32_t store) {
     notes->count = others;
 }
 
-/* If there was more than one earlier store, nobody knows which one is back. It may be a store that was left in the
- * middle of a restoration, or one that lacks what the others acknowledged since. So the uncertain amount is an upper
- * bound. */
+/* If there was more than one earlier store, it is unknown which one is back. It may be a store that was left in the
+ * middle of a restoration, or one that lacks units that the others acknowledged since. So the uncertain amount is an
+ * upper bound. */
 bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     twi_check(uncertain != NULL);
     twi_check(index < twi_restore_store_count(engine->restore->stores));

@@ -107,15 +107,15 @@ static void forget_units(const struct twi_item *item) {
     twi_restore_acked_less(restore->stores, item->generation, item->store, units);
 }
 
-/* A window that is over by Redis's clock is neither restored nor missed. In a live window, the part that was given up
- * is noted per counter: it was reported as lost, and must not come back with the rest. */
+/* A window that is over by Redis's clock is not restored, and does not count as missing. In a live window, the part
+ * that was given up is noted per counter, because it was reported as lost, and must not come back with the rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
     twi_check(item->generation->family->engine == engine);
     struct twi_generation *generation = item->generation;
     if (reason == TW_LOST_CLOSED) return; /* the engine ends with it */
     if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
         if (!generation->family->kind.from_first)
-            generation->turn.restore.over = true; /* else each key has an end of its own */
+            generation->turn.restore.over = true; /* otherwise each key has a separate end */
         return;
     }
     if ((item->flags & TWI_ITEM_GAUGE) == 0) forget_units(item);
@@ -200,7 +200,7 @@ uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, i
     uint32_t kept = 0;
     for (uint32_t i = 0; i < restore->dropped_count; i++) {
         units += take_of(restore, &restore->dropped[i], store, now_ms);
-        if (restore->dropped[i].units != 0) /* of other stores */
+        if (restore->dropped[i].units != 0) /* units of other stores */
             restore->dropped[kept++] = restore->dropped[i];
         else
             twi_restore_row_free(restore->stores, restore->dropped[i].row);
@@ -229,9 +229,9 @@ void twi_restore_note_told(const struct twi_item *item) {
     twi_restore_store_at(restore->stores, item->store)->away += fresh;
 }
 
-/* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
+/* The counter becomes UNTOLD again if no other part of it is in flight. (A sum of positive deltas is zero only if there
  * are none.) Otherwise its units are unsent like new counts; if the earlier store is back by then, it gets them twice.
- * */
+ */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_generation *generation = item->generation;

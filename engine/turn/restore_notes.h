@@ -3,18 +3,19 @@
  *
  * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose it, and a
  * failover or a backup may bring an earlier store back. A live counter knows what Redis acknowledged of it (`acked`),
- * which is the whole contribution of this engine to its key. If the new store holds nothing, the counter becomes
- * UNTOLD: `acked` stays, as what the earlier store has, and all of it is to be sent again, except what was given up.
- * The item that re-sends this part carries it separately (`units`):
+ * which is the whole contribution of this engine to its key. If the new store is empty, the counter becomes UNTOLD.
+ * `acked` stays the number of units that the earlier store has, and all of them have to be sent again, except those
+ * that were given up. The item that re-sends this part carries it separately (`units`):
  *
  *              restore            collected                   acknowledged
  *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent
  *     ▲                  │ ▲ returned            │
  *     └── keep ◀─────────┴─┴───────────────────┘   the earlier store is back: nothing of this is re-sent
  *
- * One thing cannot be restored: what was acknowledged of windows that are dropped here but were still live in Redis.
- * Always true: a counter's `acked` is what Redis has of it (if UNTOLD: what the earlier store has) plus what was given
- * up of it. If a counter has both, `given_up` holds the part that was given up, or its window is marked `unrestorable`.
+ * Only acknowledged counts of windows that are dropped here but were still live in Redis cannot be restored.
+ * Always true: a counter's `acked` is the number of its units that Redis has (if UNTOLD, that the earlier store has)
+ * plus those that were given up. If a counter has both, `given_up` holds the part that was given up, or its window is
+ * marked `unrestorable`.
  * Threads: the turn only. */
 #ifndef TWI_TURN_RESTORE_NOTES_H
 #define TWI_TURN_RESTORE_NOTES_H
@@ -24,10 +25,11 @@
 #include "engine/table/table.h"
 #include "engine/turn/restore_stores.h"
 
-/* 65,536 x 24 bytes: sixteen lost ledgers, each with a full pipeline. Beyond that, windows become unrestorable; and
- * what is adrift may be sent twice, and counts as uncertain. */
+/* 65,536 x 24 bytes suffice for sixteen lost ledgers, each with a full pipeline. Beyond that, windows become
+ * unrestorable. Units that are adrift may then be sent twice, and count as uncertain. */
 #define TWI_NOTED_MAX 65536u
-/* 4096 x 24 bytes: three days of one-minute windows. Beyond that, adjacent windows count as one, until the later one's
+/* 4096 x 24 bytes suffice for three days of one-minute windows. Beyond that, adjacent windows count as one, until the
+ * later one's
  *      end. */
 #define TWI_DROPPED_MAX 4096u
 
@@ -61,17 +63,18 @@ struct twi_restore {
     struct twi_dropped_window dropped_rest; /* windows for which there was no memory */
 };
 
-/* When an UNTOLD counter is collected: returns the part of it that the earlier store has. note_told: its item was
- * acknowledged. note_returned: its item was returned (`whole`: with all that was in flight). */
+/* take() is called when an UNTOLD counter is collected, and returns the part of it that the earlier store has.
+ * note_told() is called when its item was acknowledged, and note_returned() when it was returned (`whole` means with
+ * all units in flight). */
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold);
 void twi_restore_note_told(const struct twi_item *item);
 void twi_restore_note_returned(const struct twi_item *item, bool whole);
-/* note_given_up: an item was given up. note_shed: a generation loses its records (history.c). note_dropped: it is
- * dropped. */
+/* note_given_up() is called when an item was given up, note_shed() when a generation loses its records (history.c), and
+ * note_dropped() when it is dropped. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason);
 void twi_restore_note_shed(struct twi_generation *generation);
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation);
-/* Forgets everything: in a forked child. */
+/* Forgets everything. Called in a forked child. */
 void twi_restore_forget(struct twi_restore *restore);
 void twi_restore_free(struct twi_restore *restore);
 
@@ -89,7 +92,7 @@ struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell 
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
 /* How much of a counter was given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
-/* Fewer units are to be re-sent. They were sent, or are over, or count as something else from here on. */
+/* Fewer units have to be sent again. They were sent, or are over, or count in another way from here on. */
 void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
 /* Returns the units of that store in windows that are no longer held and still live in Redis, and forgets them. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);

@@ -74,7 +74,7 @@ static uint32_t new_row(struct twi_restore_stores *stores) {
     return has_room ? ++stores->row_count : 0;
 }
 
-/* Makes room for all stores that were met. False: no memory. */
+/* Makes room for all stores that were met. Returns false if there is no memory. */
 static bool widen(struct twi_restore_row *row, uint32_t count) {
     twi_check(count > row->room);
     uint32_t room = row->room;

@@ -1,15 +1,15 @@
-/* rollover.c -- roll-over: what happens to a generation when its time is over, and how the next one is prepared. Here:
- * which families are looked at, and the list of a family's windows. The steps of one window are in window_end.c, the
+/* rollover.c -- roll-over ends a generation when its time is over, and prepares the next one. This file decides which
+ * families are looked at, and keeps the list of a family's windows. The steps of one window are in window_end.c, the
  * next window is made in window_next.c, and memory is given back in window_reclaim.c.
  *
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing unsent▶ drained ─hook▶ history ─▶ dropped
  *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
  *
  * Expiry drops one generation, whatever the number of its keys. The turn does all of it in bounded pieces; threads that
- * count take no part. A family says when it has to be looked at next (due_ms, look_mono_ms; agenda.h), so idle families
- * and windows cost nothing.
- * Always true: a generation is dropped only when nothing of it is unsent or in flight, its hook has
- * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
+ * count take no part. A family stores when it has to be looked at next (due_ms, look_mono_ms; agenda.h), so idle
+ * families and windows cost nothing.
+ * Always true: a generation is dropped only when none of its counts is unsent or in flight, its hook has returned true,
+ * and no thread walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
 #include "engine/base/lock.h"
@@ -59,7 +59,7 @@ static bool take_arrivals(struct twi_rollover *rollover) {
 }
 
 /* A thread that opens a window enters it into the map and then announces it. It may stall between the two, while others
- * count in that window. So from time to time the map is searched for windows that nobody has announced (search). */
+ * count in that window. So from time to time the map is searched for windows that no thread has announced (search). */
 static bool find_unannounced(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!family->turn.map_requested) return false;
@@ -172,7 +172,7 @@ static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
 }
 
 /* Returns false if the family is among the news, or is being watched, or if its reservations are not forgotten yet, or
- * not all of its share has come back: a later turn looks at it again. */
+ * not all of its share has come back. Then a later turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     twi_check(family->turn.held == 0 && family->turn.generations == 0);
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
@@ -225,10 +225,10 @@ static void search(tw_engine *engine) {
     }
 }
 
-/* The work of all families in one turn: one or two milliseconds. What is left of the round, the next turns do. While
- * the engine closes, nobody waits for a turn to end. */
+/* The work of all families in one turn, which is one or two milliseconds. The next turns do the rest of the round.
+ * While the engine closes, no thread waits for a turn to end. */
 #define ROUND_WORK (16 * TWI_WORK_TURN)
-#define FAMILY_WORK 384 /* of a family that needs hardly any */
+#define FAMILY_WORK 384 /* the work of a family that needs hardly any */
 
 void twi_rollover_turn(tw_engine *engine) {
     twi_check(twi_turn_is_owned(engine));

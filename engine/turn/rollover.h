@@ -5,11 +5,11 @@
 #include "tallywheel.h"
 
 void twi_rollover_turn(tw_engine *engine);
-/* The engine closes: from now on every window is ended. */
+/* Called when the engine closes. From now on every window is ended. */
 void twi_rollover_begin_end(tw_engine *engine);
 /* True when every window is sealed and drained and its hook is done (while closing), or when only waiting is left. */
 bool twi_rollover_is_done(tw_engine *engine);
-/* While closing: true when every window is sealed. */
+/* Called while closing. Returns true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);
 
 #endif

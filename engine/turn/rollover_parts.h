@@ -1,11 +1,11 @@
-/* rollover_parts.h -- what the files of roll-over share (rollover.h): the state of one family's turn.
+/* rollover_parts.h -- the state of one family's turn, which the files of roll-over share (rollover.h).
  * Threads: the turn only. */
 #ifndef TWI_TURN_ROLLOVER_PARTS_H
 #define TWI_TURN_ROLLOVER_PARTS_H
 
 #include "engine/core/family.h"
 
-/* Every window that the family has is in this phase or a later one, as far as the turn knows. */
+/* Every window that the family has is in this phase or a later one, as far as the turn has seen. */
 static inline bool twi_family_has_reached(const struct tw_family *family, enum twi_phase phase) {
     for (uint32_t line = family->turn.generations; line != 0;) {
         const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
@@ -20,11 +20,11 @@ struct twi_rollover {
     void (*meet)(void *ctx, struct twi_generation *generation);
     tw_engine *engine;
     struct tw_family *family;
-    uint32_t work;   /* what is left of this turn's work */
+    uint32_t work;   /* the rest of this turn's work */
     int64_t due_ms;  /* engine time */
     int64_t look_ms; /* monotonic */
     bool dropped;
-    int64_t over_ms;      /* windows that end at this time or before are over: this turn uses no later time */
+    int64_t over_ms;      /* windows that end at this time or before are over; this turn uses no later time */
     bool arrives;         /* the generation at hand has not come to its place in the list yet */
     bool held_up;         /* the hook of an earlier window must be called first */
     bool swept, is_whole; /* the map was searched for windows that the list lacks; and it had none */

@@ -1,7 +1,7 @@
 /* timeout_check.c -- see timeout_check.h.
- * A call that has no answer in time is decided by on_outage, or fails, though Redis is well. Without a line in the log
- * nobody would look for the reason there.
- * Always true: at most one line in ten seconds, and none while Redis does not reply. */
+ * A call that has no answer in time is decided by on_outage, or fails, though Redis is well. Without a log line, users
+ * would not look for the reason there.
+ * Always true: at most one line in ten seconds, and no line while Redis does not reply. */
 #include "engine/turn/timeout_check.h"
 
 #include "engine/core/state.h"
@@ -9,7 +9,7 @@
 #define LOOK_EVERY_MS 1000
 #define LOG_EVERY_MS 10000
 #define LOG_WAY_EVERY_MS 600000 /* it stays as it is until somebody changes it */
-#define SHORT_LOOKS 3           /* so that a host that is late once, and with it a round trip, is none */
+#define SHORT_LOOKS 3           /* so that a host that is late once, and with it a round trip, does not count */
 #define WAYS 3                  /* to connect, to greet, and for the answer */
 
 static void log_timeouts(tw_engine *engine, int64_t timeouts) {

@@ -22,13 +22,13 @@
 
 #include <poll.h>
 
-#define EPOCH_STEP_MS 20 /* how often the turn raises the epoch: the resolution of sections_oldest_ms */
+#define EPOCH_STEP_MS 20 /* how often the turn raises the epoch, which is the resolution of sections_oldest_ms */
 #define STALL_LOG_MS 10000
 
 /* ---- the turn ---- */
 
 bool twi_turn_take(tw_engine *engine) {
-    /* E1, pairs with E2: makes everything that the last owner wrote visible here */
+    /* E1, pairs with E2. It makes all writes of the last owner visible here */
     return !twi_swap_acqrel(&engine->turn.owned, true);
 }
 void twi_turn_leave(tw_engine *engine) {
@@ -65,7 +65,7 @@ static void check_barriers(tw_engine *engine) {
 
 static void check_arena(tw_engine *engine) {
     int64_t used = twi_arena_rest_used(&engine->arena), most = twi_arena_rest_max(&engine->arena);
-    int64_t usable = twi_arena_usable(&engine->arena); /* of what no share has */
+    int64_t usable = twi_arena_usable(&engine->arena); /* the memory outside all shares */
     if (usable <= most / 5)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
                      "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
@@ -78,7 +78,7 @@ static void check_arena(tw_engine *engine) {
                      (long long)(most - used), (unsigned long long)times);
 }
 
-/* while the two clocks disagree by the same amount: some disagree for ever */
+/* while the two clocks disagree by the same amount, because some disagree for ever */
 #define CLOCK_LOG_MS (10 * INT64_C(60000))
 
 static void check_clock(tw_engine *engine) {
@@ -104,7 +104,8 @@ static void plan_next(tw_engine *engine) {
     int64_t next_ms = engine->turn.mono_ms + TWI_IDLE_MS;
     int64_t family_ms = twi_agenda_next_ms(engine);
     if (family_ms < next_ms) next_ms = family_ms;
-    /* Memory waits for a thread that is still in a section: checking again without pause would only burn a core. */
+    /* Memory waits for a thread that is still in a section, so checking again without a pause would only burn a
+     * core. */
     int64_t reclaim_ms = engine->turn.mono_ms + (engine->turn.reclaimed ? 0 : TWI_TICK_MS);
     bool waits =
         engine->unlinked.generations != 0 || engine->unlinked.maps != 0 || engine->unlinked.sketches.waiting != 0;
@@ -118,7 +119,7 @@ static void plan_next(tw_engine *engine) {
     }
     int64_t look_ms = twi_load_relaxed(&engine->background.calls->look_ms);
     if (look_ms < next_ms) next_ms = look_ms;
-    if (next_ms < engine->turn.mono_ms) next_ms = engine->turn.mono_ms; /* INT64_MIN: no time is subtracted from that */
+    if (next_ms < engine->turn.mono_ms) next_ms = engine->turn.mono_ms; /* no time is subtracted from INT64_MIN */
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
@@ -136,7 +137,7 @@ static void keep_arena_ahead(tw_engine *engine, uint32_t *work) {
     for (uint32_t piece = 0; piece == 0 && *work != 0 && twi_clock_mono_us(&engine->clock) < end_us;
          *work -= AHEAD_PIECE) {
         piece = AHEAD_PIECE;
-        twi_arena_keep_ahead(&engine->arena, &piece); /* what is left of the piece: there is nothing more to do */
+        twi_arena_keep_ahead(&engine->arena, &piece); /* the rest of the piece, because there is no other work */
     }
 }
 
@@ -158,7 +159,8 @@ static void log_slow_done(tw_engine *engine) {
 
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
-    twi_socket_set_calm(&engine->background.waits); /* first of all: what it was rung for is looked at below */
+    /* first of all, because the reason for which it was rung is looked at below */
+    twi_socket_set_calm(&engine->background.waits);
     twi_clock_refresh(&engine->clock);
     engine->turn.now_ms = twi_clock_read(&engine->clock);
     engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
@@ -190,20 +192,22 @@ void twi_turn_run(tw_engine *engine) {
 
 /* ---- the background thread ---- */
 
-/* An engine that nobody calls is left to rest: its thread sleeps for up to 100 ms at a time, until something is due,
- * and callers read the clocks. No call wakes it (P9), but the first calls move the engine's time, which the thread
- * sees: then it is back at its tick. */
-#define REST_AFTER_MS 1000      /* with fewer calls than REST_CALLS in that time the engine may rest */
-#define REST_AFTER_MS_MAX 16000 /* twice as long after each time that it was wrong: calls that are not in the sum */
+/* An engine without calls rests. Its thread sleeps for up to 100 ms at a time, until something is due, and callers read
+ * the clocks. No call wakes it (P9), but the first calls move the engine's time, which the thread sees. Then it returns
+ * to its tick. */
+#define REST_AFTER_MS 1000 /* with fewer calls than REST_CALLS in that time the engine may rest */
+/* twice as long after each time that it was wrong, because of calls that are not in the sum */
+#define REST_AFTER_MS_MAX 16000
 #define REST_CALLS 100
 #define REST_TRY_MS 20 /* the first sleep is short */
 #define REST_SLEEP_MS 100
-#define REST_MOVES_MIN 2 /* callers moved the time so often in one sleep, and once in REST_MOVE_MS: they are */
-#define REST_MOVE_MS 40  /* back */
+/* callers moved the time so often in one sleep, and once in REST_MOVE_MS, means that they are */
+#define REST_MOVES_MIN 2
+#define REST_MOVE_MS 40 /* back */
 
 struct rest {
     bool rests;
-    uint32_t sleep_ms, moves; /* of the present rest: its next sleep; the clock's moves before it */
+    uint32_t sleep_ms, moves; /* the next sleep of the present rest, and the clock's moves before it */
     int64_t calls, look_ms;   /* at the last look; when the next look is due */
     int64_t after_ms, began_ms;
 };
@@ -341,6 +345,6 @@ void tw_enter(tw_engine *engine) {
 void tw_leave(tw_engine *engine) {
     (void)engine;
     struct twi_thread *self = twi_thread_here();
-    /* 0: the process forked inside the section; the child is outside */
+    /* 0 means that the process forked inside the section; the child is outside */
     if (self != NULL && self->depth != 0) twi_section_leave(self);
 }

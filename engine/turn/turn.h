@@ -1,4 +1,4 @@
-/* turn.h -- the TURN: background work in bounded rounds (engine.h): roll-over, sync, reclamation.
+/* turn.h -- the TURN: background work in bounded rounds (engine.h), which is roll-over, sync and reclamation.
  * Always true: at most one thread owns the turn at a time. */
 #ifndef TWI_TURN_TURN_H
 #define TWI_TURN_TURN_H

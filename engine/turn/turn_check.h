@@ -1,4 +1,4 @@
-/* turn_check.h -- walks over all that the turn knows: for tests, and for checks of level 3.
+/* turn_check.h -- walks over the whole state of the turn, for tests and for checks of level 3.
  * Threads: the owner of the turn; callers may count meanwhile. */
 #ifndef TWI_TURN_TURN_CHECK_H
 #define TWI_TURN_TURN_CHECK_H

@@ -28,7 +28,8 @@ static void make_name(tw_engine *engine, char name[33]) {
     (void)snprintf(name, 33, "%016llx%016llx", (unsigned long long)words[0], (unsigned long long)words[1]);
 }
 
-/* What callers have taken and no batch has acknowledged. Some of it was taken out of `left` and is not counted yet. */
+/* The units that callers have taken and no batch has acknowledged. Some of it was taken out of `left` and is not
+ * counted yet. */
 static int64_t unacknowledged(tw_engine *engine, const struct twi_lease *lease, int64_t spent) {
     struct twi_cell *cell = twi_arena_at(&engine->arena, lease->cell);
     uint64_t meta = twi_load_relaxed(&cell->meta);
@@ -39,7 +40,7 @@ static int64_t unacknowledged(tw_engine *engine, const struct twi_lease *lease, 
 }
 
 static void renew_lease(tw_engine *engine, struct twi_lease *lease) {
-    int64_t left = twi_swap_acqrel(&lease->left, 0); /* J11: as the turn takes units out */
+    int64_t left = twi_swap_acqrel(&lease->left, 0); /* J11, because the turn takes units out */
     int64_t claim = unacknowledged(engine, lease, lease->turn.granted - lease->turn.returned - left);
     struct twi_lease_store *store = twi_lease_store_of(engine, lease);
     if (lease->turn.restate) {
@@ -71,7 +72,7 @@ static void leave_epochs(struct twi_leases *leases) {
     for (uint32_t i = 0; i <= leases->room; i++) {
         struct twi_lease_store *store = twi_lease_store_at(leases, i);
         if (store == NULL) continue;
-        store->serial = 0; /* what is under way is of an earlier connection */
+        store->serial = 0; /* messages under way belong to an earlier connection */
         store->known = store->awaiting_epoch = store->is_leaving = false;
         store->request_at_ms = INT64_MIN;
         store->requested_count = store->other_count = 0;

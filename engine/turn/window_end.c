@@ -1,7 +1,7 @@
 /* window_end.c -- the end of a window, step by step (rollover.h): sealed, drained, shown to the closing hook, kept as
  * history, dropped.
- * Always true: a generation is dropped only when nothing of it is unsent or in flight, its hook has
- * returned true, and nobody walks it. Hooks are called in order of time. */
+ * Always true: a generation is dropped only when none of its counts is unsent or in flight, its hook has returned true,
+ * and no thread walks it. Hooks are called in order of time. */
 #include "engine/turn/window_end.h"
 
 #include "engine/base/probe.h"
@@ -43,8 +43,8 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
     return early_ms < at_ms ? early_ms : at_ms;
 }
 
-/* Compares values to find the unsent counts of a frozen counter. Its mark is not enough: an adder may not have set it
- * yet (trap E8). */
+/* Compares values to find the unsent counts of a frozen counter. Its mark is not enough, because an adder may not have
+ * set it yet (trap E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct twi_rollover *rollover = ctx;
     struct twi_generation *generation =
@@ -55,8 +55,8 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;
-    /* Of a window that is over, Redis's estimate is wanted, too, whatever this engine has to send (distinct_merge.c).
-     * */
+    /* For a window that is over, Redis's estimate is needed, too, whatever this engine has to send (distinct_merge.c).
+     */
     bool is_sketch = generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0;
     if (is_sketch) final = twi_sketch_sum(&rollover->engine->arena, cell);
     if (twi_load_relaxed(&cold->handed) != final || (is_sketch && !twi_rollover_is_ending(rollover)))
@@ -80,7 +80,7 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
-    /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
+    /* Once tw_close() is out of time there is no later time, so a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
@@ -117,8 +117,8 @@ static bool is_its_turn(struct twi_rollover *rollover) {
     return rollover->is_whole;
 }
 
-/* True if later windows have to wait for this one. When tw_close() is out of time, they wait only until it is sealed: a
- * hook that returns false then is not called again. */
+/* True if later windows have to wait for this one. When tw_close() is out of time, they wait only until it is sealed,
+ * because a hook that returns false then is not called again. */
 bool twi_window_holds_others_up(const struct twi_rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (phase < TWI_SEALED) return true;
@@ -150,7 +150,7 @@ static void seal(struct twi_rollover *rollover, struct twi_generation *generatio
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
 
-/* For families whose windows one engine closes for all. Returns true if nothing is left to do here for that. */
+/* For families whose windows one engine closes for all. Returns true if there is no more work here for that. */
 static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(rollover->family->kind.closes_once);
     if (!twi_generation_has_counted(generation)) {
@@ -172,8 +172,8 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* There is a pause before each time that a window hurries: what Redis refuses stays unsent. True: it is over, and the
- * next one begins. */
+/* There is a pause before each time that a window hurries, because counts that Redis refuses stay unsent. Returns true
+ * if the pause is over, and the next one begins. */
 static bool is_pause_over(const struct twi_rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
     twi_check(pause_ms >= 0);
     int64_t now_ms = rollover->engine->turn.mono_ms;
@@ -182,7 +182,8 @@ static bool is_pause_over(const struct twi_rollover *rollover, struct twi_genera
     return true;
 }
 
-/* The pause that leaves enough of the time for which Redis keeps a window. INT64_MAX: that has no end. */
+/* The pause that leaves enough of the time for which Redis keeps a window. INT64_MAX means that this time has no
+ * end. */
 static int64_t pause_while_kept_ms(const struct tw_family *family) {
     int64_t kept_ms = twi_load_relaxed(&family->policy.retention_ms);
     return kept_ms != 0 ? kept_ms / 4 : INT64_MAX;
@@ -247,7 +248,7 @@ static void drop(struct twi_rollover *rollover, struct twi_generation *generatio
     if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
         if (twi_rollover_is_ending(rollover) &&
             !twi_leases_are_returned(rollover->engine, generation, &rollover->work)) {
-            twi_rollover_look(rollover, DRAIN_LOOK_MS); /* what a lease holds, only this engine can give back */
+            twi_rollover_look(rollover, DRAIN_LOOK_MS); /* only this engine can give back the units of a lease */
             return;
         }
         if (rollover->family->kind.evicts_idle && !twi_rollover_is_ending(rollover))
@@ -284,8 +285,9 @@ static bool stays_closed(struct twi_rollover *rollover, struct twi_generation *g
     return true;
 }
 
-/* A closed window may take late counts for as long as Redis keeps it: its unsent counts do not wait until it is sealed.
- * */
+/* A closed window may take late counts for as long as Redis keeps it, so its unsent counts do not wait until it is
+ * sealed.
+ */
 static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_CLOSED);
     int64_t pause_ms = pause_while_kept_ms(rollover->family);

@@ -1,7 +1,7 @@
 /* window_next.c -- the next window, made while the present one is open, so that no thread meets an untouched page at
  * the boundary.
- * Always true: a forecast takes no memory from counters that live now. What cannot be finished is given back at
- * once. */
+ * Always true: a forecast takes no memory from counters that live now. A window that cannot be finished is given back
+ * at once. */
 #include "engine/turn/window_next.h"
 
 #include "engine/core/window_map.h"
@@ -30,11 +30,11 @@ static bool has_share(const struct tw_family *family) {
     return twi_load_relaxed(&family->quota.bytes_max) != 0;
 }
 
-/* What the windows of a family have, and what the open one and the next will still take if both become as large as the
- * largest of those and the last one. */
+/* The memory that the windows of a family have, and the memory that the open one and the next will still take if both
+ * become as large as the largest of those and the last one. */
 struct room {
     int64_t lives, needs;
-    struct twi_generation *oldest; /* in history; NULL: none */
+    struct twi_generation *oldest; /* in history; NULL means none */
 };
 
 static struct room room_of(struct twi_rollover *rollover, struct twi_span span) {
@@ -55,10 +55,10 @@ static struct room room_of(struct twi_rollover *rollover, struct twi_span span) 
     return room;
 }
 
-/* In a share, history gives way to counters. From the middle of a window on there is to be room for all that may still
- * come in it and for a next one: the keys of both may come around the moment when one ends and the other begins, and no
- * turn can make room then. Else the oldest window in history goes before its time, one in each turn. False: memory of
- * dropped windows is on its way back. */
+/* In a share, history gives way to counters. From the middle of a window on there must be room for all keys that may
+ * still come in it and for a next one. The keys of both may come around the moment when one ends and the other begins,
+ * and no turn can make room then. Otherwise the oldest window in history is dropped before its time, one in each turn.
+ * Returns false if memory of dropped windows is on its way back. */
 static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span span) {
     twi_check(span.start_ms < span.end_ms);
     struct tw_family *family = rollover->family;
@@ -80,17 +80,17 @@ static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span sp
     return false;
 }
 
-/* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
- * small, like any other. */
+/* There is no memory for the prepared window, or not enough to finish it. It is not kept, and the window starts small,
+ * like any other. */
 static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span) {
     twi_check(span.start_ms < span.end_ms);
     twi_window_abandon(rollover);
     rollover->family->turn.prepared.start_ms = span.end_ms;
 }
 
-/* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
- * open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys that
- * find room in its area need nothing. Returns a value below 0 if nothing is left. */
+/* A forecast takes no memory from live counters. It uses the memory that is left after the needs of the open window.
+ * The open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys
+ * that find room in its area need no more memory. Returns a value below 0 if no memory is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
                            uint64_t more) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
@@ -120,13 +120,13 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->turn.prepared.area.ahead = true;
 }
 
-/* How many keys the next window will have, by those of this one and the last and by what the caller expects; 0: nobody
- * knows yet. */
+/* How many keys the next window will have, by those of this one and the last and by the caller's expectation; 0 means
+ * not known yet. */
 static uint64_t forecast_keys(const struct tw_family *family, const struct twi_generation *now, struct twi_span span) {
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
     uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
     if (forecast == 0) return 0;
-    /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
+    /* If a family began in the second half of the window, it is not known yet how many keys will come in this window or
      * the next. */
     if (expected == 0 && family->turn.opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return 0;
     if (family->turn.keys_last > forecast) forecast = family->turn.keys_last;
@@ -159,7 +159,7 @@ static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_gen
     return PREPARED;
 }
 
-/* Prepares where its records will lie: its area, or memory for a part of the records. */
+/* Prepares the memory of its records, which is its area, or memory for a part of the records. */
 static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t forecast) {
     struct tw_family *family = rollover->family;
     struct twi_arena *arena = &rollover->engine->arena;
@@ -177,9 +177,9 @@ static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t for
     return PREPARED;
 }
 
-/* From the middle of a window on: builds the next window's index, sized by this window and the last, and prepares
- * record memory. So no thread meets an untouched page at the boundary. If nobody counts in a window, no next one is
- * prepared. */
+/* Called from the middle of a window on. It builds the next window's index, sized by this window and the last, and
+ * prepares record memory. So no thread meets an untouched page at the boundary. If no thread counts in a window, no
+ * next one is prepared. */
 void twi_window_prepare(struct twi_rollover *rollover) {
     twi_check(rollover->family->kind.has_starts);
     struct tw_family *family = rollover->family;
@@ -193,7 +193,7 @@ void twi_window_prepare(struct twi_rollover *rollover) {
     }
     bool has_room = make_room_for_next(rollover, span);
     if (family->turn.prepared.start_ms == span.end_ms || !has_room) return;
-    /* opened early, by event time: the threads that count there build it already */
+    /* opened early, by event time, so the threads that count there build it already */
     if (twi_window_find(family, span.end_ms) != NULL) {
         give_forecast_up(rollover, span);
         return;

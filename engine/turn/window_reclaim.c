@@ -11,9 +11,9 @@
 #include "engine/limit/share.h"
 #include "engine/turn/history.h"
 
-/* The first grace period is over: nobody has the generation from the map any more, so nobody makes it `current` again.
- * A thread that began after it was unlinked may have it from `current`, even if that names another one by now. So it
- * waits for a second grace period, always. */
+/* The first grace period is over. No thread has the generation from the map any more, so no thread makes it `current`
+ * again. A thread that began after it was unlinked may have it from `current`, even if that names another one by now.
+ * So it waits for a second grace period, always. */
 static void hide(struct twi_generation *generation) {
     twi_check(!generation->turn.hidden);
     struct tw_family *family = generation->family;
@@ -31,7 +31,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;
-    /* it is on the list of arrivals, or about to be: the next turn takes it; or a reply names it */
+    /* it is on the list of arrivals, or about to be, so that the next turn takes it; or a reply names it */
     if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
