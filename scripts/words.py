@@ -49,11 +49,11 @@ CONSTRUCTIONS = {  # what it is, and its highest rate in four well-read C projec
     "take": (r"\b(?:takes?|took|taken)\b", 1.1),
 }
 # The measure of each group, and how often each word may still be there. A smaller number is an improvement: write it down.
-MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 21, "sync": 1, "tools": 1, "extras": 1}
+MOST: dict[str, float] = {"pages": 4, "header": 3, "engine": 2, "sync": 1, "tools": 1, "extras": 1}
 LEFT: dict[str, dict[str, int]] = {
     "pages": {"stand (exist, be stored)": 6, "of before (previous)": 3, "anew (again)": 4, "go by, go on (use, continue)": 8, "told, untold (reported, known)": 4, "believe (assume, trust)": 10, "rare words": 9, "families from first": 3},
     "header": {},
-    "engine": {"stand (exist, be stored)": 8, "anew (again)": 4, "go by, go on (use, continue)": 10, "told, untold (reported, known)": 7, "believe (assume, trust)": 3, "owe (unsent)": 15, "away (unreachable)": 9, "parked (deferred)": 7, "stranded (orphaned)": 3, "rare words": 28},
+    "engine": {"stand (exist, be stored)": 1, "go by, go on (use, continue)": 2, "told, untold (reported, known)": 1, "away (unreachable)": 1, "parked (deferred)": 3, "rare words": 18},
     "sync": {},
     "tools": {"rare words": 2},
     "extras": {},
