@@ -189,8 +189,8 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
 }
 
 bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
-    twi_check(statement <= engine->holds->sent + 1);
     twi_lock(&engine->holds->lock);
+    twi_check(statement <= engine->holds->sent + 1);
     bool answered = engine->holds->answered >= statement;
     twi_unlock(&engine->holds->lock);
     return answered;

@@ -12,7 +12,7 @@
 
 #include "engine/table/record.h"
 
-static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
+static _Atomic uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
     void *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     return !twi_entry_is_node(entry) ? &((struct twi_leaf *)piece)->piece_link
                                      : &((struct twi_node *)piece)->piece_link;
@@ -24,7 +24,7 @@ static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     uint64_t head = twi_load_relaxed(&generation->pieces);
     do {
-        *link_of(arena, entry) = TWI_ENTRY_LINE(head);
+        twi_store_relaxed(link_of(arena, entry), TWI_ENTRY_LINE(head)); /* atomic: looks read the head with the line */
     } while (!twi_cas_weak_acqrel(&generation->pieces, &head, entry));
 }
 

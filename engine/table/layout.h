@@ -52,18 +52,18 @@ TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
 #define TWI_TAG_BITS 32u
 
 struct twi_leaf {
-    _Atomic uint64_t next; /* NONE, or the entry of the copy, or SEALED, which means that there will be no copy */
-    uint32_t piece_link;   /* next index piece of the generation, for giving back */
-    _Atomic uint16_t used; /* number of slots taken, which decides when to grow. It may be late */
-    uint8_t depth;         /* tag bits that led here; this and the next are set before sharing */
-    uint8_t room_log2;     /* bits of the node above that are not used here << 4 | words, log2 */
+    _Atomic uint64_t next;       /* NONE, or the entry of the copy, or SEALED, which means that there will be no copy */
+    _Atomic uint32_t piece_link; /* next index piece of the generation, for giving back */
+    _Atomic uint16_t used;       /* number of slots taken, which decides when to grow. It may be late */
+    uint8_t depth;               /* tag bits that led here; this and the next are set before sharing */
+    uint8_t room_log2;           /* bits of the node above that are not used here << 4 | words, log2 */
     _Atomic uint64_t slots[];
 };
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
 
 struct twi_node {
     uint64_t reserved; /* in the place where a leaf has its `next` */
-    uint32_t piece_link;
+    _Atomic uint32_t piece_link;
     uint16_t unused;
     uint8_t log2;
     uint8_t not_a_leaf; /* 0 where a leaf has its size */

@@ -320,7 +320,7 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
         if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
         *work -= lines < *work ? lines : *work;
         struct twi_leaf *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        uint64_t older = piece_entry(arena, piece->piece_link);
+        uint64_t older = piece_entry(arena, twi_load_relaxed(&piece->piece_link));
         twi_store_relaxed(&generation->pieces, older);
         twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), lines);
         entry = older;
