@@ -1122,15 +1122,16 @@ struct tw_verdict {
  *                       up to limit / N more with sub_windows = N. error_bound is the greatest
  *                       error of `used`.
  * Soft, with Redis      The view of this process decides. Several processes together may exceed the
- *                       limit by the units that each does not yet know of the others. Between two
- *                       totals from Redis a process admits at most the remaining units / live
- *                       engines (at least one call). While a key's total is unknown, and for 1.5
- *                       sync intervals after its first total, a process admits at most limit / live
- *                       engines of this key. A key that is near its limit or unknown is synced at
- *                       once. A call that finds the share of its process spent is denied, and its
- *                       retry_after_ms is some milliseconds. error_bound is calculated from what
- *                       the other engines may spend and from the rate at which they have counted.
- *                       It is TW_UNBOUNDED while Redis is unreachable, except with TW_OUTAGE_SHARE.
+ *                       limit by units that others have admitted and that Redis has not yet
+ *                       reported to this process. Between two totals from Redis a process admits
+ *                       at most the remaining units / live engines (at least one call). While a
+ *                       key's total is unknown, and for 1.5 sync intervals after its first total,
+ *                       a process admits at most limit / live engines of this key. A key that is
+ *                       near its limit or unknown is synced at once. A call that finds the share
+ *                       of its process spent is denied, and its retry_after_ms is some
+ *                       milliseconds. error_bound is calculated from what the other engines may
+ *                       spend and from the rate at which they have counted. It is TW_UNBOUNDED
+ *                       while Redis is unreachable, except with TW_OUTAGE_SHARE.
  * Hard, with Redis      decided_by is TW_BY_LEASE.
  *                       TW_OK means that a unit of the lease was taken.
  *                       TW_PENDING means that other engines have unspent units, or that Redis has
@@ -1146,16 +1147,15 @@ struct tw_verdict {
  *                       at an admission.
  * Strict, with Redis    A WAITING CALL. Redis decides. If Redis does not answer, on_outage decides.
  * Table full            on_full_limit decides: TW_OK with decided_by TW_BY_FULL, or TW_ERR_FULL.
- * The
- *                       overflow counter is never used.
+ *                       No call of a limit uses the overflow counter.
  * Hot keys              If several threads contend for a limit, the remaining units are divided
- *                       into slices. Each thread first spends its own slice, then those of others.
- *                       Still exactly the limit is admitted, and a call is denied only when no unit
- *                       is left. An admission from a slice does not add up all slices: its `used`
- *                       is the count when a thread last added them up, which each thread does every
- *                       64 units. remaining is limit - used. error_bound, which is 0 without Redis
- *                       in other cases, is the greatest error of `used`. A denial, and a call with
- *                       n = 0, have exact figures.
+ *                       into slices. Each thread first spends its own slice, then those of
+ *                       others. Still exactly the limit is admitted, and a call is denied only
+ *                       when no unit is left. After an admission from a slice `used` may be old:
+ *                       each thread adds up all slices only once in 64 units. remaining is
+ *                       limit - used. error_bound is the greatest error of `used`. Without Redis and
+ *                       without slices it is 0. A denial, and a call with n = 0, have exact
+ *                       figures.
  *                       Slices stay valid while all calls name the same limit or a higher one and
  *                       no thread adds to the key. tw_add() of a negative delta and tw_refund() do
  *                       not end them. Without valid slices the call decides by the whole count.
@@ -1194,11 +1194,11 @@ typedef struct tw_claim {
 /** Takes all claims or none, for example per second, per day and per customer in one call.
  *    verdict  is that of the claim that decided (verdict->claim). After a denial this is the claim
  *             that was denied. After an admission it is the claim with the fewest units left
- *  The same key may be claimed more than once: its units add up, each under its own limit. The call
- *  first looks at all claims, so a caller that cannot have all of them takes no unit. If two
- *  callers want the same last units, one may be denied because the other takes some for a moment
- *  and then cannot have the rest. If a window ends during the call, it may keep the units that were
- *  taken from it.
+ *  Several claims may name the same key. Their units are added, and each claim is checked against
+ *  its own limit. The call first looks at all claims, so a caller that cannot have all of them
+ *  takes no unit. If two callers want the same last units, one may be denied because the other
+ *  takes some for a moment and then cannot have the rest. If a window ends during the call, it
+ *  may keep the units that were taken from it.
  *  Cost: same as twice as many calls of tw_acquire().
  *  Returns the same as tw_acquire() for the claim that decided, and
  *    TW_ERR_RANGE  also: no claim, or more than TW_CLAIMS_MAX

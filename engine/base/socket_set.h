@@ -18,7 +18,7 @@ struct twi_socket_set {
     _Atomic int64_t rings; /* that were begun and are not calmed; without any, calming costs no system call */
 };
 
-/* Returns false if no descriptor is left. The set is then as after unmake. */
+/* Returns false if no descriptor is left. Then the set is in the same state as after unmake. */
 bool twi_socket_set_make(struct twi_socket_set *set);
 /* Closes it. Its sockets stay open and are not changed, so a forked child may call it, too. */
 void twi_socket_set_unmake(struct twi_socket_set *set);

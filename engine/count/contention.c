@@ -85,7 +85,7 @@ static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripe
     } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1 */
 }
 
-/* True means stripes would pay, and there is memory for them. */
+/* True means that stripes would make adds faster, and there is memory for them. */
 static bool may_stripe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
                        int64_t limit) {
     uint64_t word = twi_load_relaxed(&cell->local);

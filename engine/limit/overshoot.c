@@ -59,8 +59,9 @@ static bool is_known(const tw_engine *engine, const struct twi_generation *gener
     return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
-/* Examines the notes of a generation. Once the totals should have come (`is_settled`), no total is expected of a store
- * that is unreachable. If `requests` is true, it marks the totals that are not known yet for a request. */
+/* Examines the notes of a generation. `is_settled` means that there was time for all totals to arrive. Then no total is
+ * expected from a store that is unreachable. If `requests` is true, it marks the totals that are not known yet for a
+ * request. */
 static struct looked look_at_notes(tw_engine *engine, struct twi_generation *generation, bool is_settled,
                                    bool requests) {
     struct looked looked = {0};

@@ -9,8 +9,8 @@
  * Giving raises the hint, a search in vain lowers it. The map counts the segments of each hint, so that a search for a
  * size that is not there costs a few loads.
  * Always true: a line whose bit is set is zeroed and belongs to no thread. The thread that takes a line clears its bit.
- * A hint never understates the free lines, except until the thread that changes it has looked a second time (A3). If
- * that thread stopped there, the turn repairs the hint.
+ * A hint may be too high. It is too low only between a thread's change and its second look (A3). If that thread stopped
+ * there, the turn repairs the hint.
  * Smaller runs are used before larger ones, and lower segments before higher ones. So whole segments stay whole.
  * Threads: any, lock-free (labels A1 to A4), except for functions of the turn.
  * Elsewhere: sizes of pieces, zeroing, accounts, fresh segments (arena.c). */

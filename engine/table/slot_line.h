@@ -59,7 +59,7 @@ TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uin
     twi_quad lower, upper, lower_last, upper_last;
     twi_quad_load(words, &lower, &upper);
     twi_quad_load(words + 4, &lower_last, &upper_last);
-    /* EMPTY and CLOSED are 0 and 1, and a cell lies in no line below 2 */
+    /* EMPTY is 0, CLOSED is 1, and each cell has a line number of at least 2: half of it is not 0 */
     return (struct twi_line_look){
         twi_quad_bits(twi_quad_are(upper, tag), twi_quad_are(upper_last, tag)),
         twi_quad_bits(twi_quad_are(twi_quad_halved(lower), 0), twi_quad_are(twi_quad_halved(lower_last), 0))};

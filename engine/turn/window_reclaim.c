@@ -31,7 +31,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;
-    /* it is on the list of arrivals, or about to be, so that the next turn takes it; or a reply names it */
+    /* It is kept: it is on the list of arrivals, or soon will be, and the next turn takes it; or a reply names it. */
     if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)

@@ -117,8 +117,8 @@ void twi_lanes_arrived(struct twi_lanes *lanes, struct twi_lane_list *list);
 void twi_lanes_release(struct twi_lanes *lanes, struct twi_lane *lane);
 /* Gives the call another name, which all later calls have, too. Returns false if there is no memory. */
 bool twi_lanes_rename(struct twi_lanes *lanes, struct twi_lane *lane);
-/* Returns true if a caller still waits for the answer, which happens at most once. The code that called this function
- * must then give that caller the answer. */
+/* Returns true if a caller still waits for the answer. It returns true at most once for a call. The code that called
+ * this function must then give that caller the answer. */
 bool twi_lanes_claim(struct twi_lanes *lanes, struct twi_lane *lane);
 void twi_lanes_time(struct twi_lanes *lanes, struct twi_lane *lane); /* puts the lane into the heap */
 /* The lane whose deadline is the first. NULL if there is no such lane. */

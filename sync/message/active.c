@@ -153,7 +153,7 @@ static bool is_cut_off(const struct twi_store *store) {
     return !store->connection || !twi_connection_takes(store->connection) || store->route.is_waiting;
 }
 
-/* It is not at the node that has its slot, or that node may lack acknowledged counts. */
+/* True if the store is not connected to the node that has its slot, or if that node may lack acknowledged counts. */
 static bool is_astray(const struct twi_store *store) {
     twi_check(!store->place.is_waiting || store->place.is_bounded);
     const struct twi_route *route = &store->route;

@@ -42,7 +42,7 @@ struct link {
     bool is_old;                /* the addresses come from a connection that has ended, so the name may have new ones */
     struct twi_lookup *lookup;
     int64_t lookup_ms;        /* when its answer was waited for last */
-    int64_t dial_deadline_ms; /* for the address being tried, or the look-up where addresses are old */
+    int64_t dial_deadline_ms; /* of the current address, or of the look-up if the addresses are old */
     char why[128];
 };
 
