@@ -117,7 +117,7 @@ static tw_status find(const tw_limits *limits, struct subject subject, tw_key ke
 
 static tw_status find_parts(const tw_limits *limits, struct subject subject, tw_key key, tw_family **family,
                             int64_t *limit) {
-    struct found found = {0}; /* gcc does not see that find() fills it if it returns TW_OK */
+    struct found found;
     tw_status status = find(limits, subject, key, &found);
     if (status != TW_OK) return status;
     if (family != NULL) *family = found.family;
@@ -156,7 +156,7 @@ static void fill_default(tw_verdict *verdict, tw_status status) {
 }
 
 static tw_status acquire(const tw_limits *limits, struct subject subject, tw_key key, int64_t n, tw_verdict *verdict) {
-    struct found found = {0}; /* gcc does not see that find() fills it if it returns TW_OK */
+    struct found found;
     tw_status status = find(limits, subject, key, &found);
     if (status == TW_OK && found.family != NULL) return tw_acquire(found.family, key, n, found.limit, verdict);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
@@ -179,7 +179,7 @@ tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verd
 
 static tw_status acquire_async(tw_request *request, const tw_limits *limits, struct subject subject, tw_key key,
                                int64_t n) {
-    struct found found = {0}; /* gcc does not see that find() fills it if it returns TW_OK */
+    struct found found;
     tw_status status = find(limits, subject, key, &found);
     if (status == TW_OK && found.family != NULL) return tw_acquire_async(request, found.family, key, n, found.limit);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))

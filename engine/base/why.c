@@ -44,8 +44,8 @@ static const struct twi_why reasons[TWI_REASONS] = {
     [TWI_WHY_TOKEN] = {TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis"},
 };
 
-TWI_COLD tw_status twi_refuse_for(enum twi_reason reason) {
-    twi_check(reason < TWI_REASONS && reasons[reason].text != NULL);
+TWI_COLD tw_status twi_why_set_for(enum twi_reason reason) {
+    twi_check(reason < TWI_REASONS && reasons[reason].text != NULL && reasons[reason].status != TW_OK);
     last = reasons[reason];
     return last.status;
 }

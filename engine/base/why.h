@@ -47,7 +47,13 @@ enum twi_reason {
     TWI_WHY_TOKEN,
     TWI_REASONS
 };
-tw_status twi_refuse_for(enum twi_reason reason); /* returns the status of that reason */
+tw_status twi_why_set_for(enum twi_reason reason); /* returns the status of that reason */
+/* Like twi_refuse(), it shows the caller's code that the status is not TW_OK. */
+TWI_INLINE tw_status twi_refuse_for(enum twi_reason reason) {
+    tw_status status = twi_why_set_for(reason);
+    if (status == TW_OK) __builtin_unreachable();
+    return status;
+}
 
 TWI_INLINE tw_status twi_key_refuse(tw_key key) { /* its size is refused, or its data is NULL */
     return twi_refuse_for(key.size == 0                ? TWI_WHY_KEY_EMPTY

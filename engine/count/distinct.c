@@ -184,7 +184,7 @@ static int64_t estimate_in(const struct twi_call *call, struct twi_generation *g
 }
 
 tw_status tw_distinct_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *estimate) {
-    struct twi_call call = {0}; /* gcc does not see that begin() fills it if it returns TW_OK */
+    struct twi_call call;
     tw_status status = begin(&call, family, key, &unix_ms);
     if (status != TW_OK) return status;
     int64_t seen = 0;
