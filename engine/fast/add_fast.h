@@ -307,9 +307,9 @@ TWI_HOT_CODE static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_ke
 static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
                                                uint64_t before, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
-    uint64_t meta = twi_or_relaxed(&cell->meta, TWI_META_EDGE);
-    (void)meta; /* read where the family is synced */
-    if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0) twi_dirty_mark(generation->family->engine, generation, cell, meta);
+    (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
+        twi_dirty_mark(generation->family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     if (view != NULL) *view = TWI_HOT_OWN(view)(cell, delta, before);
     twi_count_increments(generation->family->engine, self, 1);
     twi_section_leave(self);

@@ -148,7 +148,7 @@ static uint32_t line_of(struct twi_arena *arena, const struct twi_generation *ge
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
                    uint32_t *work) {
     if (plan->chunks == 0) return true;
-    uint32_t kind = plan->lines - 1, first = line_of(arena, generation), records = 0;
+    uint32_t kind = plan->lines - 1, first = line_of(arena, generation);
     for (; plan->next < plan->chunks; plan->next++) {
         if (*work < plan->stride) return false;
         *work -= plan->stride;
@@ -164,7 +164,7 @@ bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, s
         } while (!twi_cas_acqrel(&generation->chunks[kind], &older, line)); /* T10 */
     }
     struct twi_chunk *last = twi_arena_at(arena, first + (plan->chunks - 1) * plan->stride);
-    records = (plan->chunks - 1) * generation->area.per_chunk + last->capacity;
+    uint32_t records = (plan->chunks - 1) * generation->area.per_chunk + last->capacity;
     TWI_RACE_POINT(area_made_not_shown);
     twi_store_release(&generation->area.places[kind != 0], records); /* H1, pairs with H2 */
     return true;

@@ -40,15 +40,15 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
         }
         if (twi_likely(look.vacant != 0)) {
             uint32_t vacant = (uint32_t)__builtin_ctz(look.vacant);
-            *stop = twi_load_acquire(&words[vacant]);            /* T5: what came before it was closed is seen, too */
-            if (twi_unlikely(*stop > TWI_SLOT_CLOSED)) continue; /* taken since, perhaps by this key */
+            uint64_t word = twi_load_acquire(&words[vacant]);   /* T5: what came before it was closed is seen, too */
+            if (twi_unlikely(word > TWI_SLOT_CLOSED)) continue; /* taken since, perhaps by this key */
+            *stop = word;
             *at = line * TWI_LINE_WORDS + vacant - TWI_LEAF_HEAD_WORDS;
             return NULL;
         }
         line = (line + 1) & (lines - 1);
         left--;
     }
-    *stop = TWI_SLOT_CLOSED; /* the last line may have been looked at again */
     return NULL;
 }
 
@@ -86,8 +86,7 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
     uint32_t bits, at;
-    uint64_t stop = 0; /* set if no cell is found, which gcc does not see at -O1 */
-    uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits);
+    uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits), stop;
     if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
     struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
     if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_index_find_further(arena, generation, lookup);

@@ -30,8 +30,8 @@ static void put(char line[TWI_SPOILT_BYTES], const char *text, size_t size) {
     line[used] = '\0';
 }
 
+/* `line` begins empty. */
 static void write_line(char line[TWI_SPOILT_BYTES], const struct twi_request *request, const char *why) {
-    line[0] = '\0';
     for (size_t i = 0; i < request->key_count; i++) {
         size_t size = request->keys[i].size;
         if (i != 0) put(line, ", ", 2);

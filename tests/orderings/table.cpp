@@ -8,10 +8,10 @@
 //   engine/table/cell.h:twi_cell_count 7562a9d22fc5
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/table/index.h:twi_leaf_find af41be3f6a2a
+//   engine/table/index.h:twi_leaf_find 9519ca517d70
 //   engine/table/index.h:twi_index_follow 6d21bc7628d2
 //   engine/table/index.h:twi_index_descend 7255704c0112
-//   engine/table/index.h:twi_table_find 237d805e5127
+//   engine/table/index.h:twi_table_find 07b0b4856e5f
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
 //   engine/table/record.c:add_chunk 033bd58fb5c1
 //   engine/table/record.h:twi_record_take_next ea73b0aa6561
@@ -31,7 +31,7 @@
 //   engine/table/index.c:twi_index_find_further 2db96fc960d5
 //   engine/table/area.c:take_at da1f8005cadd
 //   engine/table/area.c:twi_area_take 63e4527dc9b2
-//   engine/table/area.c:twi_area_fill 7484aa9eba8e
+//   engine/table/area.c:twi_area_fill b06c50f48363
 //   engine/table/area.c:twi_area_decide 36489d0d40e7
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
