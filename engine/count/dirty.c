@@ -16,17 +16,15 @@
  * the turn the unsent counts that sealing has found, and the window would count as drained (P2). */
 #include "engine/count/dirty.h"
 
+#include "engine/base/push.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     if (twi_swap_acqrel(&generation->marks.listed, 1) != 0) return; /* D3, pairs with D4 */
     TWI_RACE_POINT(window_listed_not_pushed);
-    uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->collector.marked);
-    do {
-        /* only ours until it is pushed; the collector takes the whole list at once, so there is no ABA */
-        generation->marks.next = head;
-    } while (!twi_cas_weak_acqrel(&engine->collector.marked, &head, line)); /* D7, pairs with D8 */
+    uint32_t line = twi_arena_line(&engine->arena, generation), head;
+    twi_push(&engine->collector.marked, line, head, generation->marks.next = head); /* D7, pairs with D8 */
 }
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
@@ -44,10 +42,8 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
         TWI_RACE_POINT(bit_set_chunk_not_listed);
         if (twi_swap_acqrel(&chunk->listed, 1) == 0) { /* D3 */
             TWI_RACE_POINT(chunk_listed_not_pushed);
-            uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marks.chunks);
-            do {
-                chunk->next_marked = head;
-            } while (!twi_cas_weak_acqrel(&generation->marks.chunks, &head, line)); /* D7, pairs with D8: our link */
+            uint32_t line = twi_arena_line(&engine->arena, chunk), head;
+            twi_push(&generation->marks.chunks, line, head, chunk->next_marked = head); /* D7, pairs with D8 */
         }
     }
     list_generation(engine, generation);

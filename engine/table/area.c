@@ -1,6 +1,7 @@
 /* area.c -- see area.h. Builds an area, takes records from it, and gives it back. */
 #include "engine/table/area.h"
 
+#include "engine/base/push.h"
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
 
@@ -158,10 +159,8 @@ bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, s
         twi_chunk_begin(arena, generation, chunk, kind, plan->lines_of_chunk);
         chunk->lines = 0;                                 /* it is not a separate piece */
         twi_store_relaxed(&chunk->used, chunk->capacity); /* its records are not taken by their number */
-        uint32_t older = twi_load_relaxed(&generation->chunks[kind]);
-        do {
-            chunk->older = older;
-        } while (!twi_cas_acqrel(&generation->chunks[kind], &older, line)); /* T10 */
+        uint32_t older;
+        twi_push(&generation->chunks[kind], line, older, chunk->older = older); /* T10 */
     }
     struct twi_chunk *last = twi_arena_at(arena, first + (plan->chunks - 1) * plan->stride);
     uint32_t records = (plan->chunks - 1) * generation->area.per_chunk + last->capacity;

@@ -10,6 +10,7 @@
  * under a new node of 256 entries. */
 #include "engine/table/index.h"
 
+#include "engine/base/push.h"
 #include "engine/table/record.h"
 
 static _Atomic uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
@@ -22,10 +23,9 @@ static _Atomic uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
  * link keeps only the line. The piece itself says what kind it is, except for the newest. The head holds its whole
  * entry. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
-    uint64_t head = twi_load_relaxed(&generation->pieces);
-    do {
-        twi_store_relaxed(link_of(arena, entry), TWI_ENTRY_LINE(head)); /* atomic: looks read the head with the line */
-    } while (!twi_cas_weak_acqrel(&generation->pieces, &head, entry));
+    _Atomic uint32_t *link = link_of(arena, entry); /* atomic, because looks read the head with the line */
+    uint64_t head;
+    twi_push(&generation->pieces, entry, head, twi_store_relaxed(link, TWI_ENTRY_LINE(head)));
 }
 
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,

@@ -1,6 +1,7 @@
 /* sketch.c -- see sketch.h. Raising, growing, estimating, reading, sealing and giving back. */
 #include "engine/table/sketch.h"
 
+#include "engine/base/push.h"
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
 
@@ -75,11 +76,10 @@ static void close_and_copy(struct sparse *old, void *piece, uint32_t form) {
 /* The old piece is in no cell any more, but threads may still read it. It no longer counts as memory of its generation,
  * which may be dropped before the turn gives the piece back. */
 static void retire(const struct twi_sketch *sketch, struct sparse *old) {
-    uint32_t line = twi_arena_line(sketch->arena, old), head = twi_load_relaxed(&sketch->retired->newest);
+    uint32_t line = twi_arena_line(sketch->arena, old), head;
     twi_piece_disown(sketch->generation, old->lines);
-    do {
-        twi_store_relaxed(&old->next_retired, head);
-    } while (!twi_cas_weak_acqrel(&sketch->retired->newest, &head, line)); /* U3, pairs with U4 */
+    /* U3, pairs with U4 */
+    twi_push(&sketch->retired->newest, line, head, twi_store_relaxed(&old->next_retired, head));
 }
 
 /* Publishes the copy in place of what `local` names. Returns false if another thread has published one, or the turn

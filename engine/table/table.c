@@ -1,6 +1,7 @@
 /* table.c -- see table.h. Making a generation, inserting (insert.h), walking, sealing and giving back. */
 #include "engine/table/table.h"
 
+#include "engine/base/push.h"
 #include "engine/memory/epoch.h"
 #include "engine/table/insert.h"
 #include "engine/table/record.h"
@@ -85,10 +86,8 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
 /* ---- records that lost a race to be published, which the generation keeps for later inserts ---- */
 
 static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
-    uint32_t head = twi_load_relaxed(&insert->generation->aside.spares), line = twi_arena_line(insert->arena, first);
-    do {
-        twi_store_relaxed(&last->end_ms, head);
-    } while (!twi_cas_weak_acqrel(&insert->generation->aside.spares, &head, line)); /* D7 */
+    uint32_t line = twi_arena_line(insert->arena, first), head;
+    twi_push(&insert->generation->aside.spares, line, head, twi_store_relaxed(&last->end_ms, head)); /* D7 */
 }
 
 /* Takes the whole list, so that no other thread can change a link meanwhile, and puts back the records that it does not

@@ -4,9 +4,9 @@
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/count/dirty.c:list_generation b2f94d343e61
+//   engine/count/dirty.c:list_generation 949799331ee2
 //   engine/count/dirty.c:set_bit e40df7ba745a
-//   engine/count/dirty.c:twi_dirty_list 5591b4fb9224
+//   engine/count/dirty.c:twi_dirty_list 00257dc31dd9
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
 //   engine/turn/collect.c:make_distinct c7602e071abe

@@ -6,7 +6,7 @@
 //   engine/table/sketch.h:twi_sketch_raise 992af0e7ebc0
 //   engine/table/sketch.c:put_private f2b8263f7ca5
 //   engine/table/sketch.c:close_and_copy 4c5720c04492
-//   engine/table/sketch.c:retire 251d6d008c75
+//   engine/table/sketch.c:retire d20cfce03b70
 //   engine/table/sketch.c:publish 81345e94233c
 //   engine/table/sketch.c:grow 0ebedf9ef22c
 //   engine/table/sketch.c:raise_dense 83b42914fe3d

@@ -31,7 +31,7 @@
 //   engine/table/index.c:twi_index_find_further 2db96fc960d5
 //   engine/table/area.c:take_at da1f8005cadd
 //   engine/table/area.c:twi_area_take 63e4527dc9b2
-//   engine/table/area.c:twi_area_fill b06c50f48363
+//   engine/table/area.c:twi_area_fill 06278ce31d8b
 //   engine/table/area.c:twi_area_decide 36489d0d40e7
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:freeze_counter e09e1788b7ee
