@@ -26,7 +26,7 @@
 #define IDLE_MS_DEFAULT TW_HOUR
 #define IDLE_MS_MIN 100
 #define OPTION_TEXT_MAX 320
-#define ERROR_BYTES_BELIEVED (1 << 20)
+#define ERROR_BYTES_PLAUSIBLE (1 << 20)
 #define CALLS_MAX_DEFAULT 1024
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
@@ -82,8 +82,8 @@ static tw_status check_size(const void *options, size_t first, size_t known) {
         return twi_refuse_with(TW_ERR_OPTIONS, "size: %zu bytes cannot be; is the struct initialised?", size);
     const struct head *head = options;
     if (size == 0) {
-        bool is_believed = head->error_size <= ERROR_BYTES_BELIEVED;
-        return twi_options_refuse(is_believed ? head->error_text : NULL, head->error_size,
+        bool is_plausible = head->error_size <= ERROR_BYTES_PLAUSIBLE;
+        return twi_options_refuse(is_plausible ? head->error_text : NULL, head->error_size,
                                   "size: 0; fill the struct with its init function first");
     }
     if (size > known && !is_zero((const unsigned char *)options + known, size - known)) {

@@ -61,7 +61,7 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
 }
 
 /* By how much of the oldest count an even flow is assumed. */
-static int64_t most_believed(uint32_t parts, int64_t limit) {
+static int64_t most_of_even_flow(uint32_t parts, int64_t limit) {
     twi_check_dear(limit >= 0);
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
@@ -83,7 +83,7 @@ static void carry(const struct twi_call *call, bool looks, int64_t limit, struct
         decision->counts[i] = oldest;
     }
     int64_t part = twi_share_up(oldest, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
-    if (oldest - part > most_believed(parts, limit)) part = oldest - most_believed(parts, limit);
+    if (oldest - part > most_of_even_flow(parts, limit)) part = oldest - most_of_even_flow(parts, limit);
     decision->carried = twi_saturated_sum(sum, part);
     int64_t bound = part > oldest - part ? part : oldest - part;
     decision->carried_bound = twi_saturated_sum(decision->carried_bound, bound);
@@ -125,7 +125,7 @@ static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit
     }
     int64_t fades = counts[parts];
     if (fades == 0) return waited_ms; /* the cause of the denial was gone when the verdict was made */
-    if (fades - (room - whole) > most_believed(family->kind.sub_windows, limit)) return waited_ms + left_ms;
+    if (fades - (room - whole) > most_of_even_flow(family->kind.sub_windows, limit)) return waited_ms + left_ms;
     int64_t stays_ms = twi_share_down(room - whole, length_ms, fades);
     return waited_ms + (stays_ms < left_ms ? left_ms - stays_ms : 0);
 }

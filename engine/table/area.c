@@ -182,16 +182,16 @@ void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation
     if (lines_of(&plan) > TWI_SEGMENT_LINES)
         (void)twi_arena_stock(twi_quota_arena(arena, generation->quota), TWI_SEGMENT_LINES,
                               (uint32_t)(lines_of(&plan) / TWI_SEGMENT_LINES), &work);
-    twi_store_relaxed(&generation->told, (uint32_t)keys_expected);
+    twi_store_relaxed(&generation->announced, (uint32_t)keys_expected);
 }
 
 void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation) {
-    uint32_t told = twi_load_relaxed(&generation->told), work = UINT32_MAX;
-    uint64_t keys = told / DECIDING_PART < DECIDING_MOST ? told / DECIDING_PART : DECIDING_MOST;
-    if (told == 0 || twi_load_relaxed(&generation->keys) <= keys) return;
-    if (!twi_cas_relaxed(&generation->told, &told, 0)) return; /* another thread does it */
+    uint32_t announced = twi_load_relaxed(&generation->announced), work = UINT32_MAX;
+    uint64_t keys = announced / DECIDING_PART < DECIDING_MOST ? announced / DECIDING_PART : DECIDING_MOST;
+    if (announced == 0 || twi_load_relaxed(&generation->keys) <= keys) return;
+    if (!twi_cas_relaxed(&generation->announced, &announced, 0)) return; /* another thread does it */
     struct twi_area_plan plan;
-    if (twi_area_begin(arena, generation, twi_area_forecast(generation, told), INT64_MAX, &plan))
+    if (twi_area_begin(arena, generation, twi_area_forecast(generation, announced), INT64_MAX, &plan))
         (void)twi_area_fill(arena, generation, &plan, &work);
 }
 

@@ -92,7 +92,7 @@ TWI_INLINE bool twi_insert_claim_slot(const struct twi_insert *insert, struct tw
 TWI_INLINE struct twi_cell *twi_insert_take(const struct twi_insert *insert, bool synced, uint64_t *meta) {
     struct twi_generation *generation = insert->generation;
     size_t size = insert->lookup.key.size;
-    if (twi_unlikely((twi_load_relaxed(&generation->told) | twi_load_relaxed(&generation->aside.spares)) != 0))
+    if (twi_unlikely((twi_load_relaxed(&generation->announced) | twi_load_relaxed(&generation->aside.spares)) != 0))
         return NULL;
     uint32_t kind = size <= TWI_KEY_INLINE ? 0 : twi_kind_for(size, synced);
     struct twi_cell *cell = NULL;

@@ -233,7 +233,7 @@ struct twi_generation {
             /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's area. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
             /* How many keys were announced for a window whose area is still to be laid out (area.h). */
-            _Atomic uint32_t told;
+            _Atomic uint32_t announced;
             /* The next place of its area that is looked at where a key's own is taken. */
             _Atomic uint32_t area_cursor;
         };

@@ -115,7 +115,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
-    if (twi_unlikely(twi_load_relaxed(&insert->generation->told) != 0))
+    if (twi_unlikely(twi_load_relaxed(&insert->generation->announced) != 0))
         twi_area_decide(insert->arena, insert->generation);
     if (twi_unlikely(twi_load_relaxed(&insert->generation->aside.spares) != 0) &&
         (cell = take_spare(insert, kind)) != NULL) {

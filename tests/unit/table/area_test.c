@@ -34,7 +34,7 @@ static void field_begin_untouched(struct field *field, uint64_t bytes, uint64_t 
     field->generation = twi_table_make(&field->arena, &field->quota, expected, synced);
     assert_non_null(field->generation);
     assert_i64_equal(places_in(field), 0);
-    assert_int_equal(twi_load_relaxed(&field->generation->told), expected >= TWI_AREA_KEYS_MIN ? expected : 0);
+    assert_int_equal(twi_load_relaxed(&field->generation->announced), expected >= TWI_AREA_KEYS_MIN ? expected : 0);
 }
 
 /* The same with an area, for records of so many lines. */
@@ -42,7 +42,7 @@ static void field_begin_for(struct field *field, uint64_t bytes, uint64_t expect
     struct twi_area_plan plan;
     uint32_t work = UINT32_MAX;
     field_begin_untouched(field, bytes, expected, synced, lines);
-    twi_store_relaxed(&field->generation->told, 0);
+    twi_store_relaxed(&field->generation->announced, 0);
     if (twi_area_begin(&field->arena, field->generation, (struct twi_area_forecast){expected, lines}, INT64_MAX, &plan))
         assert_true(twi_area_fill(&field->arena, field->generation, &plan, &work));
 }
@@ -225,7 +225,7 @@ static void check_race(bool put_off, uint32_t lines) {
     assert_i64_equal(sum, 0);
     twi_section_leave(self);
     assert_int_equal(field.generation->area.lines, lines);
-    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
+    assert_i64_equal(twi_load_relaxed(&field.generation->announced), 0);
     for (int t = 0; t < THREADS; t++) free(racers[t].cells);
     field_end(&field);
 }
@@ -294,7 +294,7 @@ static void a_large_window_is_laid_out_when_it_is_made(void **state) {
     assert_non_null(field.generation);
     int64_t bytes = twi_load_relaxed(&field.generation->bytes);
     assert_true(twi_load_relaxed(&field.generation->area.places[0]) >= 150000);
-    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
+    assert_i64_equal(twi_load_relaxed(&field.generation->announced), 0);
     twi_section_enter(self);
     for (uint32_t i = 1; i <= 1000; i++) {
         struct twi_cell *cell;
@@ -322,7 +322,7 @@ static void an_area_that_finds_no_room_is_done_without(void **state) {
     }
     twi_section_leave(self);
     assert_i64_equal(places_in(&field), 0);
-    assert_i64_equal(twi_load_relaxed(&field.generation->told), 0);
+    assert_i64_equal(twi_load_relaxed(&field.generation->announced), 0);
     field_end(&field);
 }
 
