@@ -155,9 +155,10 @@ static void fill_verdict(const struct tw_family *family, tw_status status, int64
 tw_status twi_sliding_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     static const struct twi_counting here = {carry, twi_counted_unknown, twi_counted_take_known, retry_ms};
     static const struct twi_counting shared = {carry, twi_share_unknown, twi_share_take, retry_ms};
-    int64_t counts[TWI_SLIDING_COUNTS];
-    memset(counts, 0,
-           (family->kind.sub_windows + 1) * sizeof *counts); /* carry() fills them, unless the call is refused */
+    int64_t counts[TWI_SLIDING_COUNTS]; /* carry() fills them before they are read */
+#ifdef __clang_analyzer__               /* it does not follow the pointer to carry() */
+    memset(counts, 0, sizeof counts);
+#endif
     struct twi_decision decision = {.counts = counts};
     tw_status status = family->kind.shares ? twi_counting_acquire(&shared, family, key, n, limit, &decision, verdict)
                                            : twi_counting_acquire(&here, family, key, n, limit, &decision, verdict);
