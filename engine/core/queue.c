@@ -75,8 +75,8 @@ static struct twi_operation *take_first(struct tw_queue *queue, struct running *
 }
 
 static void end_run(struct running *run) {
-    twi_check(running != NULL);
     twi_calls_lock();
+    twi_check(running != NULL);
     struct running **link = &running;
     while (*link != run) link = &(*link)->next;
     *link = run->next;

@@ -258,8 +258,8 @@ void twi_port_holds_sent(tw_engine *engine) {
 }
 
 void twi_port_holds_answered(tw_engine *engine) {
-    twi_check(engine->holds->answered < engine->holds->sent);
     twi_lock(&engine->holds->lock);
+    twi_check(engine->holds->answered < engine->holds->sent);
     engine->holds->answered++;
     twi_unlock(&engine->holds->lock);
 }
