@@ -22,15 +22,16 @@ struct Entry {
 
 std::vector<Entry> everyone(const Bench &bench, uint32_t stride) {
     std::vector<Entry> all = {{bench_ours(), {bench_ours(), bench_ours_blind(), bench_ours_many()}},
+                              {bench_ours_sized(), {bench_ours_sized()}},
                               {bench_ours_synced(), {bench_ours_synced()}}};
     for (const bench_peer *peer : peers_for(bench, stride)) all.push_back({peer, {peer}});
     return all;
 }
 
-bench_setup setup_for(const Stream &stream, uint64_t keys, unsigned threads) {
+bench_setup setup_for(const bench_peer *peer, const Stream &stream, uint64_t keys, unsigned threads) {
     bench_setup setup = {};
     setup.stride = stream.stride();
-    setup.keys_expected = keys;
+    setup.keys_expected = keys_expected_by(peer, keys);
     setup.threads = threads;
     return setup;
 }
@@ -84,7 +85,7 @@ void add_small(Bench &bench, const Small &small, unsigned key_bytes, bool whole)
     bool with_hits = whole && small.keys > 10000;
     rotate<Entry>(everyone(bench, all.stride()), bench.rounds(5), [&](int round, const Entry &entry) {
         bench.measure("add", key_bytes, round, entry.peer, [&](Child &child) {
-            bench_setup setup = setup_for(all, with_hits ? next : small.keys, bench.threads_most());
+            bench_setup setup = setup_for(entry.peer, all, with_hits ? next : small.keys, bench.threads_most());
             Loaded table(child, entry.peer, setup, all, 1);
             for (const bench_peer *form : entry.forms) {
                 for (unsigned threads : bench.options.threads)
@@ -121,7 +122,7 @@ void add_large(Bench &bench) {
     Stream fresh = stream_hits(natural, keys, ops, 0, 4, &next);
     rotate<Entry>(everyone(bench, all.stride()), bench.rounds(3), [&](int round, const Entry &entry) {
         bench.measure("add", natural, round, entry.peer, [&](Child &child) {
-            Loaded table(child, entry.peer, setup_for(all, next, bench.threads_most()), all, cores());
+            Loaded table(child, entry.peer, setup_for(entry.peer, all, next, bench.threads_most()), all, cores());
             for (const bench_peer *form : entry.forms) {
                 for (unsigned threads : bench.options.threads) {
                     table.run(form, "W2", "plain", plan_for(bench, uniform, ops, threads));
@@ -185,8 +186,9 @@ void command_many(Bench &bench) {
     std::vector<int> which = {0, 1, 2};
     rotate<int>(which, bench.rounds(5), [&](int round, const int &load) {
         bench.measure("many", natural, round, bench_ours_many(), [&](Child &child) {
-            Loaded table(child, bench_ours(), setup_for(loads[load], loads[load].count(), bench.threads_most()),
-                         loads[load], cores());
+            Loaded table(child, bench_ours(),
+                         setup_for(bench_ours(), loads[load], loads[load].count(), bench.threads_most()), loads[load],
+                         cores());
             for (int i = load; i <= (load == 2 ? 3 : load); i++) {
                 for (unsigned threads : bench.options.threads) {
                     Plan plan = plan_for(bench, cases[i].stream, cases[i].ops, threads);
@@ -232,7 +234,7 @@ void command_hot(Bench &bench) {
                                            bench_ours_acquire()});
             /* Each form has its own table: a counter that was striped or sliced stays so. */
             for (const bench_peer *form : forms) {
-                Loaded table(child, entry.peer, setup_for(all, 64, threads.back()), all, 1);
+                Loaded table(child, entry.peer, setup_for(entry.peer, all, 64, threads.back()), all, 1);
                 for (unsigned count : threads) table.run(form, "W4", "plain", plan_for(bench, key, 4000000, count));
                 table.check();
             }
@@ -241,7 +243,7 @@ void command_hot(Bench &bench) {
     Server server(Server::redis); /* leases come from this server: without it, their row is left out */
     for (int round = 0; !server.address().empty() && round < bench.rounds(5); round++)
         bench.measure("hot", natural, round, bench_ours_acquire_hard(), [&](Child &child) {
-            bench_setup setup = setup_for(all, 64, threads.back());
+            bench_setup setup = setup_for(bench_ours(), all, 64, threads.back());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_acquire_hard(), setup, all, 1);
             for (unsigned count : threads)
@@ -276,7 +278,8 @@ void command_acquire(Bench &bench) {
     std::vector<const Case *> order = {&cases[0], &cases[1], &cases[2], &cases[3]};
     rotate<const Case *>(order, bench.rounds(5), [&](int round, const Case *const &one) {
         bench.measure("acquire", natural, round, bench_ours_acquire(), [&](Child &child) {
-            Loaded table(child, bench_ours(), setup_for(one->all, one->keys, bench.threads_most()), one->all, cores());
+            Loaded table(child, bench_ours(), setup_for(bench_ours(), one->all, one->keys, bench.threads_most()),
+                         one->all, cores());
             for (unsigned threads : bench.options.threads)
                 for (const bench_peer *form :
                      {bench_ours(), bench_ours_acquire(), bench_ours_acquire_async(), bench_ours_acquire_silent(),
@@ -286,7 +289,7 @@ void command_acquire(Bench &bench) {
         });
         if (server.address().empty() || one->keys > w1.keys) return;
         bench.measure("acquire", natural, round, bench_ours_acquire_synced(), [&](Child &child) {
-            bench_setup setup = setup_for(one->all, one->keys, bench.threads_most());
+            bench_setup setup = setup_for(bench_ours(), one->all, one->keys, bench.threads_most());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_synced(), setup, one->all, cores());
             /* From here on totals and the rate of the other engines are known, as for keys that live for several

@@ -151,10 +151,10 @@ class Calls {
     uint64_t zero_;
 };
 
-bench_setup setup_for(const Case &one, const Stream &all) {
+bench_setup setup_for(const bench_peer *peer, const Case &one, const Stream &all) {
     bench_setup setup = {};
     setup.stride = all.stride();
-    setup.keys_expected = (one.keys + one.families - 1) / one.families;
+    setup.keys_expected = keys_expected_by(peer, (one.keys + one.families - 1) / one.families);
     setup.families = one.families;
     setup.threads = one.is_large() && one.families == 1 ? cores() : 1; /* they load it */
     return setup;
@@ -181,7 +181,8 @@ class Measurement {
     Measurement(Child &child, const Bench &bench, const Case &one, const bench_peer *peer, const Stream &all,
                 const Stream &drawn)
         : child_(child), bench_(bench), case_(one), peer_(peer), drawn_(drawn),
-          table_(child, peer, setup_for(one, all), all, setup_for(one, all).threads), calls_(table_.selves, drawn) {
+          table_(child, peer, setup_for(peer, one, all), all, setup_for(peer, one, all).threads),
+          calls_(table_.selves, drawn) {
     }
     void run() {
         for (const Variant &variant : variants) {
@@ -350,7 +351,7 @@ void wait_for_hour() {
 
 void measure(Bench &bench, const Case &one) {
     Stream all = one.all(), drawn = one.drawn();
-    std::vector<const bench_peer *> everyone = {bench_ours(), bench_ours_untold(), bench_floor(all.stride()),
+    std::vector<const bench_peer *> everyone = {bench_ours(), bench_ours_sized(), bench_floor(all.stride()),
                                                 bench_noise()};
     for (const bench_peer *peer : peers_for(bench, all.stride())) everyone.push_back(peer);
     rotate<const bench_peer *>(everyone, bench.rounds(3), [&](int round, const bench_peer *const &peer) {
@@ -367,9 +368,9 @@ void measure(Bench &bench, const Case &one) {
 void print_summary(const Bench &bench, const std::vector<Case> &cases) {
     for (const Variant &variant : variants) {
         std::printf(
-            "\n%s: ours (told), ns; over it the best inline peer, the best string or node peer, ours untold, the "
+            "\n%s: ours, ns; over it the best inline peer, the best string or node peer, ours with keys_expected, the "
             "floor\n%-24s %9s %8s %8s %8s %8s\n",
-            variant.name, "", "ours", "inline", "string", "untold", "floor");
+            variant.name, "", "ours", "inline", "string", "sized", "floor");
         for (const Case &one : cases) {
             Column column = {"", variant.name, 1, "ns"};
             auto median = [&](const char *peer, const char *form) {
@@ -380,8 +381,8 @@ void print_summary(const Bench &bench, const std::vector<Case> &cases) {
             };
             double ours = median(ours_name, ours_form);
             std::printf("%-24s %9.1f", one.name().c_str(), ours);
-            for (double other : {best({"inline"}), best({"string", "node"}), median(ours_name, "untold"),
-                                 median(floor_name, "as one")})
+            for (double other :
+                 {best({"inline"}), best({"string", "node"}), median(ours_name, "sized"), median(floor_name, "as one")})
                 std::isnan(other) ? std::printf(" %8s", "-") : std::printf(" %8.2f", other / ours);
             std::printf("\n");
         }

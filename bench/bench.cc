@@ -50,6 +50,10 @@ void Bench::measure(const std::string &command, unsigned key_bytes, int round, c
         report.fail(command + ", " + peer->name + " " + peer->form + ": " + failure);
 }
 
+uint64_t keys_expected_by(const bench_peer *peer, uint64_t keys) {
+    return std::string(peer->name) == ours_name && peer != bench_ours_sized() ? 0 : keys;
+}
+
 std::vector<const bench_peer *> peers_for(const Bench &bench, uint32_t stride) {
     std::vector<const bench_peer *> all;
     (void)stride; /* unused where no peer was built */

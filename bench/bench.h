@@ -42,6 +42,9 @@ struct Bench {
 
 /* All tables to compare Tallywheel with, for slots of `stride` bytes, as far as --peers names them. */
 std::vector<const bench_peer *> peers_for(const Bench &bench, uint32_t stride);
+/* How many keys `peer` is made for. Ours grows, as it does for users who set no keys_expected; every peer that can be
+ * sized, and our form "sized", gets the number. */
+uint64_t keys_expected_by(const bench_peer *peer, uint64_t keys);
 /* Prints a line for each peer that was left out of the build. */
 void print_left_out();
 

@@ -1,4 +1,4 @@
-/* instructions.cc -- instructions FORM KEYS KEY_BYTES TOLD [SHAPE]: calls one function for each of KEYS new keys, then
+/* instructions.cc -- instructions FORM KEYS KEY_BYTES SIZED [SHAPE]: calls one function for each of KEYS new keys, then
  * ten times more for each of them, or 10,240 times for a single key. It is run by instructions.sh under callgrind, which
  * counts what is executed within that function. The FORMs are named in the table below. `denied` begins with the one
  * unit of a limit of 1. KEY_BYTES: 0 for natural keys. TOLD: 1 if the family knows how many keys will come. SHAPE: of
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     for (auto &each : shapes)
         if (std::strcmp(argc == 6 ? argv[5] : "fixed", each.name) == 0) shape = each.shape;
     if ((argc != 5 && argc != 6) || form == nullptr || shape == UINT32_MAX) {
-        std::fprintf(stderr, "usage: instructions FORM KEYS KEY_BYTES TOLD [fixed|sliding|gcra]\nFORM:");
+        std::fprintf(stderr, "usage: instructions FORM KEYS KEY_BYTES SIZED [fixed|sliding|gcra]\nFORM:");
         for (auto &each : forms) std::fprintf(stderr, " %s", each.name);
         std::fprintf(stderr, "\n");
         return 2;

@@ -115,7 +115,6 @@ int be_busy() {
 int count_with_engine(const Stream &keys, const std::string &address) {
     bench_setup setup = {};
     setup.stride = keys.stride();
-    setup.keys_expected = keys.count();
     setup.address = address.c_str();
     void *self = bench_ours_script()->make(&setup);
     if (self == nullptr) return 1;

@@ -68,7 +68,7 @@ extern volatile uint64_t bench_zero;
 
 /* ours.c: Tallywheel through its public header. */
 const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
-const struct bench_peer *bench_ours_untold(void); /* the same, but it does not know how many keys will come */
+const struct bench_peer *bench_ours_sized(void); /* the same, with keys_expected */
 const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
 /* A family with Redis: marks and larger records. Redis is away unless `address` names one. */
 const struct bench_peer *bench_ours_synced(void);

@@ -20,10 +20,10 @@ sys.dont_write_bytecode = True
 HEADER = "command,workload,variant,threads,key_bytes,peer,form,round,metric,value"
 OURS, NOISE, FLOOR = "tallywheel", "clock only", "floor"
 QUANTILES = {"p50": 0.5, "p99": 1e-2, "p99.9": 1e-3, "p99.99": 1e-4}  # as shares of calls that took longer
-NAMES = {(OURS, "view"): "Tallywheel", (OURS, "untold"): "ours, untold", (OURS, "synced"): "ours, synced",
+NAMES = {(OURS, "view"): "Tallywheel", (OURS, "sized"): "ours, sized", (OURS, "synced"): "ours, synced",
          (NOISE, "noise"): "clock only", (FLOOR, "as one"): "floor"}
 DASHED, DOTTED = "7 3", "2 3"
-DASHES = {"string": DASHED, "untold": DASHED, "synced": DASHED, "between": DASHED, "node": DOTTED, "as one": DOTTED,
+DASHES = {"string": DASHED, "sized": DASHED, "synced": DASHED, "between": DASHED, "node": DOTTED, "as one": DOTTED,
           "noise": DOTTED}
 
 WIDTH, HALF, LEFT, LABELS = 760, 380, 52, 138  # of the picture, of a panel, of its axis, of the names beside it
@@ -342,7 +342,7 @@ def latency(folder: str) -> str:
     panels = [one for pair in wanted for one in time_panels([pair], path)]  # each its own axes: cache and memory
     return picture("One call that waits for the one before it: how long it takes",
                    [ACROSS + " Up: the time of a call, the clock's reading included.",
-                    "floor: hash, one read, one atomic add, no table. Dashed: string keys; untold: without "
+                    "floor: hash, one read, one atomic add, no table. Dashed: string keys; sized: with "
                     "keys_expected."],
                    panels, [machine_of(said), "./dev bench alone; medians of rounds"], 190, 2)
 
