@@ -18,7 +18,7 @@ HEADER = "command,workload,variant,threads,key_bytes,peer,form,round,metric,valu
 HEAD = ("machine:  Some CPU @ 2.00GHz, 7 cores, 9.0 GiB of memory available\n"
         "system:   Linux 6.1.0-9 x86_64; transparent huge pages: always; load: 0.1\n"
         "built by: gcc 12.2.0, optimised; malloc: as it is\ndate:     2026-11-02\n")
-PEERS = [("tallywheel", "view"), ("tallywheel", "untold"), ("floor", "as one"), ("Abseil", "inline"),
+PEERS = [("tallywheel", "view"), ("tallywheel", "sized"), ("floor", "as one"), ("Abseil", "inline"),
          ("Abseil", "string"), ("liburcu", "node"), ("Slowest", "string")]
 NUMBER = 0
 
@@ -206,7 +206,7 @@ def check_drawing() -> None:
     if wrong:
         return
     latency, growth, rollover, overshoot = (Picture(made[name]) for name in NAMES)
-    wanted = ["Abseil inline", "Abseil string", "Slowest string", "Tallywheel", "ours, untold", "floor",
+    wanted = ["Abseil inline", "Abseil string", "Slowest string", "Tallywheel", "ours, sized", "floor",
               "liburcu node"]
     ok(named(latency, {words: 2 for words in wanted}), "every peer is named in each panel, losers and ours alike")
     ok(named(growth, {"GLib inline": 1, "Tallywheel": 2, "ours, synced": 1, "clock only": 2}),
