@@ -1,4 +1,4 @@
-/* acquire.c -- tw_acquire() and tw_acquire_some(), whatever decides the limit. */
+/* acquire.c -- tw_acquire() and tw_acquire_some() of every kind of limit. */
 #include "engine/limit/acquire.h"
 
 #include "engine/limit/shadow.h"
@@ -14,22 +14,23 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
     return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
-#define SOME_TRIES 8 /* tries with the units that the verdict shows as left; later tries halve n, so the loop ends */
+/* the first tries ask for the units that the verdict shows as left; later tries halve n, so the loop ends */
+#define SOME_TRIES 8
 
 /* The most units that the limit can give. A count below zero leaves room for more than the limit. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     twi_check(n_max > 0);
     if (n_max <= limit) return n_max;
     int64_t most = limit > 0 ? limit : 1;
-    if (!family->kind.limit->is_counted) return most; /* Redis has the count, or there is no count */
+    if (!family->kind.limit->is_counted) return most; /* Redis has the count, or the family has no counts */
     verdict->remaining = 0;
     (void)twi_load_relaxed (&family->kind.hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */
     if (verdict->remaining > most) most = verdict->remaining;
     return most < n_max ? most : n_max;
 }
 
-/* Tries n units, then the units that are left by the verdict, then halves. A lease or an engine's share may give less
- * than the verdict shows. */
+/* Tries n units, then the number that the verdict shows as left, then a half of the last number, and so on. A lease
+ * or an engine's share may give less than the verdict shows. */
 static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                            tw_verdict *verdict) {
     twi_check(n_max > 0 && taken != NULL && verdict != NULL);
@@ -63,7 +64,7 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     return status;
 }
 
-/* ---- the same, answered later where the limit waits for Redis ---- */
+/* ---- the same calls, with a result that comes later if the limit waits for Redis ---- */
 
 tw_status tw_acquire_async(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit) {
     twi_check(request != NULL && family != NULL);

@@ -4,7 +4,7 @@
 
 #include "engine/limit/decision.h"
 
-/* The complete decision of a kind that a counter of this process decides (`by_counter`). */
+/* The complete decision for a kind of limit that a counter of this process decides (`by_counter`). */
 twi_hot_acquire twi_acquire_slow;
 
 #endif

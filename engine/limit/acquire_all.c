@@ -1,11 +1,12 @@
 /* acquire_all.c -- tw_acquire_all(): takes all of several claims, or no claim.
  * Claims are taken in a fixed order, by family and key. So if two callers request the same keys, the same caller comes
  * first at every key (trap L13).
- * The call first looks at every claim. If one claim cannot be had, the call takes no units, and no other caller is
- * denied because of it. Then the call takes the claims one by one, as tw_acquire() does. If a claim is denied during
- * this, the call puts the earlier ones back. Other callers may have been denied in that moment.
+ * The call first looks at every claim. If one claim cannot be admitted, the call takes no units, and no other caller is
+ * denied because of this call. Then the call takes the claims one by one, as tw_acquire() does. If a claim is then
+ * denied, the call puts the earlier claims back. Other callers may have been denied while this call had those units.
  * Statistics count a claim only when all claims are admitted, because a statistic never falls.
- * Always true: if the answer is not TW_OK, no unit stays taken, except in a window that ended in between. */
+ * Always true: unless the result is TW_OK, no unit stays taken. The exception is a window that ended during the
+ * call. */
 #include "engine/limit/decision.h"
 
 #include "engine/limit/limit_stats.h"
@@ -15,12 +16,12 @@
 struct order {
     const tw_claim *claims;
     size_t count;
-    uint16_t at[TW_CLAIMS_MAX]; /* in the order of family, key, limit */
+    uint16_t at[TW_CLAIMS_MAX]; /* indexes of the claims, sorted by family, key and limit */
     int64_t start_ms[TW_CLAIMS_MAX];
-    /* indexed by the position in that order */
+    /* indexed by the position in `at` */
     bool counted[TW_CLAIMS_MAX]; /* units were taken from the count */
     bool near[TW_CLAIMS_MAX];
-    bool shadowed[TW_CLAIMS_MAX]; /* shadow mode let it through */
+    bool shadowed[TW_CLAIMS_MAX]; /* the claim was denied, and shadow mode admitted it */
 };
 
 static int compare_keys(tw_key a, tw_key b) {
@@ -67,7 +68,7 @@ static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *sel
     return status;
 }
 
-/* Does what shadow.c does, but count_all() counts the admissions later. */
+/* Does the same as shadow.c, but the admissions are counted later, by count_all(). */
 static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     twi_check(i < order->count && order->at[i] < order->count);
     const tw_claim *claim = &order->claims[order->at[i]];
@@ -123,7 +124,8 @@ static int64_t most_at_once(const tw_claim *claim) {
     return burst == 0 || burst > claim->limit ? claim->limit : burst;
 }
 
-/* Claims on one key that together are more than its limit gives are denied as one call for so many units is. */
+/* If claims on one key together need more than the limit gives, they are denied in the same way as one call for
+ * their sum. */
 static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     twi_check(i < order->count);
     twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
@@ -133,19 +135,20 @@ static tw_status deny_for_good(const struct order *order, size_t i, struct twi_t
     return TW_DENIED;
 }
 
-/* The first claim that cannot be had is really acquired. Its denial then has an exact retry time and takes no units. */
+/* The first claim that cannot be had is really acquired. The denial of that claim has an exact retry time and takes
+ * no units. */
 static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {
         if (may_have(order, i, &before, verdict)) continue;
         const tw_claim *claim = &order->claims[order->at[i]];
-        if (before != 0) { /* an earlier claim on the same key is in the way, so take_all() decides */
+        if (before != 0) { /* an earlier claim on the same key takes some of the units, so take_all() decides */
             if (before > most_at_once(claim) - claim->n) return deny_for_good(order, i, self, verdict);
             continue;
         }
         tw_status status = take_claim(order, i, self, verdict);
         if (status != TW_OK) return status;
-        /* it was admitted, because units came back since the look */
+        /* it was admitted, because units were returned after the look */
         if (order->counted[i])
             (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
                                                       order->start_ms[i]);
@@ -153,8 +156,8 @@ static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_ve
     return TW_OK;
 }
 
-/* The verdict is that of the claim with the fewest units left. A claim that shadow mode let through goes before all
- * others. */
+/* The verdict is that of the claim with the fewest units left. If shadow mode admitted a claim that the limit would
+ * deny, the verdict is that of this claim. */
 static tw_status take_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     tw_verdict least = {.remaining = INT64_MAX, .allowed = 1};
     for (size_t i = 0; i < order->count; i++) {

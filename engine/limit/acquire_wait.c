@@ -1,9 +1,8 @@
 /* acquire_wait.c -- tw_acquire_wait() and its form that answers later repeat tw_acquire() until it is admitted or the
  * time is up. A caller that waits sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first.
- * The 100 ms are there because other processes also give units back, and because clocks step.
- * A `final` denial ends the wait, because the limit is sold out, and no units come back before `retry_after_ms` without
- * a refund. A `final` that is older than a second does not end the wait, because another process may have refunded
- * since.
+ * The sleep is at most 100 ms, because other processes return units, too, and because the clock may be set. A `final`
+ * denial ends the wait, because all units are sold, and only a refund could return some before `retry_after_ms`. A
+ * `final` that is older than a second does not end the wait, because another process may have refunded since.
  * Always true: the caller is in no section and in no hook while it sleeps. No units are taken in advance. */
 #include "engine/count/lookup.h"
 
@@ -31,7 +30,7 @@ static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, i
     return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
 }
 
-/* Returns true if the answer may change within the time that is left. */
+/* Returns true if the result may change within the time that is left. */
 static bool waits(tw_family *family, tw_key key, tw_status status, const tw_verdict *verdict, int64_t left_ms) {
     return (status == TW_DENIED || status == TW_PENDING) && left_ms > 0 && may_come(family, key, verdict, left_ms);
 }
@@ -70,24 +69,25 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     }
 }
 
-/* ---- answered later ---- */
+/* ---- the form that answers later ---- */
 
-/* A waiter (waiters.h). Each try is a tw_acquire(), or a separate request if tw_acquire() waits for Redis. */
+/* A waiter (waiters.h). Each try is a tw_acquire(). If tw_acquire() waits for Redis, each try is a separate request. */
 struct waiting {
     struct twi_operation operation;
     int64_t n, limit;
     tw_status status; /* the status of the last try */
     tw_verdict verdict;
-    tw_request *tries; /* NULL means that tries answer at once */
+    tw_request *tries; /* the request of the tries; NULL means that tries answer at once */
 };
 static_assert(sizeof(struct waiting) <= TWI_OPERATION_BYTES, "operation.h");
 
-/* After a try that has answered. */
+/* Decides what to do after a try that has its result. */
 static enum twi_look plan(struct waiting *waiting) {
     twi_check(waiting->operation.family != NULL);
     struct twi_operation *operation = &waiting->operation;
     int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock), left_ms = operation->deadline_ms - now_ms;
-    if (waiting->status == TW_ERR_BUSY && left_ms > 0) { /* a call that waits may wait for room, too */
+    /* a call that waits may also wait until fewer than calls_max calls are under way */
+    if (waiting->status == TW_ERR_BUSY && left_ms > 0) {
         operation->wait.look_ms = now_ms + TWI_TICK_MS;
         return TWI_LOOK_WAITS;
     }
@@ -138,7 +138,7 @@ static tw_status finish(struct twi_operation *operation, tw_request *call) {
     return waiting->status < 0 ? twi_refuse(waiting->status, NULL) : waiting->status;
 }
 
-/* Called when the caller has gone. Units that came meanwhile go back. */
+/* Called when the caller no longer waits. Units that were admitted meanwhile are returned. */
 static void undo(struct twi_operation *operation) {
     const struct waiting *waiting = (const struct waiting *)operation;
     bool took = waiting->status == TW_OK && waiting->n != 0 && waiting->verdict.allowed != 0 &&
@@ -154,7 +154,7 @@ static void drop(struct twi_operation *operation) {
 
 static const struct twi_operation_kind kind = {.finish = finish, .undo = undo, .drop = drop};
 
-/* If it returns NULL, *status is the reason. */
+/* Returns NULL if there is none; *status is then the reason. */
 static struct waiting *make(tw_request *call, tw_family *family, tw_key key, uint32_t timeout_ms, tw_status *status) {
     twi_check(timeout_ms != 0);
     tw_engine *engine = family->engine;

@@ -1,5 +1,5 @@
-/* counted.c -- limits of one window that no other engine spends from (counted.h): TW_LIMIT_SOFT without Redis, and
- * without Redis the other modes too. */
+/* counted.c -- limits of one window from which only this engine spends (counted.h): TW_LIMIT_SOFT without Redis, and
+ * without Redis also the other modes. */
 #include "engine/limit/counted.h"
 
 tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {

@@ -1,11 +1,11 @@
-/* counted.h -- the common part of all limits that a counter of this process decides. It is a template. Each kind
- * compiles it with other functions, so that a decision calls nothing that it does not need. Limits of one window are in
- * counted.c, limits that several engines share in share.c, and sliding limits in sliding.c. acquire_fast.h decides the
- * common cases of the first two inline; this file decides all cases.
- * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
- * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only
- * loaded. A denial that a few milliseconds can change is decided by the exact clock: a thread that sleeps for
- * `retry_after_ms` is admitted, if no other thread calls. */
+/* counted.h -- the common part of all limits that a counter of this process decides. This header is a template. Each
+ * kind compiles it with other functions, so that a decision calls nothing that it does not need. Limits of one window
+ * are in counted.c, limits that several engines share in share.c, and sliding limits in sliding.c. acquire_fast.h
+ * decides the common cases of the first two inline; this file decides all cases.
+ * Always true: a count rises by one compare-and-swap, and only if it then stays within the limit. An add is never
+ * made and undone (trap E36). So without Redis exactly `limit` units are admitted. A call that is denied on a known
+ * key does not write. If a denial may change within a few milliseconds, the exact clock decides it. So a thread that
+ * sleeps for `retry_after_ms` is then admitted, if no other thread calls. */
 #ifndef TWI_LIMIT_COUNTED_H
 #define TWI_LIMIT_COUNTED_H
 
@@ -17,21 +17,22 @@
 #include "engine/limit/slice.h"
 #include "engine/table/stripe.h"
 
-/* The functions in which these limits differ. The struct is given as a constant. */
+/* The functions that differ between these limits. Pass the struct as a constant, so that the compiler inlines its
+ * functions. */
 struct twi_counting {
-    /* Called first, to subtract the counts of other windows from the limit. NULL means that they do not count. If
-     * `looks` is true, it makes no counter. */
+    /* Called first, to subtract the counts of other windows from the limit. NULL means that the counts of other
+     * windows do not matter. If `looks` is true, the call only looks, and `carry` makes no counter. */
     void (*carry)(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision);
     /* Called if the key has no counter here. Returns the greatest count that may be admitted. */
     int64_t (*unknown)(const struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision);
-    /* Called if the key has a counter. Takes n units from it by twi_counted_take(). */
+    /* Called if the key has a counter. It takes n units from the counter with twi_counted_take(). */
     tw_status (*take)(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                       struct twi_decision *decision);
     /* After how long a denied call is admitted if no other thread calls; -1 means never. */
     int64_t (*retry_ms)(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision);
 };
 
-/* A limit of one window that no other engine spends from. */
+/* tw_acquire() for a limit of one window from which no other engine spends. */
 tw_status twi_counted_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
 /* ---- units ---- */
@@ -48,7 +49,7 @@ static inline tw_status twi_counted_take_striped(const struct twi_call *call, co
     return status;
 }
 
-/* Takes n units from the counter, unless the count would pass `most` by that. */
+/* Takes n units from the counter, if the count then is at most `most`. */
 static inline tw_status twi_counted_take(const struct twi_call *call, const struct twi_place *place, int64_t n,
                                          int64_t most, struct twi_decision *decision) {
     twi_check_dear(place->cell != NULL && n >= 0 && n <= TW_DELTA_MAX);
@@ -72,14 +73,14 @@ static inline tw_status twi_counted_take(const struct twi_call *call, const stru
     return TW_OK;
 }
 
-/* For a limit of one window. All of it may be admitted, whatever the counter shows. */
+/* The `unknown` function for a limit of one window. The whole limit may be admitted, whatever the counter shows. */
 TWI_INLINE int64_t twi_counted_unknown(const struct twi_call *call, int64_t n, int64_t limit,
                                        struct twi_decision *decision) {
     (void)call, (void)n, (void)decision;
     return limit;
 }
 
-/* The total is requested although the call was denied, because it decides the next call. */
+/* The call is denied, but it still requests the total from Redis, because the total decides the next call. */
 TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const struct twi_place *place, int64_t n,
                                             int64_t limit, struct twi_decision *decision) {
     tw_status status = twi_counted_take(call, place, n, limit, decision);
@@ -90,7 +91,8 @@ TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const s
 
 /* ---- one try ---- */
 
-/* Writes the window of the decision, which is that of the counter, or the one in which it would be made. */
+/* Writes the window of the decision. This is the window of the counter, or the window in which a new counter would
+ * be made. */
 TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const struct twi_place *place, bool has_cell,
                                          struct twi_decision *decision) {
     const struct tw_family *family = call->family;
@@ -111,15 +113,15 @@ TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const stru
     }
 }
 
-/* For families with idle eviction, when no cell takes adds, but a frozen cell of the previous generation may show the
- * count. */
+/* Called for families with idle eviction if no cell accepts adds. A frozen cell of the previous generation may still
+ * show the count. */
 static inline void twi_counting_look_at_previous(const struct twi_place *place, struct twi_decision *decision) {
     decision->unknown = place->previous == NULL;
     if (place->previous != NULL)
         decision->view = twi_cell_view(place->previous, twi_load_relaxed(&place->previous->meta));
 }
 
-/* Finds the counter, or makes it, and decides. Returns TWI_AGAIN if the clock has moved, or the window was sealed. */
+/* Finds or makes the counter, and decides. Returns TWI_AGAIN if the clock has moved, or the window was sealed. */
 TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struct twi_call *call, int64_t n,
                                       int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
@@ -132,7 +134,7 @@ TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struc
         twi_counting_fill_window(call, &place, false, decision);
         if (call->family->kind.evicts_idle) twi_counting_look_at_previous(&place, decision);
         int64_t most = counting->unknown(call, n, limit, decision);
-        /* there are no units to take, so no counter is made */
+        /* the call takes no units, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         if (!twi_call_is_current(call)) return TWI_AGAIN;
         decision->now_ms = call->now_ms;
@@ -147,8 +149,8 @@ TWI_INLINE tw_status twi_counting_try(const struct twi_counting *counting, struc
 
 /* ---- the call ---- */
 
-/* Returns true for a denial that the exact clock may change. A denial that waits for other engines or Redis (retry_ms)
- * changes only with the window's end. */
+/* Returns true for a denial that the exact clock may change. A denial that waits for other engines or for Redis
+ * (retry_ms) does not change before the end of the window. */
 TWI_INLINE bool twi_counting_is_behind(const struct twi_counting *counting, struct twi_call *call, int64_t n,
                                        int64_t limit, const struct twi_decision *decision) {
     if (decision->retry_ms != 0) return twi_call_is_behind(call, twi_decision_left_ms(decision));
@@ -156,7 +158,7 @@ TWI_INLINE bool twi_counting_is_behind(const struct twi_counting *counting, stru
                                                                : twi_decision_retry_ms(decision, n, limit));
 }
 
-/* `decision` begins as a copy of this each time. It has only room for counts. */
+/* `decision` begins as a copy of this struct in each try. It contains only a place for counts. */
 TWI_INLINE tw_status twi_counting_decide(const struct twi_counting *counting, tw_family *family, tw_key key, int64_t n,
                                          int64_t limit, struct twi_decision *decision) {
     struct twi_call call;
@@ -192,7 +194,8 @@ TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, t
     return status;
 }
 
-/* Called when the verdict is complete. A thread that sleeps for this long then reads a clock that has moved. */
+/* Adds the grain of the clock to the retry time. Called when the verdict is complete. A thread that sleeps for this
+ * long then reads a later time. */
 TWI_INLINE void twi_counting_add_grain(const tw_family *family, tw_verdict *verdict) {
     if (verdict != NULL && verdict->retry_after_ms > 0)
         verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, family->engine->clock.grain_ms);

@@ -1,6 +1,6 @@
-/* decision.h -- the values that a decision of tw_acquire() is based on, how it becomes a verdict, and the table of a
- * kind of limit.
- * Always true: every field of a verdict is written, whatever the answer. */
+/* decision.h -- the values on which a decision of tw_acquire() is based, the verdict that is made from them, and the
+ * table of a kind of limit.
+ * Always true: every field of a verdict is written, whatever the result. */
 #ifndef TWI_LIMIT_DECISION_H
 #define TWI_LIMIT_DECISION_H
 
@@ -11,8 +11,8 @@
 #include <string.h>
 
 struct twi_decision {
-    int64_t view; /* the count after the call, as known here */
-    /* the error of `view`, without the possible counts of other engines (if has_bound is set, with them) */
+    int64_t view; /* the count after the call, as this process knows it */
+    /* the error of `view`; it covers the possible counts of other engines only if has_bound is set */
     int64_t bound;
     int64_t start_ms, end_ms;
     int64_t now_ms;
@@ -23,11 +23,11 @@ struct twi_decision {
     bool before_unknown;   /* Redis has not reported the count of the previous window */
     bool full;
     int64_t retry_ms; /* if denied, after how long the result may have changed; 0 means at the window's end */
-    bool has_bound;   /* `bound` also covers the other engines */
-    bool unknown;     /* with idle eviction, a new or returned key whose total Redis has not reported */
+    bool has_bound;   /* `bound` also covers the counts of other engines */
+    bool unknown;     /* idle eviction: the key is new or has returned, and Redis has not reported its total */
 };
 
-/* Writes the last four fields before the tail, by one store where the layout of the word is known. Each store to a
+/* Writes the last four fields before `reserved`, with one store if the layout of the word is known. Each store to a
  * verdict delays the next call's atomic operation, which waits for the store queue. */
 TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
     const size_t at = offsetof(tw_verdict, decided_by);
@@ -43,8 +43,8 @@ TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, 
 #endif
 }
 
-/* Writes field by field, because a compiler clears a struct of this size by a string instruction, which costs more than
- * all the rest. */
+/* Writes each field separately. A compiler would clear a struct of this size with a string instruction, which costs
+ * more than all the rest. */
 TWI_INLINE void twi_verdict_put(tw_verdict *verdict, int64_t limit, int64_t used, int64_t remaining, int64_t left_ms,
                                 int64_t retry_ms, int64_t bound, int64_t start_ms) {
     verdict->limit = limit;
@@ -86,7 +86,7 @@ TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status sta
                           status == TW_OK);
 }
 
-/* The same for a count of this process alone, in a window that holds now_ms. */
+/* Fills the verdict in the same way, for a count of this process alone, in a window that contains now_ms. */
 TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_t n, int64_t limit, int64_t used,
                                        int64_t start_ms, int64_t end_ms, int64_t now_ms) {
     int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - now_ms;
@@ -98,8 +98,8 @@ TWI_INLINE void twi_verdict_fill_plain(tw_verdict *verdict, bool allowed, int64_
 
 /* ---- near a limit ---- */
 
-/* Admissions from this count on leave a fifth of the limit or less. It is no product, because a count can reach 2^61
- * while Redis does not reply. */
+/* From this count on, an admission leaves a fifth of the limit or less. The function does not multiply, because a
+ * count can reach 2^61 while Redis does not reply. */
 TWI_INLINE int64_t twi_limit_near(int64_t limit) {
     twi_check_dear(limit >= 0);
     return limit - limit / 5;
@@ -107,32 +107,33 @@ TWI_INLINE int64_t twi_limit_near(int64_t limit) {
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
     return used >= twi_limit_near(limit);
 }
-/* The same for used <= limit and a limit that is not negative. Counts are above -2^61, so the product fits. */
+/* Returns the same for used <= limit and a limit that is not negative. Counts are above -2^61, so the product fits. */
 TWI_INLINE bool twi_limit_is_near_below(int64_t used, int64_t limit) {
     return ((uint64_t)limit - (uint64_t)used) * 5 <= (uint64_t)limit;
 }
 /* ---- kinds of limit ---- */
 
-/* How the calls of a family work. The family's mode and shape choose the kind once, at opening. Each kind has its own
- * file. */
+/* How the calls of a family work. The family's mode and shape choose the kind when the family is opened. Each kind
+ * has its own file. */
 struct twi_limit_kind {
-    /* Decides tw_acquire(); without Redis in one inlined function for keys that have a counter (engine/fast). If `some`
-     * is NULL, tw_acquire_some() retries it with smaller n. */
+    /* Decides tw_acquire(). Without Redis it is one inlined function for keys that have a counter (engine/fast). If
+     * `some` is NULL, tw_acquire_some() repeats it with smaller n. */
     twi_hot_acquire *acquire;
-    /* The complete decision by a counter of this process (counted.h); for strict limits, while Redis does not reply.
-     * NULL means that no counter of this process decides. */
+    /* The complete decision by a counter of this process (counted.h). Strict limits use it while Redis does not
+     * reply. NULL means that no counter of this process decides. */
     twi_hot_acquire *by_counter;
     /* True means that `acquire` counts its statistics, false that shadow.c does. */
     bool is_counted;
     /* Implements tw_acquire_some(); n_max and limit are in range. If it is NULL, tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
-    /* Implements tw_refund() and the undoing of tw_acquire_all(). `limit` is the caller's limit; -1 means not known. */
+    /* Implements tw_refund(), and returns units for tw_acquire_all(). `limit` is the caller's limit; -1 means that
+     * it is not known. */
     tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
-    /* Implements tw_acquire_async() and, with `some`, tw_acquire_some_async(), of a kind that waits for Redis. NULL
-     * means that `acquire` answers at once. */
+    /* For kinds that wait for Redis: implements tw_acquire_async(), and together with `some` also
+     * tw_acquire_some_async(). NULL means that `acquire` answers at once. */
     tw_status (*start)(tw_request *request, tw_family *family, tw_key key, int64_t n, int64_t limit, bool some);
-    /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if a new reply was
-     * requested. NULL means that `final` is new in each verdict. */
+    /* Returns true if `final` in a verdict for this key is younger than a second. Returns false if it has requested
+     * a new reply. NULL means that `final` is up to date in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
 };
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {

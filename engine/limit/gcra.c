@@ -1,21 +1,22 @@
-/* gcra.c -- TW_SHAPE_GCRA, a bucket with at most `burst` units that empties evenly, `limit` units per window length.
- * A key has one word: the moment at which its bucket will be empty (the theoretical arrival time). n units move this
- * moment by n/limit of a window. They are admitted if the moment is then at most burst/limit ahead of now. One
- * compare-and-swap decides.
+/* gcra.c -- TW_SHAPE_GCRA: a bucket of at most `burst` units, which empties evenly by `limit` units in one window
+ * length. Each key has one word. The word is the moment at which the bucket of the key will be empty (the theoretical
+ * arrival time). n units move this moment by n/limit of a window. They are admitted if the moment is then at most
+ * burst/limit ahead of now. One compare-and-swap decides.
  *
  *   word: time since the window's start : 62 bits, in 2^-57 windows | CLOSED | FROZEN          0: not yet set
  *
- * Windows exist here only to drop idle keys. A moment is at most one window length ahead, because a burst is at most
- * the limit. In the next window the key begins with its previous word, less one length. Before that word is read, it is
- * CLOSED; if the key has no word, its place in the table is closed. A call that is still under way in the previous
- * window finds it closed and decides again by the clock, which has moved for all threads (traps E22, E23). A word that
- * is CLOSED or FROZEN never changes.
+ * Windows exist in these families only so that idle keys are dropped. The moment is at most one window length ahead,
+ * because a burst is at most the limit. In the next window the key begins with its previous word, less one length.
+ * Before the next window reads the previous word, it sets CLOSED in that word. If the key has no previous word, its
+ * place in the previous table is closed. A call that is still running in the previous window finds the word or place
+ * closed, and decides again by the clock, which has moved for all threads (traps E22, E23). A word that is CLOSED or
+ * FROZEN never changes.
  * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So a call that exact
- * fractions would admit is never denied. Each call may be charged up to limit / 2^57 of a unit too little. A burst from
- * empty is exactly `burst` for limits below 2^28. The clock counts microseconds, rounded down.
- * The clock that a call has read may lag by some milliseconds, which is the time of many units at a high rate. Only one
- * answer is the same at each moment of that grain: units are admitted, and the bucket is not empty for longer than the
- * grain. All other calls read the exact clock, except those that request more than the bucket can contain.
+ * fractions would admit is never denied. Each call may cost up to limit / 2^57 of a unit too little. From an empty
+ * bucket the burst is exactly `burst`, for limits below 2^28. The clock counts microseconds, rounded down. The clock
+ * that a call has read may lag by some milliseconds. At a high rate many units pass in that time. If units are admitted
+ * and the bucket is not empty for longer than that lag, the result is the same at each moment of the lag. All other
+ * calls read the exact clock, except calls that request more than the bucket can contain.
  * Always true: a word moves only towards the future, except when units are put back. A denied call does not write,
  * except that it may close a word. */
 #include "engine/limit/gcra.h"
@@ -33,9 +34,9 @@ struct pace {
     int64_t charge, most; /* in units of time, for n units and for the burst */
     int64_t burst;
     int64_t window_us;
-    int64_t start_ms, since_us, now; /* `now` counts from the window's start, in the unit of the word */
-    bool is_exact;                   /* `now` is of the exact clock */
-    int64_t empty;                   /* the moment in the word after the call */
+    int64_t start_ms, since_us, now; /* `now` counts from the start of the window, in the unit of the word */
+    bool is_exact;                   /* `now` was read from the exact clock */
+    int64_t empty;                   /* the moment that the word will contain after the call */
 };
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
@@ -60,8 +61,8 @@ static void set_now(struct pace *pace, const struct twi_call *call) {
     set_since(pace, (call->now_ms - pace->start_ms) * 1000, false);
 }
 
-/* Returns false if the window is over by the exact clock. The clock has moved for all threads, so the call begins again
- * in the next window. */
+/* Returns false if the window is over by the exact clock. The clock has then moved for all threads, so the call
+ * begins again in the next window. */
 static bool set_exactly(struct pace *pace, const struct twi_call *call) {
     twi_check_dear(!pace->is_exact);
     int64_t since_us = twi_clock_exact_us(&call->engine->clock) - pace->start_ms * 1000;
@@ -70,7 +71,7 @@ static bool set_exactly(struct pace *pace, const struct twi_call *call) {
     return true;
 }
 
-/* The word of the previous window. It no longer changes. */
+/* Returns the word of the previous window, which is closed. The word no longer changes. */
 static int64_t close_before(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
     twi_fence_seqcst(); /* N1, pairs with N2, so a thread that opens that window unseen reads a later clock */
@@ -90,7 +91,7 @@ static int64_t carried(const struct twi_call *call) {
     return before > WINDOW_UNITS ? before - WINDOW_UNITS : 0;
 }
 
-/* TW_OK or TW_DENIED for a bucket that is empty at `at`. */
+/* Returns TW_OK or TW_DENIED for a bucket that is empty at the moment `at`. */
 static tw_status decide_by_now(struct pace *pace, int64_t at) {
     twi_check_dear(pace->charge >= 0 && pace->most >= 0);
     twi_check_dear(pace->burst <= pace->limit);
@@ -103,7 +104,8 @@ static tw_status decide_by_now(struct pace *pace, int64_t at) {
     return TW_OK;
 }
 
-/* The same by the exact clock if that can make a difference. Returns TWI_AGAIN if the window is over. */
+/* Returns the same, by the exact clock if the exact clock could give another result. Returns TWI_AGAIN if the window
+ * is over. */
 static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
     twi_check_dear(at >= 0);
     tw_status status = decide_by_now(pace, at);
@@ -131,7 +133,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
-        /* If the call is denied, or takes no units, no counter is made. */
+        /* no counter is made if the call is denied or takes no units */
         tw_status status = decide(pace, call, carried(call));
         if (status != TW_OK || pace->n == 0) return status;
         status = twi_place_make(call, &place);
@@ -141,7 +143,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     return take(pace, call, place.cell);
 }
 
-/* From now until a moment of the word. */
+/* Returns the time from now until a moment of the word. */
 static int64_t until_ms(const struct pace *pace, int64_t moment) {
     twi_check_dear(pace->window_us > 0);
     return (twi_share_up(moment, pace->window_us, WINDOW_UNITS) - pace->since_us + 999) / 1000;
@@ -230,8 +232,8 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     twi_call_end(&call);
 }
 
-/* For tw_acquire_all(), which has the limit and puts back the units that it has just taken. If the key has moved to the
- * next window, its word is changed there. */
+/* Returns units for tw_acquire_all(), which knows the limit, and returns only units that it has just taken. If the
+ * key has moved to the next window, the function changes the word in the next window. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     twi_check_dear(pace->charge >= 0);
     struct twi_place place;
@@ -250,8 +252,8 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0)
-        return twi_refuse_for(TWI_WHY_GCRA); /* without the limit it is unknown how far n units moved the word */
+    if (limit < 0) /* without the limit the engine cannot know how far n units moved the word */
+        return twi_refuse_for(TWI_WHY_GCRA);
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

@@ -1,4 +1,4 @@
-/* gcra.h -- limits with TW_SHAPE_GCRA, where the word of a key is a time instead of a count. */
+/* gcra.h -- limits with TW_SHAPE_GCRA. The word of a key is a time instead of a count. */
 #ifndef TWI_LIMIT_GCRA_H
 #define TWI_LIMIT_GCRA_H
 

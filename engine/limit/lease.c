@@ -15,7 +15,8 @@
 #include "engine/table/record.h"
 #include "engine/limit/refund.h"
 
-#define REASK_MS 1000 /* age at which "sold out" is requested again, because other engines may have refunded */
+/* after this time, "sold out" is requested from Redis again, because other engines may have refunded */
+#define REASK_MS 1000
 
 /* ---- the lease of a cell ---- */
 
@@ -26,9 +27,9 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
     twi_push(&generation->leases, line, older, lease->attached.older = older);
 }
 
-/* The lease of the cell; it is made if there is none. Returns NULL if there is no memory. Lock-free. A lease is in the
- * generation's list before any thread can draw on it, so all drawn units are sent again (trap L2). If another thread's
- * lease is entered first, this one stays in the list unused. */
+/* Returns the lease of the cell. If the cell has no lease, the function makes one. Returns NULL if there is no
+ * memory. Lock-free. The lease is in the generation's list before any thread can draw units for it, so all drawn
+ * units are sent again (trap L2). If another thread's lease was entered first, this lease stays in the list unused. */
 static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
     twi_check_dear(call->family->kind.is_hard && call->family->kind.synced);
     struct twi_lease *lease = twi_lease_of(place->cell);
@@ -71,7 +72,7 @@ static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {
 
 struct hard {
     struct twi_decision decision;
-    bool final; /* by the report of Redis, the limit is used up */
+    bool final; /* according to Redis, the limit is used up */
 };
 
 static bool is_away(const struct twi_call *call, const struct twi_place *place) {
@@ -89,7 +90,7 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
     twi_lease_list(engine, lease);
 }
 
-/* Called when the lease has too few units. Decides whether n units can still be drawn. */
+/* Called if the lease has too few units. Decides whether n units can still be drawn. */
 static tw_status fall_short(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
                             int64_t n, int64_t limit, struct hard *hard) {
     twi_check_dear(n > 0 && n <= limit);
@@ -116,7 +117,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
         hard->decision.view = twi_view_of(place->cell, place->meta, local);
         return TW_OK;
     }
-    /* The window was sealed, or the count is at the end of its range. The call admits no units. */
+    /* The window was sealed, or the count is at the end of its range. The call then admits no units. */
     put_back(call->engine, lease, n);
     return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_refuse_for(TWI_WHY_SUM);
 }
@@ -136,17 +137,17 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     do {
         if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, place, lease, n, limit, hard);
         TWI_RACE_POINT(lease_seen_not_taken);
-    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12 where it fails */
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12, if the exchange fails */
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low_water)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-        /* A hint is enough, because a lease with units left is in the turn's queue. */
+        /* A relaxed load is enough, because a lease that has units is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
     return status;
 }
 
-/* Begins a key that has no counter in this window. */
+/* Makes a counter for a key that has none in this window. */
 static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
                            struct hard *hard) {
     twi_check(n >= 0);
@@ -193,8 +194,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* The known count is the last total from Redis plus the units that were counted here since. The truth lies between that
- * and the limit, except for refunds that are under way. */
+/* The known count is the last total from Redis plus the units that this engine has counted since. The true count is
+ * between the known count and the limit, except for refunds that are under way. */
 static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
                          tw_verdict *verdict) {
     twi_check(verdict != NULL);
@@ -228,7 +229,8 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     twi_store_relaxed(&lease->warm, 1);
     if (limit != 0 && twi_swap_relaxed(&lease->awaits_first_grant, 1) == 0) {
         (void)twi_add_relaxed(&call->engine->leases.awaiting_first_grant, 1);
-        twi_lease_list(call->engine, lease); /* the turn examines it, and may find that it already has units */
+        /* the turn examines the lease, and may find that the lease already has units */
+        twi_lease_list(call->engine, lease);
     }
     if (twi_load_relaxed(&lease->left) == 0 && limit != 0) request(call->engine, lease, 1);
     return TW_OK;
@@ -251,13 +253,13 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     return status == TW_ERR_FULL ? twi_refuse_for(TWI_WHY_FULL) : status;
 }
 
-/* The units that a refund took off the count go into the lease, to be spent again. Returns false if there is no memory
- * for a lease. */
+/* A refund took these units off the count. The function puts them into the lease, so that they can be spent again.
+ * Returns false if there is no memory for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
-    twi_store_relaxed(&lease->refunded, 1); /* visible to the thread that finds its units there (J11) */
+    twi_store_relaxed(&lease->refunded, 1); /* the thread that finds the units in the lease sees this store (J11) */
     put_back(call->engine, lease, n);
     return true;
 }

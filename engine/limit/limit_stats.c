@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-/* ---- where calls count ---- */
+/* ---- the lines in which calls count ---- */
 
-#define SHARED_OFTEN 1024 /* after this many calls on the shared line, lines per thread are worth their memory */
+#define SHARED_OFTEN 1024 /* if the shared line counts this many calls, one line for each thread is worth the memory */
 
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     twi_check_dear(at + sizeof(int64_t) <= sizeof(struct twi_limit_shard));
@@ -119,7 +119,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
 
-/* A family that is being closed has lost its name, because another family may have that name by now. */
+/* A family that is being closed no longer owns its name, because another family may have that name by now. */
 static size_t list_families(struct twi_roster *roster, struct twi_family_limit_stats *list) {
     size_t count = 0;
     for (struct tw_family *family = twi_load_acquire(&roster->first); family != NULL;
@@ -137,7 +137,7 @@ static size_t list_families(struct twi_roster *roster, struct twi_family_limit_s
 }
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
-    twi_lock(&engine->roster.lock); /* families stay, and no family is added */
+    twi_lock(&engine->roster.lock); /* under this lock no family is removed or added */
     *list = calloc(twi_load_relaxed(&engine->roster.count) + (size_t)1, sizeof **list);
     *count = *list != NULL ? list_families(&engine->roster, *list) : 0;
     twi_unlock(&engine->roster.lock);

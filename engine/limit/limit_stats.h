@@ -1,29 +1,31 @@
-/* limit_stats.h -- statistics of the limits of each family, which are the numbers of calls that they admitted and
- * denied, and the overshoot. Each caller counts its own calls. At first all threads use one shared line. Once a
- * family's limits are much in use, each thread gets a separate line (core/family.h). Engine-wide statistics are sums of
- * these lines.
+/* limit_stats.h -- the statistics of each family's limits: how many calls were admitted and denied, and by how much
+ * limits were exceeded. Each caller counts its own calls. At first all threads use one shared line. When a family's
+ * limits are used often, each thread gets a separate line (core/family.h). Engine-wide statistics are sums of these
+ * lines.
  * The turn measures the overshoot (overshoot.h).
- * Always true: no statistic ever falls, for a family as long as it is open, and for the engine as long as it lives. */
+ * Always true: no statistic of a family falls while the family is open, and no statistic of the engine ever falls. */
 #ifndef TWI_LIMIT_LIMIT_STATS_H
 #define TWI_LIMIT_LIMIT_STATS_H
 
 #include "engine/limit/decision.h"
 
 struct twi_limit_stats {
-    int64_t admitted, admitted_here; /* `admitted_here` were also counted in a cell, as increments */
+    /* `admitted_here` of the admitted calls were also counted in a cell, as increments */
+    int64_t admitted, admitted_here;
     int64_t denied, near, shadow_denied;
     int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm;
 };
 
 /* Adds the statistics of this family's limits to *sum. Any thread. */
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum);
-/* Adds the statistics of all families, closed ones included. Under the engine's lock. */
+/* Adds the statistics of all families, including closed ones. The caller has the engine's lock. */
 void twi_limit_stats_read(tw_engine *engine, tw_stats *stats);
-/* The family is about to leave the list. The engine keeps its statistics. Under the engine's lock. */
+/* Called when the family is about to leave the list. The engine keeps its statistics. The caller has the engine's
+ * lock. */
 void twi_limit_stats_keep(struct tw_family *family);
-/* Called by the turn. Makes the lines that callers requested. */
+/* Called by the turn. Makes the lines that callers have requested. */
 void twi_limit_stats_turn(struct tw_family *family);
-/* Called by the turn. The family is about to be freed, so its lines return to the arena. */
+/* Called by the turn. The family is about to be freed, so its lines are returned to the arena. */
 void twi_limit_stats_free(struct tw_family *family);
 /* Called in a forked child, where no call has been counted yet. */
 void twi_limit_stats_clear(struct tw_family *family);
@@ -34,14 +36,15 @@ struct twi_family_limit_stats {
     bool is_measured; /* overshoot.h */
     struct twi_limit_stats limits;
 };
-/* The families whose limit was ever used, sorted by name. The caller frees the list. Returns false if there is no
- * memory. */
+/* Lists the families whose limit was ever used, sorted by name. The caller frees the list. Returns false if there is
+ * no memory. */
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count);
 
-/* Counts in the shared line. Requests lines per thread if threads come often. `at` is the offset in a shard. */
+/* Counts the call in the shared line. If calls come often, it requests a line for each thread. `at` is the offset of
+ * the count in a shard. */
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 
-/* In the calling thread's own line. This thread is its only writer. Returns the new count. */
+/* Raises a count in the calling thread's own line. Only this thread writes the line. Returns the new count. */
 TWI_INLINE int64_t twi_limit_stats_raise(_Atomic int64_t *count) {
     int64_t raised = twi_load_relaxed(count) + 1;
     twi_store_relaxed(count, raised);

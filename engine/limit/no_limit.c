@@ -1,5 +1,5 @@
-/* no_limit.c -- see no_limit.h. A count of distinct elements is an estimate, and no units can be taken from it. Always
- * true: a refused call has changed no count, and its verdict admits no units. */
+/* no_limit.c -- see no_limit.h. A count of distinct elements is an estimate, so no units can be taken from it.
+ * Always true: a refused call has changed no count, and its verdict admits no units. */
 #include "engine/limit/no_limit.h"
 
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {

@@ -4,7 +4,7 @@
 
 #include "engine/limit/decision.h"
 
-/* TW_KIND_DISTINCT means that every call of chapter 9 is refused. */
+/* For TW_KIND_DISTINCT every call of chapter 9 is refused. */
 extern const struct twi_limit_kind twi_limit_none;
 
 #endif

@@ -4,10 +4,10 @@
 #include "engine/core/store_map.h"
 
 #define BUSY UINT64_C(1) /* line 0 is never a generation */
-/* time after sealing, because by then the others' counts are in Redis, if they reach it at all */
+/* how many intervals after sealing the counts of the other engines are in Redis, if they arrive at all */
 #define SETTLED_INTERVALS 2
-#define PATIENCE_MS INT64_C(5000) /* how long the turn waits for a total after that */
-#define RATIO_MAX 1000            /* a greater ratio enters the sum as this */
+#define PATIENCE_MS INT64_C(5000) /* after that time, the turn waits for a total for this long */
+#define RATIO_MAX 1000            /* a greater ratio is added to the sum as this value */
 
 const char *const twi_overshoot_bounds[TWI_OVERSHOOT_BUCKETS] = {"0.0", "0.001", "0.003", "0.01", "0.03",
                                                                  "0.1", "0.3",   "1.0",   "+Inf"};
@@ -28,7 +28,7 @@ void twi_overshoot_note(struct tw_family *family, struct twi_generation *generat
     struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
     uint64_t of = twi_load_acquire(&note->of); /* O1, pairs with O2 */
     if (of != 0 && of != own) return;
-    /* The greatest limit of all calls is kept, because no caller was promised less. */
+    /* The note keeps the greatest limit of all calls, because each caller was promised at most its own limit. */
     int64_t noted = of == own ? twi_load_relaxed(&note->limit) : 0;
     if (noted >= limit || !twi_cas_acqrel(&note->of, &of, BUSY)) return;
     TWI_RACE_POINT(note_taken_not_written);
@@ -59,9 +59,9 @@ static bool is_known(const tw_engine *engine, const struct twi_generation *gener
     return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
-/* Examines the notes of a generation. `is_settled` means that there was time for all totals to arrive. Then no total is
- * expected from a store that is unreachable. If `requests` is true, it marks the totals that are not known yet for a
- * request. */
+/* Examines the notes of a generation. `is_settled` means that enough time has passed for all totals to arrive. The
+ * function then expects no total from a store that is unreachable. If `requests` is true, the function marks the
+ * unknown totals for a request. */
 static struct looked look_at_notes(tw_engine *engine, struct twi_generation *generation, bool is_settled,
                                    bool requests) {
     struct looked looked = {0};
@@ -101,8 +101,8 @@ static void let_go(struct twi_note *note) {
     twi_store_release(&note->of, 0); /* O2 */
 }
 
-/* The total from Redis is its value at that time, which is the units that Redis acknowledged to this engine, plus those
- * that the others sent. */
+/* Redis's total contains the units of this engine that Redis had acknowledged at that time, and the units that the
+ * other engines had sent. */
 static void observe_all(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_generation_is_drained(generation));
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
@@ -125,7 +125,7 @@ bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation,
     struct looked looked = look_at_notes(engine, generation, over_ms >= 0, over_ms >= 0 && !gives_up);
     if (looked.notes == 0) return true;
     if (looked.unknown != 0 && !gives_up) return false;
-    if (!twi_generation_is_drained(generation)) return false; /* a request is under way, or came back */
+    if (!twi_generation_is_drained(generation)) return false; /* a request is under way, or was returned */
     observe_all(engine, generation);
     return true;
 }
@@ -137,7 +137,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         struct twi_note *note = &engine->notes[i];
         if (!note->requests) continue;
         if (count == room) {
-            (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3, and the others next time */
+            (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3: the next call takes the other notes */
             break;
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
@@ -145,7 +145,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         if (of == 0 || of == BUSY) continue;
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
         if (twi_load_relaxed(&generation->phase) != TWI_DRAINED)
-            continue; /* otherwise its table may be gone (history.c) */
+            continue; /* otherwise the table may already be freed (history.c) */
         note->request_again_ms = engine->turn.mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,

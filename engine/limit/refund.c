@@ -1,7 +1,8 @@
-/* refund.c -- tw_refund(): returns units to the window they were taken from.
- * Always true: a window that has ended takes no units back, so the next window never begins below 0 (trap L7). One
- * compare-and-swap lowers a count, from a value that has so many units. So the count is not below 0 afterwards, if all
- * of it is known here. For a hard limit the count is lowered first; then the units are in the lease of that window. */
+/* refund.c -- tw_refund() returns units to the window from which they were taken.
+ * Always true: a window that has ended accepts no returned units, so the next window never begins below 0 (trap L7).
+ * A count falls by one compare-and-swap, and only if it has that many units. So if this engine knows the whole
+ * count, the count does not fall below 0. For a hard limit the function first lowers the count, and then puts the
+ * units into the lease of that window. */
 #include "engine/limit/refund.h"
 
 #include "engine/count/lookup.h"
@@ -10,10 +11,11 @@
 #include "engine/limit/slice.h"
 
 #define INCARNATION_SLACK_MS \
-    1000 /* how much later than assumed here an incarnation may have begun, by the end in Redis */
+    1000 /* the end of the window in Redis may show that an incarnation began by this much later than assumed here */
 
-/* The lowest view that a refund may leave. It is 0 if every unit is known here, which is the case without Redis, and
- * after Redis has reported the total. A strict limit has no bound here, because Redis counts its units first. */
+/* Returns the lowest view that a refund may leave. This is 0 if every unit is known here: without Redis, and after
+ * Redis has reported the total. For a strict limit this file sets no lower bound, because Redis counts the units
+ * before this engine does. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
     if (!family->kind.synced) return 0;
     if (family->kind.is_strict) return INT64_MIN;
@@ -28,7 +30,7 @@ static tw_status refuse_early(void) {
     return twi_refuse(TW_ERR_EARLY, "window_start_ms: that window has not begun");
 }
 
-/* Returns TW_OK, or TW_ERR_RANGE if the count has fewer units, or TWI_AGAIN if the window was sealed. */
+/* Returns TW_OK. Returns TW_ERR_RANGE if the count has fewer units, and TWI_AGAIN if the window was sealed. */
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
     twi_check(n > 0);
     struct twi_cell *cell = place->cell;
@@ -52,7 +54,7 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
     return TW_OK;
 }
 
-/* Is the window that is open now the one that the caller means? */
+/* Checks whether the window that is open now is the window that the caller means. */
 static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
     const struct tw_family *family = call->family;
     if (family->kind.evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
@@ -79,7 +81,7 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     if (status != TW_OK) return status;
     if (!twi_place_find(call, &place)) {
         if (call->family->kind.from_first) return refuse_late();
-        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* no units were taken */
+        if (!call->family->kind.synced) return twi_refuse_for(TWI_WHY_REFUND); /* Redis had admitted no units */
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }

@@ -1,12 +1,14 @@
-/* shadow.c -- shadow mode, and the statistics of limits that do not count them where they decide.
- * In shadow mode every call is admitted, and the verdict carries the decision that would have been made.
- * Always true: in shadow mode only an error keeps a call from TW_OK, and a full table is no error. Units that would
- * have been denied are not counted as used, because a limit in force would not have counted them either. */
+/* shadow.c -- shadow mode, and the statistics of limits that do not count their own statistics. In shadow mode every
+ * call is admitted. The verdict contains the decision that the limit would have made.
+ * Always true: in shadow mode a call returns TW_OK unless there is an error, and a full table is not an error. Units
+ * that the limit would have denied are not counted as used, because an active limit would not have counted them
+ * either. */
 #include "engine/limit/shadow.h"
 
 #include "engine/limit/limit_stats.h"
 
-/* Decisions by a lease, by Redis or by GCRA are counted here. The other kinds count where they decide. */
+/* Returns true for decisions by a lease, by Redis or by GCRA, whose statistics are counted here. The other kinds
+ * count their statistics when they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     twi_check_dear(verdict != NULL);
     if (verdict->decided_by == TW_BY_FULL) return false;

@@ -5,12 +5,14 @@
 #include "engine/limit/counted.h"
 #include "engine/limit/overshoot.h"
 
-#define SETTLED 3u     /* intervals that must be seen before the pace of the others is trusted */
-#define SMOOTH 4       /* intervals over which the pace is smoothed */
-#define NEW_QUARTERS 6 /* quarters of an interval in which a key is new; counts are sent within five */
-#define ALONE_PART 256 /* a small part: 16 totals an interval give more than the limit of a second in that time */
+#define SETTLED 3u     /* how many intervals must be seen before the pace of the other engines is trusted */
+#define SMOOTH 4       /* the pace is smoothed over this many intervals */
+#define NEW_QUARTERS 6 /* a key is new for this many quarters of an interval; counts are sent within five quarters */
+/* while others have hardly counted a new key, each total admits at least this part of the limit more (new_most_of()) */
+#define ALONE_PART 256
 #define ALONE_UNITS 8
-#define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again, because other engines may have refunded */
+/* after this time, "used up" is requested from Redis again, because other engines may have refunded */
+#define USED_UP_RETRY_MS 1000
 
 /* Returns true if the key's store has failed to reply for longer than the family's grace, so that on_outage decides. */
 static bool is_outage(const tw_family *family, int64_t since_ms) {
@@ -18,7 +20,7 @@ static bool is_outage(const tw_family *family, int64_t since_ms) {
     return twi_clock_mono_ms(&family->engine->clock) - since_ms >= twi_load_relaxed(&family->policy.outage_grace_ms);
 }
 
-/* For counts and limits. A result that does not fit in 64 bits is unbounded. */
+/* Returns a - b for counts and limits. If the difference does not fit into 64 bits, it is unbounded. */
 static int64_t less(int64_t a, int64_t b) {
     return twi_saturated_sum(a, -twi_larger(b, -INT64_MAX));
 }
@@ -27,23 +29,25 @@ static int64_t times(int64_t a, int64_t b) {
     return __builtin_mul_overflow(a, b, &product) ? TW_UNBOUNDED : product;
 }
 
-/* ---- the others' pace, which the turn updates with each total ---- */
+/* ---- the pace of the other engines, which the turn updates with each total ---- */
 
-/* After two intervals without new counts from others, all of their earlier counts have arrived, so they are idle. */
+/* If two intervals bring no new counts from other engines, all earlier counts have arrived, so the other engines are
+ * idle. */
 static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
     twi_check_dear(interval_ms > 0 && passed_ms > 0);
     if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
     double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
     double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
     double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
-    /* The others have begun, or have become faster. The greatest pace counts until some intervals have shown more. */
+    /* The other engines have begun to count, or count faster. The greatest pace applies until some more intervals
+     * were seen. */
     if (seen < SETTLED && pace > smooth) smooth = pace;
     if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
     if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
     return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
 }
 
-/* When the first total of a new key came (share.h). -1 means that the key is not new, or not any more. */
+/* Returns when the first total of a new key came (share.h). -1 means that the key is not or no longer new. */
 static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_t now_ms) {
     twi_check_dear(total_state != 0);
     int64_t reported_ms = twi_total_state_ms(total_state),
@@ -62,12 +66,12 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
     if (first_ms >= 0) return twi_total_state_begun(now_ms, first_ms);
     int64_t passed_ms = twi_larger(now_ms - twi_total_state_ms(total_state), 1);
     uint32_t seen = twi_total_state_seen(total_state), pace = twi_total_state_pace(total_state);
-    bool begins = pace == 0 && others > 0; /* one total is too little to know a pace that has just begun */
+    bool begins = pace == 0 && others > 0; /* one total is not enough to know a pace that has just begun */
     pace = pace_after(pace, seen, others, passed_ms, interval_ms);
     if (begins)
         seen = 1;
     else if (passed_ms > 10 * interval_ms)
-        seen = 1; /* the earlier time is too long ago to show the present pace */
+        seen = 1; /* the earlier total is too old to show the present pace */
     else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
         seen++;
     return twi_total_state(now_ms, pace, seen);
@@ -77,12 +81,14 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
 
 struct share {
     uint32_t live;
-    uint32_t policy; /* on_outage, if it decides */
+    uint32_t policy; /* the value of on_outage, if on_outage decides */
     bool is_away;
-    int64_t away_ms;            /* for how long the key's store has not replied; 0 means that it replies */
-    bool is_reported, is_known; /* Redis has reported the total; for sliding limits also that of the previous window */
-    bool is_new;                /* others may have spent units that no total shows yet */
-    /* in the first seconds (share.h), at most a share of the limit; at most a small part of it */
+    int64_t away_ms; /* for how long the key's store has not replied; 0 means that it replies */
+    /* Redis has reported the total; a sliding limit also needs the total of the previous window */
+    bool is_reported, is_known;
+    bool is_new; /* other engines may have spent units that no total shows yet */
+    /* the engine is in its first seconds (share.h): it may spend at most a share of the limit, or if is_early at
+     * most a small part */
     bool is_young, is_early;
     int64_t total_state, total, left, base;
 };
@@ -90,9 +96,9 @@ struct share {
 static void note_age(const tw_engine *engine, struct share *share) {
     twi_check_dear(share->live != 0);
     int64_t since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
-    if (since_ms < 0) return; /* the number of engines is never reported */
+    if (since_ms < 0) return; /* a store that has never replied never reports the number of engines */
     int64_t age_ms = twi_clock_mono_ms(&engine->clock) - since_ms;
-    if (share->is_away || share->away_ms >= TWI_BRIEF_MS) { /* the last state of the others has to suffice */
+    if (share->is_away || share->away_ms >= TWI_BRIEF_MS) { /* the last known state of the other engines is used */
         bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
@@ -104,7 +110,8 @@ static void note_age(const tw_engine *engine, struct share *share) {
         !is_reported || (!twi_peers_have_met(&engine->peers, age_ms) && engine->options.engines_expected == 0);
 }
 
-/* Returns true if a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
+/* Returns true if a reply is missing or late. If there may be other engines, a missing reply does not allow this
+ * engine to spend their units. */
 static bool is_brief(const tw_engine *engine, int64_t away_ms) {
     if (away_ms >= TWI_BRIEF_MS) return false;
     bool begins =
@@ -112,8 +119,8 @@ static bool is_brief(const tw_engine *engine, int64_t away_ms) {
     return begins || twi_live_engines(engine) > 1;
 }
 
-/* `since_ms` is the clock of the key's store (store_map.h). A strict limit is decided here only when Redis did not
- * reply and local knowledge has to decide (strict.c). */
+/* `since_ms` is the clock of the key's store (store_map.h). A strict limit comes here only if Redis did not reply
+ * and this process has to decide (strict.c). */
 static struct share share_in(const struct tw_family *family, int64_t since_ms) {
     twi_check_dear(since_ms >= 0);
     struct share share = {.live = twi_live_engines(family->engine),
@@ -137,8 +144,8 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     share.total_state = twi_load_relaxed(&cold->total_state);
     share.is_reported = family->kind.evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
     share.is_known = share.is_reported && !decision->before_unknown;
-    /* The turn stores acked, then base. The loads are in reverse order, so the sum is a total that was true, or
-     * less. */
+    /* The turn stores `acked` before `base`. These loads are in reverse order, so the sum is a total that was true
+     * at some time, or less. */
     int64_t base = twi_load_relaxed(&place->cell->base);
     if (share.is_reported) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     if (share.is_reported) share.base = base;
@@ -149,7 +156,8 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     return share;
 }
 
-/* In the first seconds, how many units this engine may spend in all. INT64_MAX means that there is no such bound. */
+/* Returns how many units this engine may spend in all in its first seconds. INT64_MAX means that there is no such
+ * bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (!share->is_young) return INT64_MAX;
@@ -159,8 +167,9 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
                        share->live == 1 ? limit : fair);
 }
 
-/* How much of the remainder this engine may spend before the next total. Until some intervals have shown the pace of
- * the others, a large part is halved, because each total that is on its way may miss the parts of all others. */
+/* Returns how much of the remainder this engine may spend before the next total. Until some intervals have shown the
+ * pace of the other engines, a large part is halved. Each total that is on its way may lack the parts of all other
+ * engines. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (share->live <= 1) return limit;
@@ -171,9 +180,9 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     return twi_larger(twi_larger(part, n), 1);
 }
 
-/* For a new key, the greatest view, which is a share of the whole limit, whatever the total leaves. If the others have
- * hardly begun, it is a little more with each total, because of engines that begin together, only the first to get a
- * reply sees this. */
+/* Returns the greatest view of a new key. This is a share of the whole limit, whatever the total leaves. If the
+ * other engines have hardly begun, the result grows a little with each total: when engines begin together, only the
+ * first engine to get a reply sees this. */
 static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->is_new);
     int64_t fair = twi_larger(twi_larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
@@ -184,14 +193,14 @@ static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) 
 
 /* ---- the bound ---- */
 
-/* By how much the others' batches may exceed their pace for a moment. The batches of several engines even each other
- * out. */
+/* Returns by how much the batches of the other engines may exceed their pace for a moment. The batches of several
+ * engines even each other out. */
 static double unevenness(int64_t others) {
     twi_check_dear(others >= 0);
     return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
 }
 
-/* B1 of share.h. 0 means that no counts of others are expected. */
+/* Returns B1 of share.h. 0 means that no counts of other engines are expected. */
 static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t others) {
     int64_t age_ms = twi_clock_mono_ms(&engine->clock) - twi_total_state_ms(total_state);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_total_state_pace(total_state);
@@ -223,10 +232,11 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
     _Atomic uint64_t *slot = &engine->near_ring.slots[line % TWI_NEAR_LIMIT_MAX];
-    if (twi_load_relaxed(slot) != 0) return; /* this cell is in the ring; or another has the slot, and this one waits */
+    /* this cell is already in the ring; or another cell has the slot, and this cell waits */
+    if (twi_load_relaxed(slot) != 0) return;
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
-    /* Q3, pairs with Q4, so a thread that clears this sees the slot. It is a swap, because a plain store would hide the
-     * slots that other threads published by their own swaps. */
+    /* Q3, pairs with Q4, so a thread that clears the flag sees the slot. The operation is a swap, because a plain
+     * store would hide the slots that other threads published by their swaps. */
     (void)twi_swap_acqrel(&engine->near_ring.any, true);
 }
 
@@ -240,7 +250,7 @@ void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
 
 /* ---- deciding ---- */
 
-/* The greatest count that may be admitted, whatever the others do. */
+/* Returns the greatest count that may be admitted, whatever the other engines do. */
 static int64_t most_of(const struct share *share, int64_t limit) {
     if (share->is_away && share->policy == TW_OUTAGE_FAIL_OPEN) return TW_COUNT_MAX;
     if (share->is_away && share->policy == TW_OUTAGE_FAIL_CLOSED) return INT64_MIN;
@@ -249,7 +259,7 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->left >= 0);
-    /* The view is `base` and the units that this engine has counted itself. */
+    /* The view is `base` plus the units that this engine has counted itself. */
     int64_t most = twi_smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
     if (share->live == 1) return most;
@@ -264,11 +274,11 @@ bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *c
     struct share share = {.live = twi_live_engines(engine), .is_reported = true, .is_known = true};
     share.total_state = twi_load_relaxed(&cold->total_state);
     if (share.live != 1 && twi_total_state_seen(share.total_state) < SETTLED)
-        return false;                             /* the bound rests on the view in this case */
-    int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() does */
+        return false;                             /* the bound depends on the view in this case */
+    int64_t base = twi_load_relaxed(&cell->base); /* `acked` is loaded second, as in share_of() */
     share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     share.left = twi_larger(less(limit, share.total), 0);
-    /* The key is not new, and the engine is not young. */
+    /* The key is not new, and the engine is not in its first seconds. */
     estimate->most = ceiling_of(&share, n, limit);
     estimate->no_check_below = twi_limit_near(limit);
     if (share.live != 1) {
@@ -293,7 +303,7 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     twi_check_dear(n >= 0 && limit >= 0);
     struct share share = share_of(call, place, limit, decision);
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
-    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED plus anything stays TW_UNBOUNDED */
+    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED plus any number stays TW_UNBOUNDED */
     decision->has_bound = true;
     if (share.is_away) {
         if (status == TW_DENIED) decision->retry_ms = retry_when_away_ms(call->engine);
@@ -301,7 +311,7 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     }
     bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
     int64_t spent = less(decision->view, share.total);
-    /* The retry waits for others, not for the window's end. */
+    /* The retry waits for other engines, not for the end of the window. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
     bool shares = share.live > 1 || share.is_young;
     bool asks = !share.is_reported || (shares && denied && !is_over) ||

@@ -1,25 +1,25 @@
-/* slice.c -- tw_acquire() on a contended key: each thread spends a slice of the units that were left of the limit.
+/* slice.c -- tw_acquire() on a contended key. Each thread spends a slice of the units that were left of the limit.
  *
- * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Together they are the
+ * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Their sum is the number of
  * units that were left of the limit. So a unit is in one slice, and never on its way from one slice to another. A
- * thread whose own slice is spent takes from another slice, in place (trap E35). If no single slice can give n units,
- * the call is decided exactly: the slices collapse, are never cut again, and a compare-and-swap on the shared stripe
- * admits the units for which the whole leaves room. From then on a denied call only loads. Slices may be used while
- * three conditions are true: the call's limit is not below theirs, the shared stripe (adds, refunds) is not above 0,
- * and Redis has not reported more than it had when they were cut. Otherwise they collapse. A call that has checked the
- * shared stripe may still spend a slice after another thread's add to the shared stripe. This is correct, because the
- * call is ordered before that add. A call that begins after the add has returned sees the shared stripe above 0,
- * collapses the slices, and includes the units that they gave.
- * Always true: the admitted units never exceed the limit of the call. A call is denied only if all that was admitted,
- * to the unit, leaves no room (traps E35, E36). */
+ * thread that has spent its own slice takes units directly from another slice (trap E35). If no single slice can give n
+ * units, the call is decided exactly. The slices collapse and are never cut again, and a compare-and-swap on the shared
+ * stripe admits the units for which the total leaves room. From then on a denied call does not write. Slices may be
+ * used if three conditions are true: the call's limit is not below the limit of the slices, the shared stripe (adds,
+ * refunds) is not above 0, and Redis has not reported more than it had when the slices were cut. Otherwise they
+ * collapse. A call that has checked the shared stripe may still spend a slice after another thread's add to the shared
+ * stripe. This is correct, because the call is ordered before the add. A call that begins after the add has returned
+ * sees a shared stripe above 0. It collapses the slices, and counts the units that they gave.
+ * Always true: the admitted units never exceed the limit of the call. A call is denied only if the exact sum of all
+ * admissions leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"
 
 #include "engine/count/call.h"
 #include "engine/table/stripe.h"
 #include "engine/base/why.h"
 
-/* A thread that begins a slice, or passes a multiple of this in it, sums all slices. This keeps `used` fresh at small
- * cost. */
+/* A thread sums all slices when it begins a slice, and each time that the slice passes a multiple of this number. So
+ * `used` is nearly up to date, at a small cost. */
 #define LOOK_UNITS_LOG2 6
 
 /* Takes n units of one slice. Returns false if fewer than n are left, or the slice is frozen. *spent becomes the number
@@ -36,8 +36,8 @@ static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t
     return true;
 }
 
-/* Takes from the thread's slice, or otherwise from another. The step is odd, so it visits all slices, and neighbours
- * separate at once. */
+/* Takes units from the thread's own slice, or otherwise from another slice. The step is odd, so it visits all
+ * slices, and neighbouring threads separate at once. */
 static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirty, int64_t n, int64_t *spent,
                         bool *unlisted) {
     twi_check_dear(own <= stripes->mask && (stripes->mask & (stripes->mask + 1)) == 0);
@@ -47,7 +47,7 @@ static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirt
     return false;
 }
 
-/* Computes `used`, as far as it is known, at least `least`, and at most the slices' limit. */
+/* Computes `used` as far as it is known. The result is at least `least`, and at most the limit of the slices. */
 static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int64_t n, int64_t before_slices,
                  struct twi_taken *taken) {
     twi_check_dear(spent >= n && n > 0);
@@ -57,7 +57,7 @@ static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int6
         twi_store_relaxed(&stripes->shown, shown);
     }
     if (shown < least) shown = least;
-    if (shown > stripes->limit) shown = stripes->limit; /* a refund came between the loads of the sum */
+    if (shown > stripes->limit) shown = stripes->limit; /* a refund came between the loads that make the sum */
     taken->used = shown;
     taken->bound = stripes->limit - shown > shown - least ? stripes->limit - shown : shown - least;
 }
@@ -67,7 +67,7 @@ static bool are_true(const struct twi_stripes *stripes, uint64_t shared_stripe, 
            twi_word_value(shared_stripe) <= 0;
 }
 
-/* Decides exactly, because the slices' sum is fixed, and only compare-and-swap changes the shared stripe. */
+/* Decides exactly. The sum of the slices is fixed, and the shared stripe changes only by compare-and-swap. */
 static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
                               int64_t limit, struct twi_taken *taken) {
     twi_check_dear(n > 0);
@@ -115,8 +115,9 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
     return take_exactly(stripes, final, base, dirty, n, limit, taken);
 }
 
-/* Slices only grow until they collapse, so the sum that was read is there. If that sum is not enough, it is fixed
- * first. Stripes without a limit may shrink: another thread's negative add may come in between. */
+/* Slices only grow until they collapse, so the units of the sum that was read still exist. If that sum is not
+ * enough, the function first fixes the sum. Stripes without a limit may shrink, because another thread may add a
+ * negative number meanwhile. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
     twi_check_dear(n > 0);
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);

@@ -1,22 +1,22 @@
-/* sliding.c -- limits with TW_SHAPE_SLIDING estimate from the counts of windows how much was counted in the last
- * stretch of one length. A family has N windows in that length (sub_windows; 1 by default):
+/* sliding.c -- limits with TW_SHAPE_SLIDING. They estimate from the counts of windows how much was counted in the last
+ * stretch of one length. A family has N windows in that length (N is sub_windows, 1 by default):
  *
  *   windows      N │ N-1 │ ... │ 1 │ 0 = this      the stretch covers a part of window N, and all others:
  *   stretch        └── length ──────── now          used = counts[0] + ... + counts[N-1] + a part of counts[N]
  *
- * The part assumes that the counts of window N came evenly, so it is counts[N] * (this window's time that is left) /
- * (its time), rounded up to whole units. If it all came at the end, the true part is greater, by up to counts[N]. So
- * with N = 1 up to `limit` units too many are admitted in a stretch. With a greater N the part is at least counts[N] -
- * limit / N. Then at most limit / N units too many are admitted, whenever they came, and an even flow still gets all of
- * the limit.
+ * The estimate assumes that the counts of window N came evenly. So the part is counts[N] * (the time that is left of
+ * this window) / (its length), rounded up to whole units. If all counts of window N came at its end, the true part is
+ * greater, by up to counts[N]. So with N = 1 up to `limit` more units are admitted in a stretch. With a greater N the
+ * part is at least counts[N] - limit / N. Then at most limit / N more units are admitted, whenever they came, and an
+ * even flow can still use the whole limit.
  * The part only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were
- * cut stay true.
- * Without Redis the previous windows are over. They are sealed, perhaps packed, and read without a lock as tw_get_at()
- * reads them. With Redis (N = 1) the previous window stays open for one window more (rollover.c). So its total can be
- * requested until it is surely final, also for keys that only other engines counted.
- * Always true: without Redis a call is denied only if used + n is above the limit, except for calls under way when the
- * window ends. A call that began before the end counts in the previous window, and a later call may not see that
- * yet. */
+ * cut stay valid.
+ * Without Redis the previous windows are over. They are sealed, perhaps packed, and are read without a lock, in the
+ * same way as by tw_get_at(). With Redis (N = 1) the previous window stays open for one more window (rollover.c). So
+ * its total can be requested until the total is surely final, also for keys that only other engines counted.
+ * Always true: without Redis a call is denied only if used + n is above the limit. The exception is a call that is
+ * running when the window ends. A call that began before the end counts in the previous window, and a later call may
+ * not see that count yet. */
 #include "engine/limit/sliding.h"
 
 #include "engine/core/window_map.h"
@@ -26,13 +26,13 @@
 
 #include <string.h>
 
-/* Requests the total until it is settled, which means that Redis reported it after all engines had sent their counts of
- * that window. */
+/* Requests the total of the previous window until it is settled. The total is settled if Redis reported it after all
+ * engines had sent their counts of that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
                                   struct twi_decision *decision) {
     twi_check_dear(call->family->kind.synced);
     int64_t total_state = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state);
-    int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the window's end */
+    int64_t over_ms = call->now_ms - place->generation->end_ms; /* the time since the end of the window */
     int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
     bool settled =
         total_state != 0 && twi_total_state_ms(total_state) >= twi_peers_sent_by_ms(call->engine, end_mono_ms);
@@ -60,14 +60,14 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
     return before != NULL ? twi_view_in(call, before) : 0;
 }
 
-/* By how much of the oldest count an even flow is assumed. */
+/* Returns the part of the oldest count for which an even flow is assumed. */
 static int64_t most_of_even_flow(uint32_t parts, int64_t limit) {
     twi_check_dear(limit >= 0);
     return parts <= 1 ? INT64_MAX : limit / parts;
 }
 
-/* Writes into `decision` the counts of the previous windows, and their weight at call->now_ms. If `looks` is true, it
- * makes no counter. */
+/* Writes into `decision` the counts of the previous windows, and their weight at call->now_ms. If `looks` is true,
+ * the call only looks, and the function makes no counter. */
 static void carry(const struct twi_call *call, bool looks, int64_t limit, struct twi_decision *decision) {
     twi_check_dear(call->family->kind.slides && decision->counts != NULL);
     twi_check_dear(call->family->kind.sub_windows < TWI_SLIDING_COUNTS);
@@ -99,21 +99,21 @@ void twi_sliding_request_total(tw_family *family, tw_key key) {
     twi_call_end(&call);
 }
 
-/* The length of the window after that of the decision. */
+/* Returns the length of the window after the window of the decision. */
 static int64_t next_length_ms(const struct tw_family *family, const struct twi_decision *decision) {
     struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
     return next.end_ms - next.start_ms;
 }
 
-/* How long until n units are free, if no other thread calls. Window by window the oldest count fades and is then
- * gone. */
+/* Returns how long it takes until n units are free, if no other thread calls. From window to window the oldest count
+ * falls, and at the end it is 0. */
 static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL && n >= 0);
     uint32_t parts = family->kind.sub_windows;
     int64_t *counts = decision->counts, room = limit - n, whole = 0, waited_ms = 0;
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
     if (room < 0) return -1;
-    if (decision->retry_ms != 0) return decision->retry_ms; /* the retry waits for other engines, or for Redis */
+    if (decision->retry_ms != 0) return decision->retry_ms; /* the caller waits for other engines or for Redis */
     counts[0] = decision->view > 0 ? decision->view : 0;
     for (uint32_t i = 0; i < parts; i++) whole = twi_saturated_sum(whole, counts[i]);
     for (uint32_t oldest = parts; whole > room; oldest--) { /* the loop ends, because the sum of no windows is 0 */
@@ -124,13 +124,13 @@ static int64_t retry_ms(const struct tw_family *family, int64_t n, int64_t limit
         parts = oldest - 1;
     }
     int64_t fades = counts[parts];
-    if (fades == 0) return waited_ms; /* the cause of the denial was gone when the verdict was made */
+    if (fades == 0) return waited_ms; /* the cause of the denial had ended when the verdict was made */
     if (fades - (room - whole) > most_of_even_flow(family->kind.sub_windows, limit)) return waited_ms + left_ms;
     int64_t stays_ms = twi_share_down(room - whole, length_ms, fades);
     return waited_ms + (stays_ms < left_ms ? left_ms - stays_ms : 0);
 }
 
-/* How long until all that was counted has left the stretch. */
+/* Returns how long it takes until the stretch contains no counts. */
 static int64_t reset_after_ms(const struct tw_family *family, const struct twi_decision *decision) {
     twi_check_dear(decision->counts != NULL);
     uint32_t parts = family->kind.sub_windows, newest = 0;
@@ -156,7 +156,7 @@ tw_status twi_sliding_acquire(tw_family *family, tw_key key, int64_t n, int64_t 
     static const struct twi_counting here = {carry, twi_counted_unknown, twi_counted_take_known, retry_ms};
     static const struct twi_counting shared = {carry, twi_share_unknown, twi_share_take, retry_ms};
     int64_t counts[TWI_SLIDING_COUNTS]; /* carry() fills them before they are read */
-#ifdef __clang_analyzer__               /* it does not follow the pointer to carry() */
+#ifdef __clang_analyzer__               /* the analyzer does not follow the pointer to carry() */
     memset(counts, 0, sizeof counts);
 #endif
     struct twi_decision decision = {.counts = counts};

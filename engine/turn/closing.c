@@ -1,6 +1,6 @@
-/* closing.c -- see closing.h: the functions of an election that need its window, and the reports of the window to the
+/* closing.c -- see closing.h: the functions of an election that need its window, and the window's messages to its
  * election.
- * Always true: the hook is called, and its answer is taken, in no state but CALL_HOOK, unless no answer of Redis is
+ * Always true: the hook is called, and its result is used, only in the state CALL_HOOK, or if no reply of Redis is
  * expected in time. */
 #include "engine/turn/closing.h"
 
@@ -22,8 +22,8 @@ void twi_closing_restart(struct twi_generation *generation) {
                   election->state <= TWI_ELECTION_CALL_HOOK;
     twi_close_election_begin_again(election);
     if (claims) {
-        /* The others may have lost counts there, too. While the claim lasts, Redis does not look at the windows that
-         * they delay. */
+        /* The other engines may have lost counts there, too. While the claim is valid, Redis does not examine the
+         * windows that the other engines delay. */
         election->tags->pause_ms = generation->family->engine->turn.mono_ms;
         twi_close_election_enter(election, TWI_ELECTION_PASS, election->tags->pause_ms);
     }
@@ -43,7 +43,7 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
                  "no hook was called for a window of family \"%s\": %s", family->options.name, why);
 }
 
-/* Called when no count is unsent any more. Returns true if no count was added since the window was closed. */
+/* Called when no count is unsent any more. Returns true if no count was added since then. */
 static bool is_paid(struct twi_close_election *election) {
     twi_check(election->state == TWI_ELECTION_UNSENT);
     twi_check(twi_generation_is_drained(election->generation));
@@ -75,7 +75,7 @@ static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* True when every total was requested and has come. */
+/* Returns true if every total was requested and has arrived. */
 static bool has_totals(struct twi_arena *arena, struct twi_close_election *election, bool drained, uint32_t *work) {
     twi_check(election->generation != NULL && election->state == TWI_ELECTION_TOTALS);
     struct twi_generation *generation = election->generation;
@@ -87,7 +87,8 @@ static bool has_totals(struct twi_arena *arena, struct twi_close_election *elect
     *work = election->cursor.looks;
     if (!election->cursor.done) return false;
     (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
-    generation->family->engine->collector.hurried = true; /* the interval may be longer than the hook waits */
+    /* the interval may be longer than the hook is ready to wait */
+    generation->family->engine->collector.hurried = true;
     return false;
 }
 
@@ -105,16 +106,16 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
     if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
     if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
         election->tags->pause_ms =
-            engine->peers.closing_pause_ms; /* by then the others hold up windows with unsent counts for that store */
+            engine->peers.closing_pause_ms; /* by then, engines with unsent counts for that store delay their windows */
         twi_close_election_enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
         return TWI_CLOSING_WAIT;
     }
-    election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms, so the claim is renewed at the same time */
+    election->state = TWI_ELECTION_CALL_HOOK; /* `at_ms` stays, so the claim is renewed at the same time as before */
     election->is_short = election->is_short || !drained;
     return call_hook(engine, election);
 }
 
-/* No more answers are expected in time. */
+/* Called if no more replies are expected in time. */
 static enum twi_closing give_up(struct twi_close_election *election, bool left_to_others) {
     twi_check(election->state != TWI_ELECTION_OVER);
     if (!election->lists_only && !left_to_others && !election->generation->turn.hook_done) return TWI_CLOSING_LOCAL;

@@ -1,5 +1,5 @@
-/* closing.h -- the close coordinator. One engine closes a window for all (TW_CLOSED_BY_ONE). This is the part of one
- * engine.
+/* closing.h -- the close coordinator. For TW_CLOSED_BY_ONE, one engine closes a window for all engines. This file is
+ * the part that each engine plays.
  *
  *   drained ─▶ CLAIM ◀─wait─▶ Redis
  *                ├─ list ───────▶ LIST: send the names of this engine's keys ─▶ CLAIM
@@ -9,18 +9,19 @@
  *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
  *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
  *   closed, but this engine has unsent counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
- * The script is sync/script/close_election.lua. Where keys lie in several stores, their names do, too: closing_tags.h.
+ * The script is sync/script/close_election.lua. If keys are in several stores, their names are in several stores, too:
+ * see closing_tags.h.
  *
  * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
  * acknowledged the counts or does not have the key names. An engine may claim a window that no engine delays. A claim
- * expires by itself and is renewed as long as the hook is to be called. If the engine dies, another one claims the
+ * expires automatically. The engine renews it until the hook was called. If the engine dies, another one claims the
  * window.
- * Always true: the hook is called only under a claim that is valid for at least half of its lifetime from then on, and
- * after every total was requested again under that claim. A reported window is not reported again, whatever Redis
- * forgets, unless counts came later. If the last engine leaves and reports a window before its time, the next engine
- * that joins closes it again. An election ends with its window, or before; an ended election changes nothing. Threads:
- * the turn only. */
+ * Always true: the hook is called only under a claim that stays valid for at least half of its lifetime, and after
+ * every total was requested again under that claim. A window that was reported is not reported again, even if Redis
+ * forgets that, unless counts came later. If the last engine leaves and reports a window before its time, the next
+ * engine that joins closes it again. An election ends with its window, or earlier. An ended election changes
+ * nothing. Threads: only the turn calls these functions. */
 #ifndef TWI_TURN_CLOSING_H
 #define TWI_TURN_CLOSING_H
 
@@ -29,30 +30,31 @@
 enum twi_closing {
     TWI_CLOSING_WAIT,
     TWI_CLOSING_CALL_HOOK, /* call the hook, then twi_closing_hook_answered() */
-    TWI_CLOSING_LOCAL,     /* the same, with TW_CLOSED_LOCAL */
+    TWI_CLOSING_LOCAL,     /* call the hook with TW_CLOSED_LOCAL, then twi_closing_hook_answered() */
     TWI_CLOSING_OVER       /* the window is closed, by this engine or another */
 };
-/* Continues with a window that takes no more counts and has at least one. `drained` means that none of its counts is
- * unsent. */
+/* Continues with a window that accepts no more counts and has at least one. `drained` means that the window has no
+ * unsent counts. */
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
-/* True if a hook was called for this window before, here or in another engine. */
+/* Returns true if a hook was called for this window before, here or in another engine. */
 bool twi_closing_is_repeat(const struct twi_generation *generation);
 /* Called after the hook has returned. `reported` is its result. */
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported);
-/* The hook returned false until its family had to close. Another engine's hook may have the window. */
+/* Called if the hook returned false until its family had to close. The hook of another engine may then get the
+ * window. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
-/* Counts and logs that no hook was called for this window, or not with all of it. */
+/* Counts and logs that no hook was called for this window, or that the hook did not get all counts. */
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
-/* True if a window that is sealed and still has unsent counts has held the others up for long enough. */
+/* Returns true if a sealed window with unsent counts has delayed the other engines for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
-/* Redis has lost its data, or one of its stores has, with counts of the window. Messages that were sent about the
- * window do not count any more. */
+/* Called if Redis, or one of its stores, has lost data that includes counts of the window. Messages about the window
+ * that were sent before do not count any more. */
 void twi_closing_restart(struct twi_generation *generation);
 
-/* True while a message about the family has no answer yet. */
+/* Returns true while a message about the family has no reply yet. */
 bool twi_closing_is_busy(const struct tw_family *family);
-/* Called while closing. Returns true if Redis has received that this engine does not delay any window any more, or if
- * Redis does not answer. */
+/* Called while closing. Returns true if Redis knows that this engine delays no window any more, or if Redis does not
+ * reply. */
 bool twi_closing_is_over(tw_engine *engine);
 void twi_closing_free(struct tw_family *family);
 

@@ -28,8 +28,8 @@ struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi
     election->start_ms = generation->start_ms;
     election->lists_only = !twi_closing_has_hook(family);
     election->partial = engine->turn.now_ms < twi_family_takes_until(family, generation->end_ms);
-    /* An engine that leaves before the window's time, or has no hook, cannot know whether others will need the
-     * names. */
+    /* The names are listed, too, because an engine that leaves before the window's time, or has no hook, cannot know
+     * whether other engines will need them. */
     twi_close_election_enter(election,
                              election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
                              engine->turn.mono_ms);
@@ -51,7 +51,7 @@ void twi_close_election_free(struct twi_close_election *election) {
     free(election);
 }
 
-/* If an answer is still in flight, that answer finds the election OVER and frees it. */
+/* If a reply is still in flight, the code that receives it finds the election OVER and frees it. */
 void twi_close_election_end(struct twi_close_election *election) {
     twi_check(election->state != TWI_ELECTION_OVER);
     twi_check(twi_close_election_of(election->generation) == election);
@@ -67,7 +67,7 @@ void twi_close_election_keep(struct tw_family *family, int64_t start_ms) {
     family->turn.closing.kept[family->turn.closing.kept_count++ % TWI_CLOSED_KEPT] = start_ms;
 }
 
-/* The window is closed, by this engine or by another. */
+/* This engine or another one has closed the window. */
 void twi_close_election_end_closed(struct twi_close_election *election) {
     twi_check(election->state != TWI_ELECTION_OVER);
     twi_close_election_keep(election->generation->family, election->start_ms);
@@ -83,8 +83,8 @@ void twi_close_election_begin_again(struct twi_close_election *election) {
         election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM, election->at_ms);
 }
 
-/* Others have closed the window, or continue with it. The unsent counts of this engine come too late for them. The
- * window is closed again when Redis has those counts. */
+/* Other engines have closed the window, or continue with it. The unsent counts of this engine are too late for that
+ * closing. The window is closed again when Redis has those counts. */
 void twi_close_election_end_by_others(struct twi_close_election *election) {
     twi_check(election->generation != NULL && election->state != TWI_ELECTION_OVER);
     if (twi_generation_is_drained(election->generation)) {
@@ -96,7 +96,7 @@ void twi_close_election_end_by_others(struct twi_close_election *election) {
     twi_close_election_enter(election, TWI_ELECTION_UNSENT, 0);
 }
 
-/* The hook gets the known counts, with a flag. */
+/* The hook gets the known counts, with the flag TW_CLOSED_LOCAL. */
 void twi_close_election_lack(struct twi_close_election *election, const char *why) {
     twi_check(why != NULL);
     if (!election->is_short)
@@ -106,7 +106,7 @@ void twi_close_election_lack(struct twi_close_election *election, const char *wh
     election->is_short = true;
 }
 
-/* Redis holds the names of all keys of this engine. */
+/* Redis has the names of all keys of this engine. */
 void twi_close_election_end_list(struct twi_close_election *election) {
     twi_check(election->state != TWI_ELECTION_OVER);
     election->listed = election->through = true;
@@ -121,22 +121,23 @@ void twi_close_election_end_list(struct twi_close_election *election) {
         twi_close_election_end_by_others(election);
 }
 
-/* When a window may be claimed. It is not claimed while a store that was empty a while ago makes a claim useless. */
+/* Returns when a window may be claimed. The engine does not claim it while a claim would be useless, because a store
+ * was empty a short time ago. */
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation) {
     const tw_engine *engine = generation->family->engine;
     bool waits = engine->peers.closing_pause_ms > engine->turn.mono_ms;
     return waits ? engine->peers.closing_pause_ms : engine->turn.mono_ms;
 }
 
-/* True if Redis has not answered about this family for the closing wait, while the window waits. */
+/* Returns true if the window waits and Redis has not replied about this family for the closing wait. */
 bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
     return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
            engine->remote.tuning.closing_wait_ms;
 }
 
-/* True if Redis has answered for the whole closing wait since the window was sealed, and the window still has unsent
- * counts. */
+/* Returns true if Redis has replied during the whole closing wait since the window was sealed, and the window still
+ * has unsent counts. */
 bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     int64_t wait_ms = engine->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
@@ -160,13 +161,14 @@ enum twi_closing_verb twi_close_election_verb(const struct twi_close_election *e
     }
 }
 
-/* For a partial window, the engine holds no claim in these states, so there is nothing to renew. */
+/* In these states the engine has no claim on a partial window, so there is nothing to renew. */
 bool twi_close_election_is_silent(const struct twi_close_election *election) {
     bool holds = election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_CALL_HOOK;
     return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
 }
 
-/* Returns true for ADD, FETCH and DROP, which are sent to the set of names of one group, not to the election. */
+/* Returns true for ADD, FETCH and DROP. These messages are sent to the set of names of one group, and not to the
+ * election. */
 bool twi_closing_is_of_names(enum twi_closing_verb verb) {
     return verb >= TWI_CLOSING_SEND_ADD;
 }

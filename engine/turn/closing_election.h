@@ -1,7 +1,7 @@
-/* closing_election.h -- one window's election, with its state, its beginning and its end. closing.h has the states and
- * the way between them. For the files of closing.h alone.
- * Always true: an election is in its family's list from its beginning to its end. If a message is under way then, the
- * answer finds it OVER and frees it. Threads: the turn only. */
+/* closing_election.h -- the election of one window: its state, beginning and end. closing.h has the states and their
+ * order. Only the files of closing.h include it.
+ * Always true: an election is in its family's list from its beginning to its end. If a message is under way when the
+ * election ends, the reply finds it OVER and frees it. Threads: only the turn calls these functions. */
 #ifndef TWI_TURN_CLOSING_ELECTION_H
 #define TWI_TURN_CLOSING_ELECTION_H
 
@@ -11,18 +11,18 @@
 
 enum twi_close_election_state {
     TWI_ELECTION_CLAIM,
-    TWI_ELECTION_LIST,    /* by tag, announce that names will be added */
-    TWI_ELECTION_ADD,     /* by tag, add the names, group by group */
-    TWI_ELECTION_CONFIRM, /* by tag, list the groups */
-    TWI_ELECTION_READ,    /* by tag, read the groups */
-    TWI_ELECTION_FETCH,   /* by tag, read the names, group by group */
+    TWI_ELECTION_LIST,    /* names by tag: announce that names will be added */
+    TWI_ELECTION_ADD,     /* names by tag: add the names, group by group */
+    TWI_ELECTION_CONFIRM, /* names by tag: list the groups */
+    TWI_ELECTION_READ,    /* names by tag: read the groups */
+    TWI_ELECTION_FETCH,   /* names by tag: read the names, group by group */
     TWI_ELECTION_TOTALS,
     TWI_ELECTION_CALL_HOOK,
-    /* give the claim up, because the hook returned false for a minute, or a store was empty a while ago */
+    /* give up the claim, because the hook returned false for a minute, or a store was empty a short time ago */
     TWI_ELECTION_PASS,
     TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
     TWI_ELECTION_DONE,
-    TWI_ELECTION_DROP,   /* by tag, remove the sets of names */
+    TWI_ELECTION_DROP,   /* names by tag: remove the sets of names */
     TWI_ELECTION_UNSENT, /* others closed the window without the unsent counts of this engine */
     TWI_ELECTION_OVER
 };
@@ -33,29 +33,33 @@ struct twi_close_election {
     int64_t start_ms;
     enum twi_close_election_state state;
     bool in_flight;
-    /* this engine gives the window up while others may still count in it. They continue with it, if there are any */
+    /* this engine gives the window up while others may still count in it. The others, if there are any, continue
+     * with the window. */
     bool partial;
     bool lists_only;     /* this engine has no hook, so it only lists its key names */
     bool listed;         /* Redis has the names of this engine's keys */
-    bool through;        /* this engine no longer holds the window up */
+    bool through;        /* this engine no longer delays the window */
     bool is_repeat;      /* the window was reported before */
-    bool left_to_others; /* by the last answer, another engine has claimed it */
-    bool is_noted;       /* the note that no hook will report late counts was written */
+    bool left_to_others; /* according to the last reply, another engine has claimed the window */
+    bool is_noted;       /* the log line that no hook will report late counts was written */
     bool has_names;      /* Redis had names of keys */
-    /* the hook will not get all counts, because of no memory for others' keys, missing names or missing totals */
+    /* the hook will not get all counts, because there is no memory for the keys of others, or because names or
+     * totals are missing */
     bool is_short;
-    int64_t failing_ms;              /* since when the set of names has refused messages; 0 means that it has not */
-    struct twi_cursor cursor, page;  /* the current walk, and the place where the page in flight began */
-    char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
-    int64_t at_ms;                   /* when to send next; monotonic, as all times here */
-    int64_t claim_ms;                /* the claim is valid until then */
-    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
-    uint64_t acked_units;            /* in UNSENT, the units that Redis had acknowledged when the window was closed */
+    /* the time since which the set of names refuses messages; 0 means that it accepts them */
+    int64_t failing_ms;
+    struct twi_cursor cursor, page; /* the current walk, and the place where the page in flight began */
+    char scan[24];                  /* how far the names of other engines were read (the cursor of SCAN) */
+    int64_t at_ms;                  /* when to send next; monotonic, same as all times here */
+    int64_t claim_ms;               /* the claim is valid until then */
+    int64_t chosen_ms, totals_ms;   /* when this engine won the claim; when it began to request totals */
+    /* in the state UNSENT, the units that Redis had acknowledged when the window was closed */
+    uint64_t acked_units;
     struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
-    struct twi_closing_tags *tags;   /* names lie by tag (closing_tags.h); NULL means in one set */
+    struct twi_closing_tags *tags;   /* names are grouped by tag (closing_tags.h); NULL means that all are in one set */
 };
 
-/* The election of this window. NULL means that it has not begun, or it has ended. */
+/* Returns the election of this window. NULL means that it has not begun, or that it has ended. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
 
 struct twi_close_election *twi_close_election_make(tw_engine *engine, struct twi_generation *generation);
@@ -66,7 +70,7 @@ void twi_close_election_end_closed(struct twi_close_election *election);
 void twi_close_election_end_by_others(struct twi_close_election *election);
 void twi_close_election_end_list(struct twi_close_election *election);
 void twi_close_election_free(struct twi_close_election *election);
-/* Redis may forget that this window is closed. Then this engine reports it again. */
+/* Redis may forget that this window is closed. If Redis forgets it, this engine reports the closing again. */
 void twi_close_election_keep(struct tw_family *family, int64_t start_ms);
 void twi_close_election_lack(struct twi_close_election *election, const char *why);
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation);

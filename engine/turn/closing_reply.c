@@ -1,6 +1,6 @@
 /* closing_reply.c -- the replies of Redis to the messages of elections (closing.h): applies each to its window.
- * Always true: an answer is applied only in the state that sent the request. An answer that comes after its election
- * has moved on is ignored. */
+ * Always true: a reply is applied only in the state that sent the request. A reply that comes after its election has
+ * left that state is ignored. */
 #include "engine/turn/closing.h"
 
 #include "engine/turn/closing_send.h"
@@ -18,7 +18,7 @@
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
-#define PASSED_MS 5000  /* how long the other engines have the first choice */
+#define PASSED_MS 5000  /* other engines have the first choice for this time */
 #define ADOPTED_MS 3000 /* how soon an engine asks again for a window in which it has not counted */
 
 /* ---- names ---- */
@@ -44,7 +44,7 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
                  election->generation->family->options.name);
 }
 
-/* ---- answers about the family ---- */
+/* ---- replies about the family ---- */
 
 /* With many engines, Redis requests longer intervals. */
 static int64_t heartbeat_ms(const struct tw_family *family) {
@@ -100,7 +100,7 @@ static void take_family_answer(struct tw_family *family, const struct twi_closin
     }
 }
 
-/* ---- answers about a window ---- */
+/* ---- replies about a window ---- */
 
 /* Another engine has closed the window without this engine's last counts, and this engine has no hook to report them
  * to. */
@@ -116,7 +116,7 @@ static void take_pass_answer(struct twi_close_election *election, int64_t now_ms
     twi_check(election->state == TWI_ELECTION_PASS);
     struct twi_generation *generation = election->generation;
     if (election->tags != NULL && election->tags->pause_ms != 0) {
-        bool listed = election->listed; /* if not, the others need the names meanwhile */
+        bool listed = election->listed; /* if it was not listed, the other engines need the names meanwhile */
         twi_close_election_enter(election, listed ? TWI_ELECTION_CLAIM : TWI_ELECTION_LIST,
                                  listed ? twi_close_election_claim_at_ms(generation) : now_ms);
         election->tags->pause_ms = 0;
@@ -155,14 +155,14 @@ static void chosen(struct twi_close_election *election, const struct twi_closing
     begin_reading(election, now_ms);
 }
 
-/* If names are grouped by tag, they take more than one message. Until all are there, the window is delayed. */
+/* If names are grouped by tag, they need several messages. The window is delayed until all names are in Redis. */
 static void begin_list(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->state != TWI_ELECTION_OVER);
     if (election->tags != NULL) election->through = false;
     twi_close_election_enter(election, TWI_ELECTION_LIST, now_ms);
 }
 
-/* How soon to ask again for a window that others hold up, or have claimed. */
+/* Returns how soon to ask again for a window that other engines delay or have claimed. */
 static int64_t pause_ms(const struct twi_close_election *election, enum twi_closing_kind kind) {
     const struct twi_generation *generation = election->generation;
     if (generation->turn.closing.is_adopted && !generation->has_cells) return ADOPTED_MS;
@@ -199,7 +199,7 @@ static void begin_totals(struct twi_close_election *election, int64_t now_ms) {
     twi_close_election_enter(election, TWI_ELECTION_TOTALS, now_ms);
 }
 
-/* The names of the next group are read, from the beginning; or all are. */
+/* Reads the names of the next group from the beginning. If there is no next group, all names are read. */
 static void fetch_next(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->tags != NULL);
     if (!twi_closing_tags_next(election->tags)) {
@@ -227,7 +227,7 @@ static void take_read_answer(struct twi_close_election *election, const struct t
     }
 }
 
-/* The sets of the next group are removed; or all are. */
+/* Removes the sets of the next group. If there is no next group, all sets are removed. */
 static void drop_next(struct twi_close_election *election, int64_t now_ms) {
     twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
@@ -243,14 +243,14 @@ static void drop_next(struct twi_close_election *election, int64_t now_ms) {
     }
 }
 
-/* True if this message's answer belongs to the state that the election is in now. */
+/* Returns true if the reply to this message belongs to the present state of the election. */
 static bool has_sent(const struct twi_close_election *election, const struct twi_closing_message *message) {
     return twi_close_election_verb(election) == message->verb && !twi_close_election_is_silent(election);
 }
 
 /* Redis has recorded that the window is closed. If counts came meanwhile (LATE), the window is closed again, by the
- * engine that wins the next claim. By tag, the sets are dropped if names are added to the next round's sets from now
- * on. */
+ * engine that wins the next claim. If names are grouped by tag, the sets may be dropped only if new names go to the
+ * sets of the next round. */
 static void take_done_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                              int64_t now_ms) {
     struct twi_generation *generation = election->generation;
@@ -277,7 +277,7 @@ static void take_index_answer(struct twi_close_election *election, const struct 
         twi_closing_tags_reset(tags);
         tags->round = answer->round;
         twi_close_election_enter(election, TWI_ELECTION_ADD, now_ms);
-    } else if (answer->round != tags->round) { /* it was closed meanwhile, so these names come too late for it */
+    } else if (answer->round != tags->round) { /* the window was closed meanwhile, so these names come too late */
         twi_closing_tags_do_own(tags);
         tags->relists = true;
         drop_next(election, now_ms);
@@ -297,7 +297,7 @@ static void take_list_answer(struct twi_close_election *election, const struct t
         twi_close_election_end_list(election);
 }
 
-/* A set of names has applied the request. */
+/* A set of names has executed the request. */
 static void take_set_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
                             int64_t now_ms) {
     twi_check(election->tags != NULL);
@@ -314,7 +314,7 @@ static void take_set_answer(struct twi_close_election *election, const struct tw
     }
 }
 
-/* A set of names does not answer. After the closing wait the election continues without it. */
+/* A set of names does not reply. After the closing wait the election continues without it. */
 static void take_set_failure(tw_engine *engine, struct twi_close_election *election) {
     twi_check(election->tags != NULL);
     struct twi_closing_tags *tags = election->tags;
@@ -334,8 +334,8 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
     }
 }
 
-/* Redis refuses the one set of names, perhaps because another client has written a value under its name. After the
- * closing wait the election continues without it. */
+/* Redis refuses the only set of names, perhaps because another client has written a value under its name. After the
+ * closing wait the election continues without the set. */
 static void take_names_refusal(struct twi_close_election *election, const struct twi_closing_message *message,
                                int64_t now_ms) {
     twi_check(message->election == election);

@@ -1,6 +1,6 @@
 /* closing_send.c -- the messages of elections (closing.h): decides what to send, and when.
  * sync/message/closing.c encodes them for the wire.
- * Always true: an election, and a family apart from its elections, has at most one message under way. */
+ * Always true: each election has at most one message under way. The same is true for the other messages of a family. */
 #include "engine/turn/closing_send.h"
 
 #include "engine/turn/closing_election.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define FORGET_MS \
-    (10 * TW_MINUTE) /* a window that could have been closed, and whose keys died, so long ago is forgotten */
+    (10 * TW_MINUTE) /* a window is forgotten if it could have been closed this long ago and its keys have expired */
 #define FLOOR_ALL (INT64_C(1) << 52)
 
 static bool holds_up(struct twi_generation *generation) {
@@ -27,8 +27,8 @@ static bool holds_up(struct twi_generation *generation) {
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
 
-/* The earliest ends in ascending order, and one more. If there are too many ends, the extra one is the floor, and every
- * window from there on counts as delayed. */
+/* The earliest ends in ascending order, and one extra end. If there are too many ends, the extra one is the floor.
+ * Every window from the floor on counts as delayed. */
 struct ends {
     int64_t floor_ms, at_ms[TWI_CLOSING_ENDS_MAX + 1];
     uint32_t count;
@@ -39,7 +39,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     int64_t end_ms = generation->end_ms;
     if (end_ms > ends->floor_ms || !holds_up(generation)) return;
     uint32_t at = ends->count;
-    if (at > TWI_CLOSING_ENDS_MAX) { /* the list is full, so it replaces the last one */
+    if (at > TWI_CLOSING_ENDS_MAX) { /* the list is full, so the new end replaces the last one */
         at = TWI_CLOSING_ENDS_MAX;
         if (ends->at_ms[at] <= end_ms) return;
     } else {
@@ -49,9 +49,9 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     ends->at_ms[at] = end_ms;
 }
 
-/* A window that may still be opened ends after the floor. If another thread opened one before the clock or the
- * watermark came to the floor, the fence makes it visible here. That thread looks at both again before it counts
- * (lookup.c). */
+/* A window that can still be opened ends after the floor. Another thread may have opened one before the clock or the
+ * watermark reached the floor. The fence makes that window visible here. That thread looks at both again before it
+ * counts (lookup.c). */
 static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     twi_check(family->kind.closes_once);
     tw_engine *engine = family->engine;
@@ -84,7 +84,8 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct page *page = ctx;
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     size_t size = meta & TWI_META_SIZE;
-    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read here */
+    /* this engine only read the key */
+    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true;
     if (page->message->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
         page->cursor->index--; /* this name begins the next page */
         return false;
@@ -110,7 +111,7 @@ static bool is_due(const struct twi_turn_state *turn, const struct twi_close_ele
     return !election->in_flight && election->at_ms <= turn->mono_ms && !twi_close_election_is_silent(election);
 }
 
-/* If names are grouped by tag, reading them does not renew the claim, because they lie in other stores. */
+/* If names are grouped by tag, they are in other stores, so reading them does not renew the claim. */
 static bool must_renew(const struct twi_turn_state *turn, const struct twi_close_election *election) {
     bool reads = election->state == TWI_ELECTION_READ || election->state == TWI_ELECTION_FETCH;
     return reads && !election->partial && turn->mono_ms >= election->tags->renew_ms;
@@ -149,7 +150,8 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     message->expiry_ms = generation->expiry_ms;
     message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
     message->through = election->through;
-    /* By tag, each round has separate sets; batches record in those of the first one. */
+    /* If names are grouped by tag, each round has separate sets. Batches record names in the sets of the first
+     * round. */
     message->recorded =
         generation->turn.closing.names_recorded && (election->tags == NULL || election->tags->round == 0);
     message->look_ms = twi_closing_due_ms(generation);
@@ -159,7 +161,7 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     return true;
 }
 
-/* After Redis forgot, re-sends the windows that are closed. */
+/* After Redis has forgotten data, sends the windows that are closed again. */
 static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
     struct twi_family_close_state *closing = &family->turn.closing;
     if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
@@ -210,7 +212,7 @@ static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_
     return send_kept(family, message) || send_heartbeat(family, message);
 }
 
-/* When the family has something to send. */
+/* Returns when the family has a message to send. */
 static int64_t due_at_ms(const struct tw_family *family) {
     const struct twi_family_close_state *closing = &family->turn.closing;
     int64_t due_ms = INT64_MAX;
@@ -229,8 +231,8 @@ void twi_closing_appoint(struct tw_family *family) {
     twi_appointment_set(&family->engine->agenda.closings, &family->agenda.special, due_at_ms(family));
 }
 
-/* An election may have no message to send and enter its next state, so there is a second look. A message that needs
- * more work or memory than is left waits for a later turn. */
+/* An election without a message may enter its next state, so the loop looks twice. If a message needs more work or
+ * memory than is left, it waits for a later turn. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     for (struct tw_family *family;
          (family = twi_appointment_take(&engine->agenda.closings, engine->turn.mono_ms)) != NULL;) {

@@ -4,7 +4,7 @@
 
 struct tw_family;
 
-/* To be called when something of the family has changed. When it has its next message follows from that. */
+/* Call it when something of the family has changed. It computes when the family's next message is due. */
 void twi_closing_appoint(struct tw_family *family);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 64u /* names of one group that wait; with 128 tags, all groups take 32 KiB */
+#define PAGE 64u /* how many names of one group may wait; with 128 tags, all groups use 32 KiB */
 #define NONE UINT32_MAX
 
 bool twi_closing_tags_are_used(const struct tw_family *family) {
@@ -45,7 +45,7 @@ static bool holds(const struct twi_closing_groups *groups, uint32_t group) {
     return (groups->words[group / 64] >> (group % 64) & 1) != 0;
 }
 
-/* The first group. Returns NONE if there is none. */
+/* The first group. Returns NONE if no group is left. */
 static uint32_t first_of(const struct twi_closing_groups *groups) {
     for (uint32_t i = 0; i < TWI_CLOSING_TAGS_WORDS; i++)
         if (groups->words[i] != 0) return i * 64 + (uint32_t)__builtin_ctzll(groups->words[i]);
@@ -121,7 +121,8 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_closing_tags *tags = sort->tags;
     const struct twi_cold *cold = twi_cell_cold(cell, meta);
     const struct tw_family *family = sort->generation->family;
-    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read here */
+    /* this engine only read the key */
+    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true;
     uint32_t group = twi_key_template_group(&family->template, tw_bytes(cell->key, meta & TWI_META_SIZE));
     if (holds(&tags->lost, group)) return true;
     tags->lines[group * PAGE + tags->counts[group]++] = twi_arena_line(&family->engine->arena, cell);
@@ -130,7 +131,8 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return sort->full == NONE;
 }
 
-/* The group whose names are sent next. It is one with a full page. After all keys were walked, it is any group. */
+/* Returns the group whose names are sent next. This is a group with a full page. After all keys were walked, any
+ * group may be next. */
 static uint32_t pick(const struct twi_closing_tags *tags, const struct tw_family *family, bool is_walked) {
     uint32_t some = NONE;
     for (uint32_t group = 0; group < family->template.tag_count; group++) {

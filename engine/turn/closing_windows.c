@@ -7,8 +7,8 @@
 #include "engine/memory/epoch.h"
 #include "engine/turn/closing_tags.h"
 
-#define DUE_MS 3000 /* the engines that have counted in a window close it in less */
-#define HOLD_MS 500 /* counts do not wait longer than this for an announcement */
+#define DUE_MS 3000 /* the engines that have counted in a window need less time than this to close it */
+#define HOLD_MS 500 /* counts wait for an announcement for at most this time */
 
 bool twi_closing_has_hook(struct tw_family *family) {
     twi_lock(&family->engine->roster.lock);
@@ -47,19 +47,20 @@ void twi_port_window_names(const struct twi_item *item, struct twi_window_names 
     }
     names->start_ms = generation->start_ms;
     names->due_ms = twi_closing_due_ms(generation);
-    names->recorded = generation->turn.closing.names_recorded && !by_tag; /* by tag, it is not about this group */
+    /* names are grouped by tag, and the message is not about this group */
+    names->recorded = generation->turn.closing.names_recorded && !by_tag;
 }
 
 /* ---- windows that are announced ---- */
 
-/* A window of a family whose list of windows is in another store than its counts. */
+/* Returns true for a window of a family whose list of windows is in another store than its counts. */
 static bool is_to_announce(const struct twi_generation *generation) {
     return !generation->turn.closing.is_listed && generation->family->kind.closes_once &&
            twi_closing_tags_are_used(generation->family);
 }
 
-/* No heartbeat has been answered for so long that the others may assume that this engine is dead, and close windows
- * without it. So it announces them once more. */
+/* Returns true if no heartbeat was answered for so long that other engines may assume that this engine is dead, and
+ * close windows without it. In this case the engine announces its windows again. */
 static bool may_be_forgotten(const tw_engine *engine, const struct twi_family_close_state *closing) {
     int64_t silent_ms = engine->turn.now_ms - closing->word_ms, least_ms = 3 * closing->every_ms;
     return silent_ms > least_ms && silent_ms > engine->remote.tuning.closing_life_ms / 2;
@@ -109,7 +110,7 @@ void twi_closing_announced(struct tw_family *family, const struct twi_closing_me
     family->engine->collector.hurried = true; /* the counts that waited are collected */
 }
 
-/* ---- windows of others ---- */
+/* ---- windows of other engines ---- */
 
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
     twi_check(message->family != NULL && message->verb == TWI_CLOSING_SEND_HEARTBEAT);

@@ -2,9 +2,9 @@
  *
  * The collector takes whole lists, generation by generation and chunk by chunk. One operation reads the word of each
  * marked counter and clears its DIRTY (D2). An item freezes `handed`, and its delta is local - handed. dirty.c explains
- * the marks, settle.c explains how an item ends.
- * Always true: an item counts in its generation's `outstanding` from its collection until it is settled. A returned
- * delta that waits counts there, too. So no window with unsent counts is dropped. */
+ * the marks, and settle.c explains how an item ends.
+ * Always true: from its collection until it is settled, an item counts in its generation's `outstanding`. A returned
+ * delta that waits is counted there, too. So no window with unsent counts is dropped. */
 #include "engine/turn/collect.h"
 
 #include "engine/turn/closing_windows.h"
@@ -18,10 +18,10 @@
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
-/* The default interval. However many families hurry, Redis gets no more batches than with this interval. */
+/* The default interval. Families that hurry make batches no more often than this. */
 #define HURRY_PAUSE_MS 100
 
-/* After this time, the unsent counts of a generation can no longer be sent. */
+/* Returns the time after which the unsent counts of a generation can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {
     if (generation->family->kind.from_first) return generation->end_ms;
     return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
@@ -39,11 +39,12 @@ static void sort_pending(tw_engine *engine) {
     collector->pending_new = 0;
 }
 
-/* The item of a counter of distinct elements. Its `delta` only shows whether there are new elements. */
+/* Makes the item of a counter of distinct elements. The `delta` of this item only shows whether there are new
+ * elements. */
 static bool make_distinct(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                           struct twi_item *item) {
     twi_check(generation->turn.distinct && generation->synced);
-    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, as in make_item() */
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, same as in make_item() */
     struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
     bool asked = twi_load_relaxed(&cell->asked) != 0, sealed = (word & TWI_FROZEN) != 0;
     int64_t sum = twi_sketch_sum(&engine->arena, cell), delta = sum - twi_load_relaxed(&cold->handed);
@@ -58,8 +59,8 @@ static bool make_distinct(tw_engine *engine, struct twi_generation *generation, 
     return true;
 }
 
-/* True if Redis may lack the name of this key of a window that one engine closes for all. For counts that are only
- * restored, the closer of a window that is not closed yet needs the names. */
+/* Returns true if Redis may lack the name of this key, in a window that one engine closes for all. The closer of a
+ * window that is not closed yet needs the names also of counts that are only restored. */
 static bool needs_name(struct twi_generation *generation, struct twi_cell *cell, const struct twi_item *item) {
     twi_check(generation->family->kind.closes_once);
     if (item->delta == 0 || cell == &generation->overflow) return false;
@@ -67,11 +68,11 @@ static bool needs_name(struct twi_generation *generation, struct twi_cell *cell,
     return item->units != 0 ? !generation->turn.hook_done : twi_load_relaxed(&cold->acked) == 0;
 }
 
-/* Makes one counter's item. Returns false if there are no counts to send. */
+/* Makes the item of one counter. Returns false if there are no counts to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
     twi_check(generation->synced);
-    /* Redis refused this counter a while ago. Its DIRTY stays set, so that no thread marks it again before its time. */
+    /* Redis refused this counter a short time ago. Its DIRTY stays set, so that no thread marks it again too early. */
     if (twi_unlikely(engine->collector.rejected->count != 0) &&
         twi_rejected_waits(engine->collector.rejected, generation, cell))
         return false;
@@ -80,7 +81,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if (generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0)
         return make_distinct(engine, generation, cell, item);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
-    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1. Reads and clears in one operation */
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1. One operation reads and clears */
     bool sealed = (word & TWI_FROZEN) != 0;
     int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
@@ -116,7 +117,8 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     return true;
 }
 
-/* Collects the marked counters of a chunk that is off its list. Counters without room are marked again. */
+/* Collects the marked counters of a chunk that is no longer on its list. Counters for which there is no room are
+ * marked again. */
 static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
                             struct twi_item *items, size_t room) {
     twi_check(chunk->generation == twi_arena_line(&engine->arena, generation));
@@ -136,7 +138,7 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
     return count;
 }
 
-/* The next marked chunk; the turn's own list comes first. Returns NULL if there is none. */
+/* Returns the next marked chunk. Chunks of the turn's own list come first. Returns NULL if there is no marked chunk. */
 static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->synced);
     struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->turn.owed);
@@ -149,7 +151,7 @@ static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *ge
         generation->turn.taken = twi_swap_acqrel(&generation->marks.chunks, 0); /* D8 */
     if (generation->turn.taken == 0) return NULL;
     chunk = twi_arena_at(&engine->arena, generation->turn.taken);
-    generation->turn.taken = chunk->next_marked; /* it is still listed, so no other thread changes the link */
+    generation->turn.taken = chunk->next_marked; /* the chunk is still listed, so no other thread changes the link */
     (void)twi_swap_acqrel(&chunk->listed, 0);    /* D4 */
     return chunk;
 }
@@ -173,8 +175,8 @@ static bool is_exhausted(struct twi_generation *generation) {
            twi_load_relaxed(&generation->marks.chunks) == 0 && twi_load_relaxed(&generation->marks.overflow) == 0;
 }
 
-/* One pass over the pending generations, either the closed ones or the open ones. *is_whole becomes false if one has to
- * wait. */
+/* Makes one pass over the pending generations, either over the closed or over the open ones. *is_whole becomes false
+ * if one of them must wait. */
 static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room, bool *is_whole) {
     twi_check(items != NULL || room == 0);
     size_t count = 0;
@@ -195,7 +197,7 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
             generation->turn.pending = false;
             *link = generation->turn.next_pending;
         } else {
-            /* no room is left, or it was marked again meanwhile, so the next ones get their share */
+            /* no room is left, or the generation was marked again meanwhile, so the next generations get their share */
             link = &generation->turn.next_pending;
         }
     }
@@ -216,9 +218,9 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
         twi_dirty_pend(ctx, generation);
 }
 
-/* The grace period of a ticket is over, so every adder that began before it has set its last mark. But such an adder
- * may have found its window already listed by a thread that began after the ticket and stalls before its push. So this
- * checks the windows, not the list. */
+/* Called when the grace period of a ticket is over. Every adder that began before it has then set its last mark.
+ * Such an adder may have found its window already listed by a thread that began after the ticket and stalls before
+ * its push. So the function checks the windows, and not the list. */
 static void begin_full_collection(tw_engine *engine) {
     twi_check(!engine->collector.running);
     engine->collector.requested = false;
@@ -234,7 +236,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     if (engine->collector.requested && engine->collector.stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
-    /* Reserves a quarter for open windows, because limits are decided on their totals. */
+    /* A quarter is reserved for open windows, because limits are decided by their totals. */
     bool is_whole = true;
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4, &is_whole);
     count += collect_pass(engine, false, items + count, count_max - count, &is_whole);
@@ -263,9 +265,10 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
                             : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
-        /* A sealed window sends all of its counts anyway, and its table may be gone (history.c). */
+        /* A sealed window sends all of its counts anyway, and its table may already be freed (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
-        if (!twi_closing_may_collect(engine, generation)) continue; /* it is marked, and goes with the others */
+        /* the counter is marked, and is collected with the others */
+        if (!twi_closing_may_collect(engine, generation)) continue;
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         count += make_item(engine, generation, cell, &items[count]);
     }
@@ -277,7 +280,7 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collector.running = false;
     engine->collector.requested = true;
     engine->collector.stamp = twi_epoch_stamp();
-    /* Counters that Redis refused a while ago are sent once more, because a caller waits. */
+    /* Counters that Redis refused a short time ago are sent again, because a caller waits. */
     twi_rejected_end_waits(engine->collector.rejected, engine->turn.mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {

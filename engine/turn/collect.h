@@ -5,7 +5,7 @@
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 
-/* The item is settled, or does not wait any more. Only the turn calls it. */
+/* Called when the item is settled, or no longer waits. Only the turn calls it. */
 TWI_INLINE void twi_item_let_go(const struct twi_item *item) {
     twi_check(item->generation->turn.outstanding != 0);
     item->generation->turn.outstanding--;

@@ -1,16 +1,16 @@
-/* distinct_merge.c -- counters of distinct elements with Redis: the registers that go there, and those that come back
- * (items.h).
+/* distinct_merge.c -- counters of distinct elements with Redis: the registers that are sent to Redis, and the registers
+ * that come back (items.h).
  *
- * The registers of a key in Redis are the maximum of all engines' registers. To merge the same registers once more has
- * no effect. So there are no batches, ledgers or replays, and no units to report as lost or uncertain. A collected item
- * represents all registers of its key, which are read when the message is made. If Redis may have forgotten something,
- * all keys are sent again (restore.c).
- * In the cold part `handed` and `acked` are sums of registers. A sum rises with each raise, so a sum that differs shows
- * that there are new elements. Registers that come back from Redis are raised like any others, and do not mark the
- * counter. Their only cost is that the key may be sent once more.
- * A sealed sketch takes no registers any more. There `base` is the difference between Redis's estimate and the estimate
- * of the sketch.
- * Always true: only the turn runs this. A view never falls because of a reply. */
+ * Each register of a key in Redis is the maximum of the registers of all engines. Merging the same registers again has
+ * no effect. So these counters need no batches, ledgers or replays, and no units are reported as lost or uncertain. A
+ * collected item represents all registers of its key. The registers are read when the message is made. If Redis may
+ * have forgotten something, all keys are sent again (restore.c).
+ * In the cold part `handed` and `acked` are sums of registers. A sum rises whenever a register rises, so a different
+ * sum shows that there are new elements. Registers that come back from Redis are raised in the same way, but do not
+ * mark the counter. Their only cost is that the key may be sent once more.
+ * A sealed sketch accepts no registers any more. For a sealed sketch `base` is the difference between Redis's estimate
+ * and the estimate of the sketch.
+ * Always true: only the turn runs this file. A view never falls because of a reply. */
 #include "engine/base/hll_bytes.h"
 
 #include "engine/table/sketch.h"
@@ -26,8 +26,8 @@ size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes
     return twi_hll_encode(registers, bytes);
 }
 
-/* Raises the registers that are higher in Redis. A sketch for which there is no memory, or that was sealed meanwhile,
- * stays as it is.
+/* Raises the registers that are higher in Redis. A sketch does not change if there is no memory for it, or if it was
+ * sealed meanwhile.
  */
 static bool merge_back(const struct twi_item *item, const struct twi_merged *merged) {
     twi_check(merged->size != 0 && merged->bytes != NULL);

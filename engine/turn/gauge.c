@@ -1,14 +1,14 @@
-/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: this engine sends full statements of its contributions, again
+/* gauge.c -- families of kind TW_KIND_GAUGE with Redis. This engine sends full statements of its contributions again
  * and again.
  *
- * A counter's deltas add up in Redis for ever, but a gauge's contribution must end with the engine that counts it. So a
- * gauge sends no deltas. Its items (items.h, TWI_ITEM_GAUGE) carry the whole count of this engine under the key. Redis
- * keeps one such contribution for each engine, with a separate expiry, and replies with the sum of the live ones. A
- * repeated statement has no effect, so gauges need no batches, ledgers or replays. A contribution is re-sent before it
- * expires (here), when it has changed (dirty.c), and after a stall or an outage (both make it due). An engine that
- * closes sends 0 last.
- * Always true: only the turn runs this, in bounded pieces. A key is not sent if this engine has no count under it and
- * never had one. Without Redis, a gauge is a counter. */
+ * In Redis the deltas of a counter stay, but a gauge's contribution must end with the engine that counts it. So a gauge
+ * sends no deltas. The items of a gauge (items.h, TWI_ITEM_GAUGE) contain the whole count of this engine for the key.
+ * Redis keeps one such contribution for each engine, with a separate expiry, and replies with the sum of the
+ * contributions that have not expired. A repeated statement has no effect, so gauges need no batches, ledgers or
+ * replays. The engine sends a contribution again before it expires (this file), when it has changed (dirty.c), and
+ * after a stall or an outage, because then it is due. An engine that closes sends 0 last.
+ * Always true: only the turn runs this file, in bounded pieces. A key is not sent if this engine has no count under
+ * it and never had one. Without Redis, a gauge is a counter. */
 #include "engine/turn/gauge.h"
 
 #include "engine/count/dirty.h"
@@ -44,14 +44,14 @@ static void send_some(tw_engine *engine, struct tw_family *family, struct twi_ge
     family->turn.gauge.cursor = (struct twi_cursor){0};
     family->turn.gauge.last_ms = engine->turn.mono_ms;
     family->turn.gauge.runs = false;
-    engine->collector.hurried = true; /* the interval may be longer than a contribution lives */
+    engine->collector.hurried = true; /* the interval may be longer than the lifetime of a contribution */
 }
 
 void twi_gauge_appoint(struct tw_family *family) {
     twi_check(family->kind.gauge);
     const struct twi_family_gauge *gauge = &family->turn.gauge;
-    /* It does not use `current`, because a thread that finds the window sets that, and a gauge may be set only once, by
-     * the thread that made the window. */
+    /* This code does not use `current`, which is set by a thread that finds the window. A gauge may be set only
+     * once, by the thread that made the window. */
     bool has_any = family->turn.generations != 0 && !twi_gauge_leaves(family);
     twi_appointment_set(&family->engine->agenda.gauges, &family->agenda.special,
                         !has_any      ? TWI_APPOINTMENT_NEVER
@@ -59,8 +59,8 @@ void twi_gauge_appoint(struct tw_family *family) {
                                       : twi_time_add(gauge->last_ms, twi_presence_resend_ms(family->engine)));
 }
 
-/* A family that is not done has its next piece in the next turn. Meanwhile it is in no heap, so its appointment is free
- * for a list. */
+/* If a family is not finished, its next piece follows in the next turn. Meanwhile the family is in no heap, so its
+ * appointment can be used for a list. */
 void twi_gauge_turn(tw_engine *engine) {
     twi_check(twi_turn_is_owned(engine));
     struct twi_appointment *done = NULL;

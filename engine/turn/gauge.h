@@ -1,5 +1,5 @@
-/* gauge.h -- gauges with Redis: the engine sends full statements of its present counts again and again. Only the turn
- * calls these. */
+/* gauge.h -- gauges with Redis. The engine sends full statements of its present counts again and again. Only the
+ * turn calls these. */
 #ifndef TWI_TURN_GAUGE_H
 #define TWI_TURN_GAUGE_H
 
@@ -7,11 +7,11 @@
 
 struct tw_family;
 
-/* Sends the statements again that are due. */
+/* Sends again all statements that are due. */
 void twi_gauge_turn(tw_engine *engine);
-/* To be called when the family has its first window, or is closing. */
+/* Call it when the family gets its first window, or is closing. */
 void twi_gauge_appoint(struct tw_family *family);
-/* Returns true if this engine has no present count any more. The engine or the family is closing. */
+/* Returns true if this engine no longer has a present count, because the engine or the family is closing. */
 bool twi_gauge_leaves(const struct tw_family *family);
 
 #endif

@@ -1,4 +1,4 @@
-/* generation_list.c -- see generation_list.h. It is a merge sort. */
+/* generation_list.c -- see generation_list.h. The sort is a merge sort. */
 #include "engine/turn/generation_list.h"
 
 static uint32_t merge(struct twi_arena *arena, const struct twi_generation_order *order, uint32_t a, uint32_t b) {
@@ -14,10 +14,10 @@ static uint32_t merge(struct twi_arena *arena, const struct twi_generation_order
     return head;
 }
 
-/* Takes the first `count` of *list, and returns them sorted. */
+/* Takes the first `count` generations from *list, and returns them sorted. */
 static uint32_t take_sorted(struct twi_arena *arena, const struct twi_generation_order *order, uint32_t *list,
                             uint32_t count) {
-    twi_check(*list != 0); /* the list is as long as its owner has counted */
+    twi_check(*list != 0); /* the list has as many generations as its owner has counted */
     if (count == 1) {
         uint32_t line = *list, *next = order->next(twi_generation_at(arena, line));
         *list = *next;

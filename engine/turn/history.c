@@ -1,16 +1,17 @@
-/* history.c -- windows that are over and stay readable for a while, which the turn packs before it gives their tables
+/* history.c -- windows that are over and stay readable for a while. The turn packs them and then gives their tables
  * back.
  *
  *   history ─▶ packing (one turn's work at a time) ─▶ published ─grace, no walker in the table▶ table given back
  *                 └─ no memory: stays as it was, tried again later
  *
- * One generation of a family is packed at a time. The packed form is built while the table stays, and one store
- * publishes it (K1). A reader whose section begins later sees the packed form and does not touch the table (K2). A
- * reader whose section began earlier keeps the table until its section ends; a walk of tw_each() keeps it until the
- * walk ends. Exactly one of table and packed form is valid, so readers never have to decide.
- * Always true: only a window that can no longer change is packed (sealed, drained, its hook done; never in
- * TW_WINDOW_FROM_FIRST families). The table is given back after every section that began before the publication has
- * ended. The generation itself, with its overflow counter, stays until it is dropped. */
+ * One generation of a family is packed at a time. The table stays while the packed form is built. Then one store
+ * publishes the packed form (K1). A reader whose section begins later sees the packed form and does not touch the table
+ * (K2). A reader whose section began earlier keeps the table until its section ends. A walk of tw_each() keeps the
+ * table until the walk ends. Exactly one of the table and the packed form is valid, so a reader never has to decide
+ * between them.
+ * Always true: a window is packed only if it can no longer change: it is sealed and drained, and its hook is done.
+ * Windows of TW_WINDOW_FROM_FIRST are never packed. The table is given back after the end of every section that
+ * began before the publication. The generation itself, with its overflow counter, stays until it is dropped. */
 #include "engine/turn/history.h"
 
 #include "engine/count/dirty.h"
@@ -21,8 +22,9 @@
 
 #define TABLE_BYTES_MIN 2048u /* below this, packing saves no memory */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
-#define AGAIN_PART 16         /* in a share after this part of the window, if that is sooner */
-#define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
+/* with a memory_share, packing is tried again after this part of the window, if that is sooner */
+#define AGAIN_PART 16
+#define GRACE_MS 5 /* how soon to check again whether a section still uses the table */
 
 static void push(struct twi_arena *arena, struct twi_generation *generation) {
     twi_check(generation->turn.history.in_hand);
@@ -34,9 +36,10 @@ static void push(struct twi_arena *arena, struct twi_generation *generation) {
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_HISTORY);
     struct tw_family *family = generation->family;
-    bool packed = twi_generation_is_packed(generation); /* packed before; has records again because Redis forgot */
+    /* the window was packed before, and has records again because Redis forgot its data */
+    bool packed = twi_generation_is_packed(generation);
     if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
-    /* The units that single counters gave up are noted by the address of their records (restore_notes.h). */
+    /* Units of single counters that were given up are noted by the address of their records (restore_notes.h). */
     if (!packed && generation->turn.restore.has_given_up) return;
     if (generation->turn.history.in_hand) return;
     generation->turn.history.in_hand = true;
@@ -45,7 +48,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     family->turn.history.mono_ms = engine->turn.mono_ms;
 }
 
-/* The next generation that is due. 0 means none; then pack_mono_ms says when there will be one. */
+/* Returns the next generation that is due. 0 means that none is due; then pack_mono_ms is the time of the next one. */
 static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
     family->turn.history.mono_ms = INT64_MAX;
     for (uint32_t *link = &family->turn.history.waiting; *link != 0;) {
@@ -75,12 +78,13 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
     twi_port_count(engine, windows_packed, 1);
 }
 
-/* False if its counts are being re-sent to a Redis that forgot (restore.c). */
+/* Returns false if its counts are sent again to a Redis that forgot them (restore.c). */
 static bool is_over(struct twi_generation *generation) {
     return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->turn.restore.listed;
 }
 
-/* Called if there is no memory, or no gain. Returns true when the pieces that were built are given back. */
+/* Called if there is no memory, or if packing would save none. Returns true when the pieces that were built are
+ * given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     twi_check(generation->turn.history.in_hand);
     generation->turn.history.unpacking = true;
@@ -104,8 +108,9 @@ static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
     return generation != NULL ? twi_load_relaxed(&generation->bytes) : 0;
 }
 
-/* In a share, packing must not take memory that the keys of the open window will need, and from its middle on those of
- * the next one (rollover.c), if as many come as in this one. */
+/* With a memory_share, packing must not use memory that the keys of the open window will need. From the middle of
+ * that window on, the same is true for the keys of the next window (rollover.c), if as many keys come as in this
+ * one. */
 static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     if (twi_load_relaxed(&generation->quota->bytes_max) == 0) return 0;
@@ -123,7 +128,7 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
     const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret,
                                       kept_bytes(engine, generation)};
     if (generation->turn.history.unpacking) return give_up(engine, generation, work);
-    if (!is_over(generation)) return give_up(engine, generation, work); /* it is entered again later */
+    if (!is_over(generation)) return give_up(engine, generation, work); /* the window is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;
     if (generation->turn.history.packing == 0) generation->turn.history.packing = twi_packed_begin(&packer);
     if (generation->turn.history.packing != 0)
@@ -134,8 +139,8 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
     return give_up(engine, generation, work);
 }
 
-/* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
- * That adder has left its section by now, and no later one can reach this table. */
+/* An adder that stopped between its DIRTY and its marks may have listed counters of the table long after the table
+ * was drained. That adder has left its section by now, and no later adder can reach this table. */
 static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_generation_is_packed(generation));
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
@@ -153,13 +158,13 @@ bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation
     return true;
 }
 
-/* Returns true when the table is given back, or when it is not to be given back now. *wait means that it is still in
+/* Returns true if the table is given back, or must not be given back now. *wait means that the table is still in
  * use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     twi_check(twi_generation_is_packed(generation));
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
     generation->turn.history.in_hand = is_over(generation);
-    if (!generation->turn.history.in_hand) return true; /* it is entered again later */
+    if (!generation->turn.history.in_hand) return true; /* the window is entered again later */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
                 (packed->stamp >= twi_epoch_reached() || twi_load_acquire(&generation->readers.of_table) != 0);
@@ -177,7 +182,7 @@ void twi_history_turn(tw_engine *engine, struct tw_family *family) {
     twi_check(twi_turn_is_owned(engine));
     if (engine->turn.mono_ms < family->turn.history.mono_ms) return;
     if (engine->turn.closing || twi_load_relaxed(&family->requests.close_requested)) {
-        family->turn.history.mono_ms = INT64_MAX; /* everything is given back with the family */
+        family->turn.history.mono_ms = INT64_MAX; /* all memory is given back with the family */
         return;
     }
     uint32_t work = TWI_WORK_TURN, before;

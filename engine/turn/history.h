@@ -9,15 +9,15 @@ struct tw_family;
 struct twi_arena;
 struct twi_generation;
 
-/* Queues a window for packing. It is over and stays readable for a while. By the turn. */
+/* Queues a window for packing. The window is over and stays readable for a while. By the turn. */
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
 /* Continues packing, for one turn's work. */
 void twi_history_turn(tw_engine *engine, struct tw_family *family);
 /* Removes generations whose phase is DROPPED from the packing queue. */
 void twi_history_forget_dropped(struct twi_arena *arena, struct tw_family *family);
-/* Continues to give back the table of a packed generation. Returns true when it is gone. */
+/* Continues to give back the table of a packed generation. Returns true when the whole table is given back. */
 bool twi_history_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
-/* Continues to give back the packed forms of a generation. Returns true when all are gone. */
+/* Continues to give back the packed forms of a generation. Returns true when all packed forms are given back. */
 bool twi_history_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -1,28 +1,30 @@
-/* idle_eviction.c -- idle eviction in endless families (TW_ON_FULL_EVICT_IDLE): keys live in two generations in turn.
+/* idle_eviction.c -- idle eviction in endless families (TW_ON_FULL_EVICT_IDLE). The keys are in two generations, which
+ * change by turns.
  *
  *   epoch    0      1      2      3            one generation each: current (the newest) and previous
  *   key a    born ─ used ─ moved ─ used ...    used while in the previous one: gets a successor in the next current one
  *   key b    born ─ idle ─ gone                Redis keeps its total
  *
- * The eviction epoch plays the part that the clock plays for TW_WINDOW_FROM_FIRST (lookup.c). Callers read it,
- * look into two generations, and decide again if it has changed. Only the turn raises it. One round has four steps, all
- * in the turn:
+ * The eviction epoch has the same function as the clock in TW_WINDOW_FROM_FIRST families (lookup.c). Callers read the
+ * epoch, look into two generations, and decide again if the epoch has changed. Only the turn raises the epoch. One
+ * round has four steps, and all of them are made in the turn:
  *   1 The current generation is old enough (idle_ms) or nearly full. The previous one is sealed, and each cell is
  *     frozen.
- *   2 A frozen cell that was used gets a successor cell in the current generation, as far as there is room.
- *   3 The unsent counts of frozen cells are sent from there, as from any sealed window. They stay readable meanwhile.
+ *   2 A frozen cell that was used gets a successor cell in the current generation, as long as there is room.
+ *   3 The unsent counts of frozen cells are sent from there, in the same way as from any sealed window. They stay
+ *     readable meanwhile.
  *   4 When no count is unsent, the generation is dropped, and the next epoch begins. So three generations never have
  *     keys at once.
- * A caller that meets a frozen cell makes the successor itself, so it never waits.
+ * A caller that finds a frozen cell makes the successor itself, so the caller never waits.
  * Always true:
- *   G1 At most one cell of a key takes adds. A successor is made only after its predecessor was frozen. Before a new
+ *   G1 At most one cell of a key accepts adds. A successor is made only after its predecessor was frozen. Before a new
  *      key is inserted in the current generation, its place in the previous one is closed (trap E22).
- *   G2 No count moves. A successor begins with `local` = `handed` = `acked` = the final value, and with the same view.
- *      So each unit is sent once, by the cell that it was added to; a reader of the successor sees all earlier adds
- *      (P3).
+ *   G2 No count is moved. A successor begins with `local` = `handed` = `acked` = the final value, and with the same
+ *      view. So each unit is sent once, by the cell that it was added to; a reader of the successor sees all earlier
+ *      adds (P3).
  *   G3 The view of a successor is its local + base. Its base includes its predecessor's unsent counts. Every total from
- *      Redis is raised by that amount (twi_idle_eviction_take_total), whichever of the two cells it came with.
- *   G4 A generation takes at most half of keys_max. A key without room overflows or is refused, by the family's
+ *      Redis is raised by that amount (twi_idle_eviction_take_total), for both cells.
+ *   G4 A generation has at most half of keys_max. A key without room overflows or is refused, by the family's
  *      policy. A cell without a successor loses no count, because its count is in Redis or on the way there. */
 #include "engine/turn/idle_eviction.h"
 
@@ -31,7 +33,7 @@
 #include "engine/core/window_map.h"
 
 #define CARRY_WORK 16u       /* units of a turn's work that making one successor costs */
-#define LOOK_AGAIN_MS 20     /* while the previous generation is on its way out */
+#define LOOK_AGAIN_MS 20     /* the pause while the previous generation is being dropped */
 #define LOOK_LONGEST_MS 1000 /* how long a generation may fill without a check */
 
 /* ---- totals ---- */
@@ -47,8 +49,8 @@ static void set_base(tw_engine *engine, struct twi_generation *generation, struc
                       twi_share_take_total(engine, twi_load_relaxed(&cold->total_state), base - before));
 }
 
-/* The total of a frozen cell's item is also a total for its successor, because the successor itself may not be counted
- * in again for a long time (trap E7). */
+/* The total for the item of a frozen cell is also a total for its successor, because no thread may count in the
+ * successor for a long time (trap E7). */
 void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, int64_t acked) {
     twi_check(item->family->kind.evicts_idle);
     struct tw_family *family = item->family;
@@ -69,7 +71,7 @@ void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, in
 
 /* ---- the turn ---- */
 
-/* True if the generation is near its share of the keys, or of the memory. */
+/* Returns true if the generation is near its share of the keys or of the memory. */
 static bool is_crowded(struct tw_family *family, struct twi_generation *current) {
     twi_check(current->family == family);
     uint64_t share = twi_load_relaxed(&family->quota.keys_max);
@@ -85,12 +87,13 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
     return age_ms >= twi_load_relaxed(&family->policy.idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
-/* While Redis does not reply, no generation could be dropped, and used keys would only have to find room in the current
- * generation. */
+/* While Redis does not reply, no generation can be dropped, and used keys would only have to find room in the
+ * current generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(family->kind.evicts_idle);
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
-    if (generation->start_ms < eviction_epoch - 1) return true; /* opened again by a late caller, which left it empty */
+    /* a late caller opened the generation again, and left it empty */
+    if (generation->start_ms < eviction_epoch - 1) return true;
     return is_over(family, twi_window_find(family, eviction_epoch)) &&
            twi_load_relaxed(&family->engine->peers.is_connected);
 }
@@ -137,14 +140,14 @@ static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     return current;
 }
 
-/* Makes the next generation ready before its epoch begins. Returns false if there is no memory. */
+/* Prepares the next generation before its epoch begins. Returns false if there is no memory. */
 static bool begin_eviction_epoch(struct tw_family *family) {
     twi_check(family->kind.evicts_idle);
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
     twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
-    /* It is read after the store, because keys were used in the previous epoch until now, however long ago this turn
-     * began. */
+    /* The clock is read after the store, because keys were used in the previous epoch until now, even if this turn
+     * began long ago. */
     family->turn.eviction.begun_ms = twi_clock_mono_ms(&family->engine->clock);
     return true;
 }

@@ -8,7 +8,7 @@
 #define EPOCH_MS 150
 #define EPOCH_IDLE_MS 500 /* with several stores, the interval to a store where all leases are idle */
 #define REFUSED_MS 250    /* the pause before a message that Redis refused is sent again */
-#define UNUSED_MS 10000   /* with several stores, after this time without leases the engine leaves the store */
+#define UNUSED_MS 10000   /* with several stores, the engine leaves a store after this time without leases in it */
 
 bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_store *store) {
     twi_check(store != NULL);
@@ -17,7 +17,8 @@ bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_s
 
 /* ---- requests ---- */
 
-/* With several stores, the engine has no units of this store, and has not requested any for long. */
+/* With several stores: returns true if the engine has no units of this store, and has requested none for a long
+ * time. */
 static bool is_unused(const tw_engine *engine, struct twi_lease_store *store) {
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0 && store->restating == 0;
     if (!is_idle || engine->peers.stores == NULL) store->unused_ms = 0;
@@ -75,7 +76,7 @@ static void set_name(const tw_engine *engine, struct twi_lease *lease) {
     lease->turn.name_hash = hash_of(text, twi_port_render_own(&item, "lease", text));
 }
 
-/* If two names have the same hash, a lease that no other engine wants returns its units. This does no harm. */
+/* If two names have the same hash, a lease may return units although no other engine wants them. This is harmless. */
 static void mark_requested(tw_engine *engine, struct twi_lease_store *store) {
     twi_check(store->requested_count <= TWI_LEASE_REQUESTED_MAX);
     for (uint32_t line = store->requested_count != 0 ? store->head : 0; line != 0;) {
@@ -89,7 +90,7 @@ static void mark_requested(tw_engine *engine, struct twi_lease_store *store) {
     store->requested_count = 0;
 }
 
-/* ---- who takes part ---- */
+/* ---- the engines that take part ---- */
 
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part) {
     twi_check(instance != NULL);
@@ -98,7 +99,7 @@ void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instanc
         (void)snprintf(of->others[of->other_count++], sizeof of->others[0], "%c%s", takes_part ? '+' : '-', instance);
 }
 
-/* If there is no room, the newest ones are kept, because Redis may forget those. */
+/* If there is no room, the newest engines are kept, because Redis may forget those first. */
 static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     twi_check(change[0] == '+' || change[0] == '-');
     twi_check(epoch->other_count <= TWI_LEASE_OTHERS_MAX);
@@ -114,8 +115,8 @@ static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     if (change[0] == '+') memcpy(epoch->others[epoch->other_count++], change + 1, sizeof epoch->others[0]);
 }
 
-/* Until everything is stated again, keeps the earlier list of other engines, because Redis may have forgotten some of
- * them. */
+/* Until all leases are stated again, the function keeps the earlier list of other engines, because Redis may have
+ * forgotten some of them. */
 static void take_others(struct twi_lease_store *store, const struct twi_lease_answer *answer, bool is_new) {
     twi_check(store->other_count <= TWI_LEASE_OTHERS_MAX);
     struct twi_lease_epoch *epoch = &store->epoch;
@@ -129,8 +130,8 @@ static void take_others(struct twi_lease_store *store, const struct twi_lease_an
 
 /* ---- replies ---- */
 
-/* The engine stays open, and has left the store. If a lease was requested since, it comes again, as one that was never
- * here. */
+/* Called when the engine has left the store, and stays open. If a lease was requested since then, the engine comes
+ * again as one that was never here. */
 static void has_left(tw_engine *engine, struct twi_lease_store *store) {
     twi_check(store->is_leaving);
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0;
@@ -145,7 +146,7 @@ static void has_left(tw_engine *engine, struct twi_lease_store *store) {
     memset(&store->epoch, 0, sizeof store->epoch);
 }
 
-/* When the next heartbeat is sent. */
+/* Computes when the next heartbeat is sent. */
 static void set_next(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_answer *answer) {
     bool busy = store->head != 0;
     int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
@@ -153,7 +154,7 @@ static void set_next(tw_engine *engine, struct twi_lease_store *store, const str
         every_ms = twi_lease_busy_ms(engine);
     if (!busy && engine->peers.stores != NULL && every_ms < EPOCH_IDLE_MS) every_ms = EPOCH_IDLE_MS;
     if (answer->kind != TWI_LEASE_NUMBERS)
-        every_ms = answer->refused ? REFUSED_MS : 0; /* if it was not refused, Redis did not have the script */
+        every_ms = answer->refused ? REFUSED_MS : 0; /* if the message was not refused, Redis did not have the script */
     store->request_at_ms = engine->turn.mono_ms + every_ms;
 }
 
@@ -175,7 +176,8 @@ static void take_epoch(tw_engine *engine, struct twi_lease_store *store, const s
 bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                               const struct twi_lease_answer *answer) {
     twi_check(message->lease == NULL && message->store == store->index);
-    if (message->serial != store->serial) { /* made for an earlier connection; the store has come to another one */
+    /* the message was made for an earlier connection; the store is now on another one */
+    if (message->serial != store->serial) {
         store->requested_count = store->other_count = 0;
         return false;
     }
@@ -196,7 +198,7 @@ bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, 
     bool is_new = strcmp(store->epoch.id, answer->id) != 0;
     take_epoch(engine, store, answer);
     if (is_new) store->walk_at_ms = INT64_MIN;
-    /* Waits for the end of the epoch's beginning, or has to report that everything is restated. */
+    /* The engine waits until the epoch has begun, or must report that all leases are stated again. */
     if (is_new || !answer->open)
         store->request_at_ms = engine->turn.mono_ms + (is_new ? 0 : twi_lease_again_ms(engine));
     mark_requested(engine, store);

@@ -1,15 +1,15 @@
-/* lease_renewal.c -- leases in the turn: the messages about them, and how Redis's replies are applied. The turn draws
- * units ahead of need, returns units that are idle or that other engines want, and restates everything to a Redis that
- * may have forgotten.
+/* lease_renewal.c -- the turn's part of leases: the messages about them, and how the replies of Redis are applied. The
+ * turn draws units in advance, returns units that are idle or that other engines want, and states everything again to a
+ * Redis that may have forgotten it.
  *
  *   idle ─units requested▶ active ─no units left, all sent▶ idle      at most one message in flight per lease
  *   another epoch of a store (lease_epoch.h) ─▶ every lease of that store restates its numbers ─▶ all sent
- * The grant size is how much is drawn. It is at least the number of units used in two intervals, and twice as much if
- * the last grant was used up within an interval. Redis cuts a grant to a share of the units that are left, so grants
- * shrink towards 1 at the end.
- * Always true: only the turn runs this. `granted` rises only by the units that a reply grants. `returned` rises only by
- * units that were taken out of `left` earlier. Elsewhere: the callers that spend (limit/lease.c), the wire format
- * (sync/message/lease.c), the rules in Redis (sync/script/lease.lua, leases.lua). */
+ * The grant size is the number of units that the turn draws at once. It is at least the number of units used in two
+ * intervals, and twice as much if the last grant was used up within an interval. Redis cuts a grant to a share of the
+ * units that are left, so grants shrink towards 1 at the end.
+ * Always true: only the turn runs this file. `granted` rises only by the units that a reply grants. `returned` rises
+ * only by units that were taken out of `left` earlier. Elsewhere: callers spend units (limit/lease.c), the wire
+ * format is in sync/message/lease.c, and the rules of Redis are in sync/script/lease.lua and leases.lua. */
 #include "engine/turn/lease_renewal.h"
 
 #include "engine/limit/share.h"
@@ -18,17 +18,18 @@
 
 #include <string.h>
 
-#define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key is this, or a sixteenth of the limit */
-#define IDLE_MS 5000        /* an unused lease returns its units after this time */
-#define RESEND_MS 1000      /* how often spent units are sent while no units are requested */
-#define LOOK_MS 1000        /* how often Redis looks for units of dead engines */
-#define REFUSED_MS 250      /* the pause before a message that Redis refused is sent again */
-#define WALK_MAX 4096u      /* leases of a store examined in one turn */
+/* the first grant size of an unused key is the smaller of this number and a sixteenth of the limit */
+#define GRANT_SIZE_FIRST 64
+#define IDLE_MS 5000   /* a lease that is not used for this time returns its units */
+#define RESEND_MS 1000 /* how often spent units are sent while no units are requested */
+#define LOOK_MS 1000   /* how often Redis looks for units of dead engines */
+#define REFUSED_MS 250 /* the pause before a message that Redis refused is sent again */
+#define WALK_MAX 4096u /* how many leases of a store are examined in one turn */
 
 static int64_t interval_of(const tw_engine *engine) {
     return engine->options.sync_interval_ms;
 }
-/* Messages about this window have no effect any more. */
+/* Messages about this window no longer have an effect. */
 static bool is_over(const struct twi_turn_state *turn, const struct twi_generation *generation) {
     return turn->now_ms >= generation->end_ms;
 }
@@ -53,12 +54,13 @@ static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t uni
 
 /* ---- spent, returned and kept units ---- */
 
-/* The units that were spent from the lease. Callers change only `left`; only the turn changes the other two. */
+/* Returns the units that were spent from the lease. Callers change only `left`, and only the turn changes the other
+ * two. */
 static int64_t spent_of(const struct twi_lease *lease) {
     return lease->turn.granted - lease->turn.returned - twi_load_relaxed(&lease->left);
 }
 
-/* Takes out the units above `keep`. Only then do they count as returned (trap L6). */
+/* Takes out the units above `keep`. Only units that were taken out count as returned (trap L6). */
 static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     twi_check(keep >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
@@ -90,7 +92,7 @@ static bool is_idle(const struct twi_turn_state *turn, struct twi_lease *lease) 
     return turn->mono_ms - lease->turn.used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
 }
 
-/* How many units the lease should have. */
+/* Returns how many units the lease should have. */
 static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     twi_check(requested >= 0 && limit >= 0);
     if (lease->turn.grant_size == 0)
@@ -103,32 +105,33 @@ static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t
     return lease->turn.grant_size > requested ? lease->turn.grant_size : requested;
 }
 
-/* True if the lease was warmed and its first units have not come yet, so a caller waits for one. */
+/* Returns true if the lease was warmed and its first units have not arrived yet, so a caller waits. */
 static bool is_awaiting_first_grant(struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
     return twi_load_relaxed(&lease->reported_ms) == 0 ||
            twi_load_relaxed(&lease->reported_spent) < twi_load_relaxed(&lease->limit);
 }
 
-/* The lease has its units, or there are none to be had, or it was spent from, or its window is over. */
+/* Called when the lease has its units, when there are no units for it, when a caller spent from it, or when its
+ * window is over. */
 static void first_grant_came(struct twi_leases *leases, struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->awaits_first_grant) == 0) return;
     twi_store_relaxed(&lease->awaits_first_grant, 0); /* only the turn clears it */
     (void)twi_add_relaxed(&leases->awaiting_first_grant, -1);
 }
 
-/* Returns units to Redis, if any are to be returned. */
+/* Returns units to Redis, if there are units to return. */
 static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     twi_check(!lease->turn.in_flight);
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
     int64_t keep = left;
-    /* Units that are too few for a waiting caller may serve another engine. Otherwise the units that one interval uses
-     * stay. */
+    /* Units that are too few for the waiting caller may be useful to another engine. Otherwise the lease keeps the
+     * units that one interval uses. */
     if (lease->turn.wanted_by_others) {
         keep = requested > left ? 0 : lease->turn.lately;
-        twi_store_relaxed(&lease->low_water, 0); /* so no units are drawn ahead of need for a while */
+        twi_store_relaxed(&lease->low_water, 0); /* so no units are drawn in advance for a while */
     }
     if (is_leaving(&engine->turn, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
         is_idle(&engine->turn, lease))
@@ -138,8 +141,8 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
 
 /* ---- one message ---- */
 
-/* If Redis had this lease in an earlier incarnation and in this epoch, but no longer has it, Redis has added it into
- * its totals (lease.lua). */
+/* If Redis had this lease in an earlier incarnation and in this epoch, and no longer has it, Redis has added the
+ * lease to its totals (lease.lua). */
 static int64_t base_of(const struct twi_lease_store *store, const struct twi_lease *lease) {
     bool was_known = lease->turn.acked_incarnation != 0 && lease->turn.acked_incarnation != store->incarnation;
     return was_known && !lease->turn.restate ? lease->turn.sent_returned : -1;
@@ -156,7 +159,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
                                       .generation = generation,
                                       .cell = twi_arena_at(&engine->arena, lease->cell),
                                       .expiry_ms = generation->expiry_ms};
-    message->limit = limit; /* the limit that belongs to `drawn`; callers may set another one meanwhile */
+    message->limit = limit; /* the limit that belongs to `drawn`; callers may set another limit meanwhile */
     if (lease->turn.restate && message->limit < twi_load_relaxed(&lease->drawn))
         message->limit = twi_load_relaxed(&lease->drawn);
     message->granted = lease->turn.granted;
@@ -174,20 +177,20 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     if (message->look) lease->turn.looked_ms = engine->turn.mono_ms;
     lease->turn.in_flight = true;
     lease->turn.wanted_by_others = false;
-    generation->turn.outstanding++; /* the window stays until the reply */
+    generation->turn.outstanding++; /* the window is not dropped before the reply */
 }
 
-/* A caller may see units in the lease and the limit that they were drawn under, and stall before it takes one. The
- * units that it finds then must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the
- * sections that began earlier have to end, and only then are units drawn. If the lease had no units yet, no caller has
- * seen any units. */
+/* A caller may see units in the lease together with their limit, and stall before it takes one. The units that it
+ * finds later must not have been drawn under a greater limit (trap L9). So the turn raises `drawn` first, then waits
+ * for the sections that began earlier, and only then draws units. If the lease never had units, no caller has seen
+ * any. */
 static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease, int64_t limit) {
     twi_check(limit >= 0);
     if (turn->mono_ms < lease->turn.retry_ms) return false;
     if (limit > twi_load_relaxed(&lease->drawn)) {
         twi_store_relaxed(&lease->drawn, limit);
-        /* J11, pairs with J12: a caller that sees units drawn after this sees `drawn`, too. A refund made before is
-         * seen here. */
+        /* J11, pairs with J12: a caller that sees units drawn after this point also sees `drawn`. A refund that was
+         * made earlier is visible here. */
         bool is_first =
             lease->turn.granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
         lease->turn.raised = is_first ? 0 : twi_epoch_stamp();
@@ -197,7 +200,7 @@ static bool may_draw(const struct twi_turn_state *turn, struct twi_lease *lease,
     return true;
 }
 
-/* Returns how much to draw; *need is the part that a caller waits for. */
+/* Returns how much to draw. *need is the part for which a caller waits. */
 static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit, int64_t *need) {
     twi_check(requested >= 0);
     int64_t left = twi_load_relaxed(&lease->left);
@@ -219,7 +222,7 @@ static bool must_speak(const struct twi_turn_state *turn, struct twi_lease *leas
            turn->mono_ms - lease->turn.acked_ms >= RESEND_MS;
 }
 
-/* Examines one lease. Returns true if *message is to be sent. */
+/* Examines one lease. Returns true if *message must be sent. */
 static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_message *message) {
     if (lease->turn.in_flight || (lease->turn.has_unacknowledged && engine->turn.mono_ms < lease->turn.retry_ms))
         return false;
@@ -242,7 +245,7 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_me
     return true;
 }
 
-/* True if there is no more work for this lease until a caller requests units. */
+/* Returns true if this lease needs no more work until a caller requests units. */
 static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
     if (lease->turn.in_flight) return false;
     if (is_over(&engine->turn, twi_lease_generation(&engine->arena, lease))) return true;
@@ -281,7 +284,7 @@ static size_t walk(tw_engine *engine, struct twi_lease_store *store, struct twi_
     return count;
 }
 
-/* Every unit of this store was returned, and Redis has acknowledged that. */
+/* Returns true if every unit of this store was returned and Redis has acknowledged that. */
 static bool is_returned(tw_engine *engine, const struct twi_lease_store *store) {
     if (twi_load_relaxed(&engine->leases.requested) != 0 || store->listed != 0) return false;
     for (uint32_t line = store->head; line != 0;) {
@@ -319,14 +322,14 @@ int64_t twi_port_lease_due(tw_engine *engine, uint32_t index) {
     struct twi_leases *leases = &engine->leases;
     const struct twi_lease_store *store = twi_lease_store_at(leases, index);
     if (!twi_load_relaxed(&leases->exist)) return INT64_MAX;
-    bool has_new = twi_load_relaxed(&leases->requested) != 0; /* perhaps of this store */
+    bool has_new = twi_load_relaxed(&leases->requested) != 0; /* the listed leases may belong to this store */
     int64_t new_ms = has_new ? engine->turn.mono_ms : INT64_MAX;
     if (store == NULL || !twi_lease_epoch_is_joined(engine, store)) return new_ms;
     if (store->left || (store->awaiting_epoch && !store->known)) return INT64_MAX;
     int64_t due_ms = store->awaiting_epoch ? INT64_MAX : store->request_at_ms;
     if (!twi_lease_epoch_may_speak(store)) return due_ms;
     if (store->head != 0 && store->walk_at_ms < due_ms) due_ms = store->walk_at_ms;
-    /* Callers list leases without waking the turn (P9), so the turn checks the list often. */
+    /* Callers list leases without waking the turn (P9), so the turn examines the list often. */
     int64_t look_ms = engine->turn.mono_ms + (has_new || store->listed != 0 ? 0 : twi_lease_again_ms(engine));
     return look_ms < due_ms ? look_ms : due_ms;
 }
@@ -346,7 +349,8 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         line = lease->attached.older;
-        if (lease->turn.in.store != restating->store->index) continue; /* 0 also if it is not placed */
+        /* the store is 0 also if the lease has none yet */
+        if (lease->turn.in.store != restating->store->index) continue;
         if (lease->turn.granted == 0 && lease->turn.returned == 0) continue;
         if (!lease->turn.restate) restating->store->restating++;
         lease->turn.restate = true;
@@ -364,8 +368,9 @@ static void restate_all(tw_engine *engine, struct twi_lease_store *store) {
 
 /* ---- replies ---- */
 
-/* All units that are out anywhere, also those in this lease, are within this limit, so they may be spent under it. Not
- * so if this reply contains units that an earlier message drew under a greater limit, and whose own reply was lost. */
+/* All units that were granted anywhere, including those in this lease, are within this limit. So they may be spent
+ * under it. This is not true if the reply contains units that an earlier message drew under a greater limit, and the
+ * reply to that message was lost. */
 static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message *message,
                         const struct twi_lease_answer *answer) {
     if (message->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
@@ -387,14 +392,15 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     lease->turn.granted = granted;
     twi_lease_hold(twi_lease_store_of(engine, lease), lease);
     lease->turn.exhausted_at_ms = engine->turn.mono_ms;
-    lease->turn.used_ms = engine->turn.mono_ms; /* it is not idle before it could be used */
-    /* after J11, or after the sections that knew another `drawn` have ended */
+    lease->turn.used_ms = engine->turn.mono_ms; /* otherwise the lease would be idle before it could be used */
+    /* this comes after J11, or after the end of the sections that knew another `drawn` */
     (void)twi_add_relaxed(&lease->left, more);
     if (!whole && message->need == 0) lease->turn.retry_ms = engine->turn.mono_ms + twi_lease_busy_ms(engine);
 }
 
-/* The limit is exceeded, and other engines may not have reported their returned units yet. Once the epoch is open,
- * Redis counts by how much the limit is exceeded, and the reply to the next message contains it. */
+/* Returns true if the limit is exceeded and other engines may not have reported their returned units yet. When the
+ * epoch is open, Redis counts by how much the limit is exceeded, and the reply to the next message contains that
+ * number. */
 static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
                                      const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
     bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
@@ -418,7 +424,8 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(&engine->leases, lease);
     if (!answer->open) return; /* some engines have not stated their spent units again, so the sum is unknown */
-    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` was stored before */
+    /* J10, pairs with J9: `stranded` was stored earlier */
+    twi_store_release(&lease->reported_spent, answer->spent_all);
     twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
 }
 
@@ -458,7 +465,8 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
                              const struct twi_lease_answer *answer) {
     twi_check(message->lease == NULL || message->item.generation != NULL);
     struct twi_lease_store *store = twi_lease_store_at(&engine->leases, message->store);
-    if (store == NULL) return; /* for an earlier connection; the engine has left the store since */
+    /* the message was sent on an earlier connection, and the engine has left the store since */
+    if (store == NULL) return;
     if (message->lease != NULL)
         take_lease(engine, store, message, answer);
     else if (twi_lease_epoch_answered(engine, store, message, answer))
@@ -492,7 +500,7 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
     }
 }
 
-/* Redis has received that this engine takes no part there any more, or it never did. */
+/* Returns true if Redis knows that this engine no longer takes part there, or if the engine never took part. */
 static bool is_out(const tw_engine *engine, const struct twi_lease_store *store) {
     if (store == NULL || !twi_lease_epoch_is_joined(engine, store)) return true;
     return store->left || store->epoch.id[0] == '\0'; /* without an epoch, no unit was ever granted */
@@ -516,7 +524,8 @@ bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generatio
     if (generation->turn.outstanding != 0) return false;
     struct twi_family_returned *returned = &generation->family->turn.returned;
     uint32_t own = twi_arena_line(&engine->arena, generation);
-    if (returned->generation != 0 && returned->generation != own) return false; /* one window after the other */
+    /* windows are examined one after the other */
+    if (returned->generation != 0 && returned->generation != own) return false;
     returned->generation = own;
     uint32_t line = returned->lease != 0 ? twi_lease_at(&engine->arena, returned->lease)->attached.older
                                          : twi_load_acquire(&generation->leases); /* J4, pairs with J3 */

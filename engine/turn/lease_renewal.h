@@ -1,4 +1,4 @@
-/* lease_renewal.h -- leases in the turn: whether their units were returned, their beginning and their end. */
+/* lease_renewal.h -- the turn's part of leases: their beginning and end, and whether their units were returned. */
 #ifndef TWI_TURN_LEASE_RENEWAL_H
 #define TWI_TURN_LEASE_RENEWAL_H
 
@@ -7,20 +7,21 @@
 struct twi_generation;
 struct twi_leases;
 
-/* Begins as a fresh instance; also in a forked child. */
+/* Begins as a fresh instance. Also called in a forked child. */
 void twi_leases_begin(struct twi_leases *leases);
 void twi_leases_free(struct twi_leases *leases);
-/* No thread can reach this generation any more. Its leases leave all lists. By the turn. */
+/* Called when no thread can reach this generation any more. It removes the generation's leases from all lists. By
+ * the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
-/* Called while closing. Returns true if every unit of a lease was returned, and every store has received that this
- * engine takes no part in leases any more, or if it never did. */
+/* Called while closing. Returns true if all units of all leases were returned and every store knows that this engine
+ * no longer takes part. Also true if the engine never took part. */
 bool twi_leases_are_over(tw_engine *engine);
-/* Called while its family is being closed. Returns true if Redis has acknowledged the return of every unit that the
- * generation has, and no message about its leases is in flight; then it is dropped. Looks at `*work` leases at most,
- * and continues from there. Windows are looked at one after the other, so it returns false for another window that was
- * not begun. Only the turn calls it. */
+/* Called while the family of the generation is being closed. Returns true if Redis has acknowledged the return of
+ * all units of the generation, and no message about its leases is in flight. Then the generation is dropped. Each
+ * call looks at `*work` leases at most, and the next call continues there. Windows are examined one after the other,
+ * so the function returns false for a window that has to wait for another one. Only the turn calls it. */
 bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
-/* The window has ended. Its units of dead engines are free. By the turn. */
+/* Called when the window has ended. The units of dead engines in it are then free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 
 #endif

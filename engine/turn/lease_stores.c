@@ -48,7 +48,7 @@ void twi_lease_stores_free(struct twi_leases *leases) {
     leases->room = 0;
 }
 
-/* The index of the store where the lease's name lies. Returns TWI_STORE_NONE if there is no memory. */
+/* Returns the index of the store of the lease's name. Returns TWI_STORE_NONE if there is no memory. */
 static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
     if (engine->peers.stores == NULL) return 0;
     struct twi_generation *generation = twi_lease_generation(&engine->arena, lease);
@@ -58,7 +58,7 @@ static uint32_t index_of(tw_engine *engine, const struct twi_lease *lease) {
     return twi_port_store(engine, twi_key_slot_of(name, twi_port_render(&item, name)));
 }
 
-/* The record of the lease's store. Returns NULL if there is no memory. */
+/* Returns the record of the lease's store. Returns NULL if there is no memory. */
 static struct twi_lease_store *place(tw_engine *engine, struct twi_lease *lease) {
     twi_check(lease->generation != 0 && lease->cell != 0);
     uint32_t index = lease->turn.in.is_placed ? lease->turn.in.store : index_of(engine, lease);
@@ -101,7 +101,7 @@ void twi_lease_stores_sort(tw_engine *engine) {
     while (line != 0) {
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         line = twi_load_relaxed(&lease->next_requested);
-        /* J6, pairs with J5: a caller that requests units from here on lists the lease again */
+        /* J6, pairs with J5: if a caller requests units after this point, it lists the lease again */
         (void)twi_swap_acqrel(&lease->listed, 0);
         list(engine, lease);
     }
@@ -156,7 +156,7 @@ static void forget_chain(const struct twi_arena *arena, uint32_t *chain, const s
 
 void twi_lease_stores_forget(tw_engine *engine, const struct twi_generation *generation) {
     struct twi_leases *leases = &engine->leases;
-    twi_lease_stores_sort(engine); /* the callers' list is not the turn's to search */
+    twi_lease_stores_sort(engine); /* the turn cannot search the callers' list */
     forget_chain(&engine->arena, &leases->unplaced, generation);
     for (uint32_t i = 0; i <= leases->room; i++) {
         struct twi_lease_store *store = twi_lease_store_at(leases, i);
@@ -182,7 +182,7 @@ bool twi_lease_is_valid(tw_engine *engine, const struct twi_lease *lease) {
     return !needs_store || (turn->in.is_placed && store != NULL && store->index == turn->in.store);
 }
 
-/* Every lease of the chain or queue is marked as a member of it. */
+/* Checks that every lease in the chain or queue is marked as its member. */
 static bool members_are_valid(tw_engine *engine, const struct twi_lease_store *store) {
     uint32_t active = 0, last = 0;
     for (uint32_t line = store->head; line != 0; active++) {

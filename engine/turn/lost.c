@@ -32,8 +32,8 @@ struct report {
     struct twi_generation *generation;
 };
 
-/* Registers are no units: `handed` is a sum of registers, as in collect.c. Those that came back from Redis are in the
- * sketch's sum, too, but are not marked or rejected. */
+/* Registers are no units. As in collect.c, `handed` is a sum of registers. Registers that came back from Redis are
+ * in the sum of the sketch, too, but they are not marked or rejected. */
 static bool has_unsent_registers(tw_engine *engine, struct twi_cell *cell, uint64_t meta, bool is_rejected) {
     if ((meta & TWI_META_OVERFLOW) != 0) return false;
     if (!is_rejected && (twi_load_relaxed(&cell->local) & TWI_DIRTY) == 0) return false;
@@ -56,7 +56,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
-    if (generation->family->kind.gauge) return true; /* a gauge contribution expires without a message */
+    if (generation->family->kind.gauge) return true; /* the contribution of a gauge expires without a message */
     twi_lost_report(report->engine, generation->family, key, start_ms, delta, reason);
     return true;
 }

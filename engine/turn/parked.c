@@ -1,10 +1,10 @@
-/* parked.c -- counters whose store cannot take them for now (items.h).
+/* parked.c -- deferred counters: their store accepts no counts for now (items.h).
  *
  *   collected ─▶ parked ─▶ the store can take them: to be sent again (dirty.c)
- * A deferred counter has PARKED in its meta word. The collector passes it over and leaves its DIRTY set, so adders mark
- * it once at most. So an unreachable store costs a place in a list for each of its counters, however often they are
- * counted on.
- * Always true: a deferred counter is in one list, once, and its generation's `outstanding` counts it there. */
+ * A deferred counter has PARKED in its meta word. The collector skips it and leaves its DIRTY set, so adders mark it at
+ * most once. So an unreachable store costs one place in a list for each of its counters, however often threads count in
+ * them.
+ * Always true: a deferred counter is in one list, once, and its generation's `outstanding` includes it. */
 #include "engine/base/grow.h"
 #include "engine/turn/collect.h"
 
@@ -26,7 +26,8 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
     if (item->units != 0) twi_restore_note_returned(item, true);
     if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&cell->asked, 1);
     item->family->engine->collector.items_out -= item->delta != 0;
-    if ((meta & TWI_META_PARKED) != 0) { /* it was counted on, and so collected twice; the list contains it already */
+    /* threads counted in it, so it was collected twice; the list already contains it */
+    if ((meta & TWI_META_PARKED) != 0) {
         item->generation->turn.outstanding--;
         return true;
     }

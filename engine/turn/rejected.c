@@ -1,4 +1,4 @@
-/* rejected.c -- see port/rejected.h. An array of entries, with hash chains by the counter's address.
+/* rejected.c -- see port/rejected.h. The book is an array of entries, with hash chains by the counter's address.
  * Always true: each entry is in the chain of its bucket. Removing an entry moves the last entry into its place. */
 #include "engine/port/rejected.h"
 
@@ -58,7 +58,7 @@ static bool make_room(struct twi_rejected *rejected) {
         return false;
     if (rejected->bucket_count == rejected->room) return true;
     uint32_t *buckets = calloc(rejected->room, sizeof *buckets);
-    /* the old buckets suffice, but their chains become longer */
+    /* if there is no memory, the old buckets stay in use, and their chains become longer */
     if (buckets == NULL) return rejected->bucket_count != 0;
     free(rejected->buckets);
     rejected->buckets = buckets;
@@ -67,7 +67,7 @@ static bool make_room(struct twi_rejected *rejected) {
     return true;
 }
 
-/* NULL means no room, or no memory. */
+/* Returns NULL if there is no room or no memory. */
 static struct twi_rejected_key *enter(struct twi_rejected *rejected, const struct twi_item *item) {
     if (!make_room(rejected)) return NULL;
     struct twi_rejected_key *key = &rejected->keys[rejected->count];
@@ -156,7 +156,7 @@ uint32_t twi_rejected_again(struct twi_rejected *rejected, const struct twi_item
         *first = false;
         return TWI_REJECTED_WAIT_MAX_MS;
     }
-    /* Batches that were under way at its last rejection are no new try. */
+    /* Batches that were under way when the key was rejected do not count as new tries. */
     if (*first || now_ms >= key->due_ms) {
         key->wait_ms = longer(key->wait_ms);
         key->due_ms = now_ms + key->wait_ms;

@@ -1,7 +1,7 @@
-/* restore.c -- after Redis lost all data, sends the contributions of live counters again (restore_notes.h).
+/* restore.c -- after Redis has lost all data, sends the contributions of live counters again (restore_notes.h).
  * sync/turn/settle.c begins a restoration through items.h. The turn then continues it in bounded steps, before it
  * collects.
- * Always true: until it is walked, each listed generation counts one more `outstanding`, so that it is not dropped. */
+ * Always true: until a listed generation is walked, its `outstanding` is one more, so that it is not dropped. */
 #include "engine/turn/restore_notes.h"
 
 #include "engine/core/agenda.h"
@@ -13,7 +13,7 @@
 #include "engine/table/packed.h"
 #include "engine/core/window_map.h"
 
-#define REVIVE_WORK 16u /* for one packed counter */
+#define REVIVE_WORK 16u /* the work of one packed counter */
 
 /* ---- restoring ---- */
 
@@ -24,7 +24,7 @@ struct begin {
     uint64_t lost;
 };
 
-/* The generation has counts to send again, whatever phase it was in; its hook is not called again. */
+/* The generation has counts to send again, whatever its phase was. Its hook is not called again. */
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     twi_check(!generation->turn.restore.listed);
     twi_check(generation->synced);
@@ -35,7 +35,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->turn.sealed_mono_ms = engine->turn.mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint8_t)TWI_SEALED); /* no reader distinguishes these phases */
-    /* The roll-over notices when none of its counts is unsent any more. */
+    /* The roll-over notices when the generation has no unsent counts any more. */
     generation->family->turn.look_mono_ms = engine->turn.mono_ms;
     twi_agenda_notify(generation->family);
 }
@@ -46,7 +46,7 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     if (!generation->synced || generation->turn.distinct) return;
     uint64_t acked = twi_restore_acked(stores, generation, begin->store);
     if (acked == 0 && stores->map != NULL) return; /* that store has none of its counts */
-    /* there, each key has a separate end */
+    /* in these families each key has a separate end */
     bool ends = generation->expiry_ms != 0 && !generation->family->kind.from_first;
     bool over = generation->turn.restore.over || (ends && generation->expiry_ms <= begin->now_ms);
     if (generation->turn.restore.unrestorable && !over) begin->lost += acked;
@@ -59,7 +59,7 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     if (acked != 0 && !generation->turn.restore.listed) list_generation(begin->engine, generation);
 }
 
-/* Of a packed window only estimates are left. */
+/* A packed window has only the estimates. */
 static void list_distinct(void *ctx, struct twi_generation *generation) {
     tw_engine *engine = ctx;
     bool over = generation->expiry_ms != 0 && generation->expiry_ms <= twi_restore_redis_now_ms(engine);
@@ -74,7 +74,7 @@ void twi_port_distinct_again(tw_engine *engine, uint32_t store) {
          family = twi_load_acquire(&family->entry.next)) {
         if (!family->kind.is_distinct || !family->kind.synced) continue;
         twi_window_visit(family, list_distinct, engine);
-        engine->restore->cursor = (struct twi_cursor){0}; /* another generation is the first of the list now */
+        engine->restore->cursor = (struct twi_cursor){0}; /* another generation is now the first of the list */
     }
 }
 
@@ -97,7 +97,7 @@ uint64_t twi_port_restore(tw_engine *engine, uint32_t index) {
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         if (family->kind.synced) twi_window_visit(family, begin_generation, &begin);
-    /* Counters that Redis refused no longer have a reason to wait. */
+    /* Counters that Redis refused have no reason to wait any more. */
     twi_rejected_end_waits(engine->collector.rejected, engine->turn.mono_ms);
     return begin.lost;
 }
@@ -112,7 +112,7 @@ static enum twi_restore_walk walk_of(tw_engine *engine, uint32_t store) {
     return store == TWI_STORE_NONE ? TWI_WALK_PASSES : twi_restore_store_at(engine->restore->stores, store)->walk;
 }
 
-/* The registers of a counter of distinct elements do not count as acknowledged any more. Those in flight still do,
+/* The registers of a counter of distinct elements no longer count as acknowledged. Registers in flight still count,
  * because their reply comes later. */
 static bool owe_again(const struct walk *walk, struct twi_cell *cell, uint64_t meta) {
     twi_check(walk->generation->turn.distinct);
@@ -142,7 +142,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(walk->generation, cell);
     if (acked == given_up || (meta & TWI_META_UNTOLD) != 0) return true;
     if (walk->generation->family->kind.from_first && !is_overflow && twi_load_relaxed(&cell->end_ms) <= walk->now_ms)
-        return true; /* its life in Redis would be over, too */
+        return true; /* its lifetime in Redis is over, too */
     twi_check(twi_load_relaxed(&cold->handed) == acked);
     (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD); /* only the turn reads it */
     twi_dirty_owe(engine, walk->generation, cell, meta);
@@ -150,21 +150,22 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* A packed counter gets a record again, outside of the index, because readers use the packed form. So do those of the
- * other stores, because a packed window is walked only once. */
+/* A packed counter gets a record again. The record is outside of the index, because readers use the packed form.
+ * Packed counters of the other stores get records, too, because a packed window is walked only once. */
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
     struct twi_cursor *cursor = &engine->restore->cursor;
     if (cursor->looks <= REVIVE_WORK) {
         cursor->looks = 0;
-        return false; /* this entry comes first next time */
+        return false; /* the next call begins with this entry */
     }
     cursor->looks -= REVIVE_WORK;
     if (final.local == 0) return true;
     bool restores = walk_of(engine, twi_restore_store_of_key(engine, walk->generation, key)) == TWI_WALK_RESTORES;
     struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
-    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true; /* should its store forget it */
+    /* if its store forgets this counter, it cannot be restored */
+    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true;
     if (cell == NULL && restores)
         twi_lost_report(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
                         TW_LOST_ROLLBACK);
@@ -187,7 +188,7 @@ static bool any_restores(tw_engine *engine) {
     return false;
 }
 
-/* Returns true when every counter of the generation that is to be restored has all of its counts to send again, and no
+/* Returns true when all counters of the generation that must be restored will send all their counts again, and no
  * counter of a store that is kept is UNTOLD any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
     twi_check(generation->turn.restore.listed);
@@ -232,7 +233,7 @@ bool twi_port_restore_some(tw_engine *engine) {
     return restore->listed != 0;
 }
 
-/* ---- an earlier store is back ---- */
+/* ---- an earlier store has come back ---- */
 
 void twi_port_adrift(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
@@ -253,7 +254,7 @@ void twi_port_keep_item(struct twi_item *item) {
     item->units = 0;
 }
 
-/* The part of the note that is contained in `delta`. */
+/* Returns the part of the note that `delta` contains. */
 static int64_t part_of(const struct twi_noted *noted, int64_t delta) {
     if ((noted->delta > 0) != (delta > 0)) return 0;
     return twi_restore_magnitude(noted->delta) > twi_restore_magnitude(delta) ? delta : noted->delta;
@@ -286,7 +287,8 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* It is unknown whether the adrift units arrived in that store. Those that no other store got are given up. */
+/* It is unknown whether the adrift units arrived in the earlier store. If no other store received them, they are
+ * given up. */
 static void keep_adrift(const struct twi_noted *noted) {
     struct twi_cell *cell = noted->cell;
     struct twi_cold *cold = twi_restore_cold_of(noted->generation, cell);
@@ -310,7 +312,7 @@ static void keep_generation(void *ctx, struct twi_generation *generation) {
         list_generation(keep->engine, generation);
 }
 
-/* Gives up the adrift units of that store. */
+/* Gives up the adrift units of the given store. */
 static void keep_all_adrift(tw_engine *engine, uint32_t store) {
     struct twi_notes *notes = &engine->restore->adrift;
     uint32_t others = 0;
@@ -325,9 +327,9 @@ static void keep_all_adrift(tw_engine *engine, uint32_t store) {
     notes->count = others;
 }
 
-/* If there was more than one earlier store, it is unknown which one is back. It may be a store that was left in the
- * middle of a restoration, or one that lacks units that the others acknowledged since. So the uncertain amount is an
- * upper bound. */
+/* If there was more than one earlier store, it is unknown which one is back. It may be a store that the engine left
+ * in the middle of a restoration, or one that lacks units that the others acknowledged since then. So the uncertain
+ * amount is an upper bound. */
 bool twi_port_keep(tw_engine *engine, uint32_t index, uint64_t *uncertain) {
     twi_check(uncertain != NULL);
     twi_check(index < twi_restore_store_count(engine->restore->stores));

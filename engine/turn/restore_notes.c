@@ -107,12 +107,13 @@ static void forget_units(const struct twi_item *item) {
     twi_restore_acked_less(restore->stores, item->generation, item->store, units);
 }
 
-/* A window that is over by Redis's clock is not restored, and does not count as missing. In a live window, the part
- * that was given up is noted per counter, because it was reported as lost, and must not come back with the rest. */
+/* A window that is over by Redis's clock is not restored, and does not count as missing. In a live window, each
+ * counter notes the part that was given up. This part was reported as lost, so it must not be sent again with the
+ * rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
     twi_check(item->generation->family->engine == engine);
     struct twi_generation *generation = item->generation;
-    if (reason == TW_LOST_CLOSED) return; /* the engine ends with it */
+    if (reason == TW_LOST_CLOSED) return; /* the note would end with the engine */
     if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
         if (!generation->family->kind.from_first)
             generation->turn.restore.over = true; /* otherwise each key has a separate end */
@@ -125,10 +126,10 @@ void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, i
 void twi_restore_note_shed(struct twi_generation *generation) {
     twi_check(twi_generation_is_packed(generation));
     if (generation->turn.restore.has_given_up) generation->turn.restore.unrestorable = true;
-    notes_forget(&generation->family->engine->restore->adrift, generation); /* all of it was re-sent since then */
+    notes_forget(&generation->family->engine->restore->adrift, generation); /* all of it was sent again since then */
 }
 
-/* ---- windows that are no longer held ---- */
+/* ---- windows that no longer exist here ---- */
 
 static void forget_what_ended(struct twi_restore *restore, int64_t now_ms) {
     twi_check(restore->dropped_count <= restore->dropped_room);
@@ -170,7 +171,7 @@ void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generati
     struct twi_dropped_window window = {generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX,
                                         generation->turn.acked_units, generation->turn.restore.row};
     generation->turn.restore.row = 0;
-    /* In a TW_WINDOW_FROM_FIRST family, a generation is dropped when the life of its last key is over. */
+    /* In a TW_WINDOW_FROM_FIRST family, a generation is dropped at the end of the lifetime of its last key. */
     if (window.units == 0 || generation->turn.restore.over || generation->family->kind.from_first ||
         window.expiry_ms <= now_ms) {
         twi_restore_row_free(restore->stores, window.row);
@@ -200,7 +201,7 @@ uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, i
     uint32_t kept = 0;
     for (uint32_t i = 0; i < restore->dropped_count; i++) {
         units += take_of(restore, &restore->dropped[i], store, now_ms);
-        if (restore->dropped[i].units != 0) /* units of other stores */
+        if (restore->dropped[i].units != 0) /* units of the other stores */
             restore->dropped[kept++] = restore->dropped[i];
         else
             twi_restore_row_free(restore->stores, restore->dropped[i].row);
@@ -223,14 +224,15 @@ void twi_restore_note_told(const struct twi_item *item) {
     twi_check((item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t fresh = twi_restore_magnitude(item->delta - item->units);
-    /* the earlier store had the remainder, which is already counted */
+    /* the earlier store had the remainder, and acked_units already includes it */
     twi_restore_acked_add(restore->stores, item->generation, item->store, fresh);
     twi_restore_less_untold(restore, item->store, twi_restore_magnitude(item->units));
     twi_restore_store_at(restore->stores, item->store)->away += fresh;
 }
 
-/* The counter becomes UNTOLD again if no other part of it is in flight. (A sum of positive deltas is zero only if there
- * are none.) Otherwise its units are unsent like new counts; if the earlier store is back by then, it gets them twice.
+/* If no other part of the counter is in flight, the counter becomes UNTOLD again. (A sum of positive deltas is zero
+ * only if there are no deltas.) Otherwise its units become unsent, like new counts. If the earlier store is back by
+ * then, it gets them twice.
  */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);

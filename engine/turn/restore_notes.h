@@ -1,22 +1,23 @@
-/* restore_notes.h -- the notes from which restore.c restores: how much of single counters and of windows Redis
- * acknowledged, was given up, or may have arrived.
+/* restore_notes.h -- the notes that restore.c uses: how many units of counters and of windows Redis has acknowledged,
+ * how many were given up, and how many may have arrived.
  *
- * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose it, and a
- * failover or a backup may bring an earlier store back. A live counter knows what Redis acknowledged of it (`acked`),
- * which is the whole contribution of this engine to its key. If the new store is empty, the counter becomes UNTOLD.
- * `acked` stays the number of units that the earlier store has, and all of them have to be sent again, except those
- * that were given up. The item that re-sends this part carries it separately (`units`):
+ * A STORE is one data set of Redis, or what is in one of its key slots (restore_stores.h). Redis may lose a store, and
+ * a failover or a backup may bring an earlier store back. For a live counter, `acked` is the number of units that Redis
+ * has acknowledged. This is the whole contribution of this engine to the key. If the new store is empty, the counter is
+ * marked UNTOLD. `acked` then stays the number of units that the earlier store has. All of them must be sent again,
+ * except those that were given up. The item that sends this part again has it in a separate field (`units`):
  *
  *              restore            collected                   acknowledged
  *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent
  *     ▲                  │ ▲ returned            │
  *     └── keep ◀─────────┴─┴───────────────────┘   the earlier store is back: nothing of this is re-sent
  *
- * Only acknowledged counts of windows that are dropped here but were still live in Redis cannot be restored.
+ * Only one kind of counts cannot be restored: acknowledged counts of windows that were dropped here and still existed
+ * in Redis.
  * Always true: a counter's `acked` is the number of its units that Redis has (if UNTOLD, that the earlier store has)
- * plus those that were given up. If a counter has both, `given_up` holds the part that was given up, or its window is
+ * plus those that were given up. If a counter has both, `given_up` has the part that was given up, or its window is
  * marked `unrestorable`.
- * Threads: the turn only. */
+ * Threads: only the turn calls these functions. */
 #ifndef TWI_TURN_RESTORE_NOTES_H
 #define TWI_TURN_RESTORE_NOTES_H
 
@@ -25,15 +26,15 @@
 #include "engine/table/table.h"
 #include "engine/turn/restore_stores.h"
 
-/* 65,536 x 24 bytes suffice for sixteen lost ledgers, each with a full pipeline. Beyond that, windows become
- * unrestorable. Units that are adrift may then be sent twice, and count as uncertain. */
+/* 65,536 x 24 bytes suffice for sixteen lost ledgers, each with a full pipeline. If there are more notes, windows
+ * become unrestorable. Units that are adrift may then be sent twice, and count as uncertain. */
 #define TWI_NOTED_MAX 65536u
-/* 4096 x 24 bytes suffice for three days of one-minute windows. Beyond that, adjacent windows count as one, until the
- * later one's
+/* 4096 x 24 bytes suffice for three days of one-minute windows. If there are more, adjacent windows count as one, until
+ * the later one's
  *      end. */
 #define TWI_DROPPED_MAX 4096u
 
-/* An amount of one counter. */
+/* A number of units of one counter. */
 struct twi_noted {
     struct twi_cell *cell;
     struct twi_generation *generation;
@@ -45,32 +46,33 @@ struct twi_notes {
     bool sorted;
 };
 
-/* What Redis acknowledged of a window that this engine no longer holds. */
+/* The units that Redis acknowledged of a window that no longer exists in this engine. */
 struct twi_dropped_window {
     int64_t expiry_ms; /* by Redis's clock; INT64_MAX means never */
     uint64_t units;
-    uint32_t row; /* the same by store (restore_stores.h); 0 means that there is one store */
+    uint32_t row; /* the units of each store (restore_stores.h); 0 means that there is one store */
 };
 
 struct twi_restore {
-    uint32_t listed;          /* generations still to be walked, by next_restore */
-    struct twi_cursor cursor; /* in the first of them */
+    uint32_t listed;          /* the list of generations that must still be walked, linked by next_restore */
+    struct twi_cursor cursor; /* the position in the first of them */
     struct twi_notes given_up;
-    struct twi_notes adrift; /* was in flight to a store that was left, and may have arrived there */
+    /* units that were in flight to a store that the engine left; they may have arrived there */
+    struct twi_notes adrift;
     struct twi_restore_stores *stores;
     struct twi_dropped_window *dropped; /* sorted by their ends */
     uint32_t dropped_count, dropped_room;
-    struct twi_dropped_window dropped_rest; /* windows for which there was no memory */
+    struct twi_dropped_window dropped_rest; /* the windows for which there was no memory */
 };
 
 /* take() is called when an UNTOLD counter is collected, and returns the part of it that the earlier store has.
- * note_told() is called when its item was acknowledged, and note_returned() when it was returned (`whole` means with
- * all units in flight). */
+ * note_told() is called when the item of that part was acknowledged. note_returned() is called when the item was
+ * returned; `whole` means that all units in flight were returned. */
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold);
 void twi_restore_note_told(const struct twi_item *item);
 void twi_restore_note_returned(const struct twi_item *item, bool whole);
-/* note_given_up() is called when an item was given up, note_shed() when a generation loses its records (history.c), and
- * note_dropped() when it is dropped. */
+/* note_given_up() is called when an item was given up. note_shed() is called when a generation loses its records
+ * (history.c), and note_dropped() when it is dropped. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason);
 void twi_restore_note_shed(struct twi_generation *generation);
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation);
@@ -80,21 +82,23 @@ void twi_restore_free(struct twi_restore *restore);
 
 /* ---- for restore.c ---- */
 
-/* Redis's time in this turn. */
+/* Returns Redis's time in this turn. */
 int64_t twi_restore_redis_now_ms(tw_engine *engine);
-/* Returns false if there is no room or no memory for it. */
+/* Returns false if there is no room or no memory. */
 bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
-/* One entry for each counter, in order of their addresses. */
+/* Leaves one entry for each counter, in the order of their addresses. */
 void twi_notes_sort(struct twi_notes *notes);
-/* The entry of a counter; NULL means none. */
+/* Returns the entry of a counter. NULL means that there is none. */
 struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell *cell);
-/* Notes that `delta` of a counter is given up. It is never restored. */
+/* Notes that `delta` of a counter is given up. They are never restored. */
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
-/* How much of a counter was given up. */
+/* Returns how many units of a counter were given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
-/* Fewer units have to be sent again. They were sent, or are over, or count in another way from here on. */
+/* Called when fewer units must be sent again. The other units were sent, are over, or are counted in another way
+ * from now on. */
 void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
-/* Returns the units of that store in windows that are no longer held and still live in Redis, and forgets them. */
+/* Returns the units of that store in windows that no longer exist here and still exist in Redis, and forgets these
+ * units. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);
 
 TWI_INLINE uint64_t twi_restore_magnitude(int64_t delta) {

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORES_FIRST 8u /* room of an array of stores at first */
+#define STORES_FIRST 8u /* the first size of an array of stores */
 #define ROWS_FIRST 16u
 
-/* ---- stores ---- */
+/* the first store has a place of its own */
 
 static bool make_map(tw_engine *engine) {
     twi_check(engine->peers.stores == NULL && engine->collector.stores->map == NULL);
@@ -74,7 +74,7 @@ static uint32_t new_row(struct twi_restore_stores *stores) {
     return has_room ? ++stores->row_count : 0;
 }
 
-/* Makes room for all stores that were met. Returns false if there is no memory. */
+/* Makes room for all stores that are known so far. Returns false if there is no memory. */
 static bool widen(struct twi_restore_row *row, uint32_t count) {
     twi_check(count > row->room);
     uint32_t room = row->room;
@@ -150,7 +150,7 @@ uint32_t twi_restore_rows_merge(struct twi_restore_stores *stores, uint32_t into
     twi_check(into == 0 || into != from);
     twi_check(into <= stores->row_count && from <= stores->row_count);
     if (into == 0 || from == 0) return into != 0 ? into : from;
-    if (stores->rows[into - 1].room < stores->rows[from - 1].room) { /* the wider one has room for both */
+    if (stores->rows[into - 1].room < stores->rows[from - 1].room) { /* the larger array has room for both */
         uint32_t wider = from;
         from = into;
         into = wider;

@@ -5,9 +5,9 @@
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing unsent▶ drained ─hook▶ history ─▶ dropped
  *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
  *
- * Expiry drops one generation, whatever the number of its keys. The turn does all of it in bounded pieces; threads that
- * count take no part. A family stores when it has to be looked at next (due_ms, look_mono_ms; agenda.h), so idle
- * families and windows cost nothing.
+ * Expiry drops one generation. Its cost does not depend on the number of keys. The turn does all of this in bounded
+ * pieces. Threads that count take no part in it. A family stores when it has to be looked at next (due_ms,
+ * look_mono_ms; agenda.h), so idle families and windows cost nothing.
  * Always true: a generation is dropped only when none of its counts is unsent or in flight, its hook has returned true,
  * and no thread walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
@@ -43,8 +43,8 @@ static void meet(void *ctx, struct twi_generation *generation) {
     rollover->arrives = arrives;
 }
 
-/* New generations join the family's list and are handled at once, so that many new ones do not cause a walk over all
- * others. */
+/* New generations join the family's list and are handled at once, so that many new generations do not cause a walk
+ * over all others. */
 static bool take_arrivals(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (twi_load_relaxed(&family->arrivals) == 0) return false;
@@ -58,8 +58,9 @@ static bool take_arrivals(struct twi_rollover *rollover) {
     return true;
 }
 
-/* A thread that opens a window enters it into the map and then announces it. It may stall between the two, while others
- * count in that window. So from time to time the map is searched for windows that no thread has announced (search). */
+/* A thread that opens a window enters it into the map and then announces it. The thread may stall between these two
+ * steps, while other threads count in that window. So from time to time the turn searches the map for windows that
+ * were not announced (search). */
 static bool find_unannounced(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!family->turn.map_requested) return false;
@@ -125,7 +126,7 @@ static void retire_dropped(struct twi_rollover *rollover) {
 
 /* ---- a family's turn ---- */
 
-/* Logs once that late counts were refused, for a family that counts by event time without lateness_ms. */
+/* Logs once that late counts were refused, for a family that counts by event time without a lateness_ms. */
 static void log_late(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!twi_load_relaxed(&family->marks.is_late) || family->turn.is_late_logged) return;
@@ -137,7 +138,7 @@ static void log_late(struct twi_rollover *rollover) {
         family->options.name);
 }
 
-/* Returns the work that was done. */
+/* Returns how much work was done. */
 static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
     twi_check(family->engine == engine && family->agenda.in_round);
     struct twi_rollover rollover = {meet, engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
@@ -171,11 +172,11 @@ static uint32_t family_turn(tw_engine *engine, struct tw_family *family) {
     return TWI_WORK_TURN - rollover.work;
 }
 
-/* Returns false if the family is among the news, or is being watched, or if its reservations are not forgotten yet, or
- * not all of its share has come back. Then a later turn looks at it again. */
+/* Returns false if the family is among the news or is being watched, or if its reservations still exist, or if not
+ * all of its share was given back. Then a later turn tries it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     twi_check(family->turn.held == 0 && family->turn.generations == 0);
-    /* the thread that requested the close has left the lock, so the family is, or was, among the news */
+    /* the thread that requested the close has released the lock, so the family is or was among the news */
     twi_lock(&engine->roster.lock);
     bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
                  !twi_reserve_local_is_gone(family) ||
@@ -225,8 +226,8 @@ static void search(tw_engine *engine) {
     }
 }
 
-/* The work of all families in one turn, which is one or two milliseconds. The next turns do the rest of the round.
- * While the engine closes, no thread waits for a turn to end. */
+/* The work of all families in one turn. It is one or two milliseconds. The next turns do the rest of the round.
+ * While the engine closes, no thread waits for the end of a turn. */
 #define ROUND_WORK (16 * TWI_WORK_TURN)
 #define FAMILY_WORK 384 /* the work of a family that needs hardly any */
 
@@ -249,7 +250,7 @@ static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
     }
     return true;
 }
-/* A family that is done is not looked at again, unless it has news. */
+/* A family that is finished is examined again only if it has news. */
 void twi_rollover_begin_end(tw_engine *engine) {
     engine->turn.closing = true;
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;

@@ -1,4 +1,4 @@
-/* rollover.h -- roll-over of all families. By the turn; user hooks run here. */
+/* rollover.h -- the roll-over of all families. Only the turn calls these functions. Hooks of users run here. */
 #ifndef TWI_TURN_ROLLOVER_H
 #define TWI_TURN_ROLLOVER_H
 
@@ -7,7 +7,8 @@
 void twi_rollover_turn(tw_engine *engine);
 /* Called when the engine closes. From now on every window is ended. */
 void twi_rollover_begin_end(tw_engine *engine);
-/* True when every window is sealed and drained and its hook is done (while closing), or when only waiting is left. */
+/* Returns true when every window is sealed and drained and its hook is done (while the engine closes), or when there
+ * is nothing to do but wait. */
 bool twi_rollover_is_done(tw_engine *engine);
 /* Called while closing. Returns true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);

@@ -1,11 +1,11 @@
-/* rollover_parts.h -- the state of one family's turn, which the files of roll-over share (rollover.h).
- * Threads: the turn only. */
+/* rollover_parts.h -- the state of one family's turn. The files of the roll-over share it (rollover.h).
+ * Threads: only the turn uses it. */
 #ifndef TWI_TURN_ROLLOVER_PARTS_H
 #define TWI_TURN_ROLLOVER_PARTS_H
 
 #include "engine/core/family.h"
 
-/* Every window that the family has is in this phase or a later one, as far as the turn has seen. */
+/* Returns true if every window of the family is in this phase or a later one, as far as the turn has seen. */
 static inline bool twi_family_has_reached(const struct tw_family *family, enum twi_phase phase) {
     for (uint32_t line = family->turn.generations; line != 0;) {
         const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
@@ -16,18 +16,19 @@ static inline bool twi_family_has_reached(const struct tw_family *family, enum t
 }
 
 struct twi_rollover {
-    /* A window that the family's list lacks joins it, and is handled at once; `ctx` is the rollover (rollover.c) */
+    /* Called for a window that is not yet in the family's list. The window joins the list and is handled at once;
+     * `ctx` is the rollover (rollover.c) */
     void (*meet)(void *ctx, struct twi_generation *generation);
     tw_engine *engine;
     struct tw_family *family;
-    uint32_t work;   /* the rest of this turn's work */
+    uint32_t work;   /* how much work is left in this turn */
     int64_t due_ms;  /* engine time */
     int64_t look_ms; /* monotonic */
     bool dropped;
-    int64_t over_ms;      /* windows that end at this time or before are over; this turn uses no later time */
-    bool arrives;         /* the generation at hand has not come to its place in the list yet */
+    int64_t over_ms;      /* windows that end at or before this time are over; this turn uses no later time */
+    bool arrives;         /* the present generation has not come to its place in the list yet */
     bool held_up;         /* the hook of an earlier window must be called first */
-    bool swept, is_whole; /* the map was searched for windows that the list lacks; and it had none */
+    bool swept, is_whole; /* the map was searched for windows that are not in the list; the search found none */
 };
 
 static inline void twi_rollover_due(struct twi_rollover *rollover, int64_t at_ms) {

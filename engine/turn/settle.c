@@ -1,8 +1,8 @@
-/* settle.c -- applies the outcome of an item to its counter: Redis has replied, or never will (items.h). Runs in the
- * turn.
+/* settle.c -- applies the outcome of an item to its counter: Redis has replied, or will never reply (items.h). Runs in
+ * the turn.
  *
- * Always true: each item is settled once. `acked` rises by the item's delta if Redis has it or if it will never be
- * sent. `handed` falls by the delta if it returns to its counter. */
+ * Always true: each item is settled once. `acked` rises by the item's delta if Redis has the delta or if the delta
+ * will never be sent. `handed` falls by the delta if the delta returns to its counter. */
 #include "engine/turn/idle_eviction.h"
 
 #include "engine/turn/collect.h"
@@ -14,10 +14,10 @@
 
 #include <stdio.h>
 
-/* Detects that Redis has less than it has acknowledged to this engine, with no known reason. Known reasons are that
- * this engine counted down, Redis lost data since the last total, or part of the window was given up. So the key was
- * deleted, evicted or set by another client. Each fall is reported only once, because `base` is total - acknowledged,
- * so it falls by the missing units and stays there. */
+/* Detects that Redis has less than it has acknowledged to this engine, without a known reason. Known reasons are
+ * that this engine has counted down, that Redis has lost data since the last total, or that a part of the window was
+ * given up. So the key was deleted, evicted or set by another client. Each fall is reported only once: `base` is the
+ * total less the acknowledged units, so `base` falls by the missing units and stays there. */
 static void check_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
     const struct twi_generation *generation = item->generation;
     tw_engine *engine = item->family->engine;
@@ -51,7 +51,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
     if ((item->flags & TWI_ITEM_NAMED) != 0) item->generation->turn.closing.names_recorded = true;
-    if ((item->flags & TWI_ITEM_GAUGE) == 0) /* gauge contributions are re-sent, not restored */
+    if ((item->flags & TWI_ITEM_GAUGE) == 0) /* contributions of gauges are sent again, but not restored */
         twi_restore_note_told(item);
     if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
@@ -91,10 +91,10 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     twi_check(reason >= TW_LOST_EXPIRED && reason <= TW_LOST_CLOSED);
     struct twi_cold *cold = cold_of(item);
     item->generation->turn.restore.is_short = true;
-    /* A flush reports the items that on_lost gets, but no item that only requests a total. */
+    /* A flush reports the items that on_lost gets. It does not report items that only request a total. */
     bool is_lost = item->delta != 0 || (item->flags & TWI_ITEM_DISTINCT) != 0;
     if (is_lost && reason != TW_LOST_CLOSED) (void)twi_add_relaxed(&item->family->engine->collector.given_up, 1);
-    /* settled, so it is never sent again */
+    /* the item is settled, so it is never sent again */
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta);
     twi_item_let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);

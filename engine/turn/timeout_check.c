@@ -1,16 +1,17 @@
 /* timeout_check.c -- see timeout_check.h.
- * A call that has no answer in time is decided by on_outage, or fails, though Redis is well. Without a log line, users
- * would not look for the reason there.
- * Always true: at most one line in ten seconds, and no line while Redis does not reply. */
+ * If a call has no reply in time, on_outage decides it, or it fails, even though Redis works well. Without a log line,
+ * users would not look for the reason there.
+ * Always true: there is at most one line in ten seconds, and no line while Redis does not reply. */
 #include "engine/turn/timeout_check.h"
 
 #include "engine/core/state.h"
 
 #define LOOK_EVERY_MS 1000
 #define LOG_EVERY_MS 10000
-#define LOG_WAY_EVERY_MS 600000 /* it stays as it is until somebody changes it */
-#define SHORT_LOOKS 3           /* so that a host that is late once, and with it a round trip, does not count */
-#define WAYS 3                  /* to connect, to greet, and for the answer */
+#define LOG_WAY_EVERY_MS 600000 /* the option stays too short until somebody changes it */
+/* so that a host that is late only once, together with its round trip, does not count */
+#define SHORT_LOOKS 3
+#define WAYS 3 /* the ways: to connect, to greet, and to get the reply */
 
 static void log_timeouts(tw_engine *engine, int64_t timeouts) {
     twi_port_log(

@@ -1,5 +1,5 @@
-/* turn.c -- see turn.h: one bounded round of background work; the thread that runs it; the calls of a host that runs it
- * itself. */
+/* turn.c -- see turn.h: one bounded round of background work, the thread that runs it, and the calls for a host that
+ * runs it itself. */
 #include "engine/turn/turn.h"
 
 #include "engine/base/amount.h"
@@ -22,13 +22,13 @@
 
 #include <poll.h>
 
-#define EPOCH_STEP_MS 20 /* how often the turn raises the epoch, which is the resolution of sections_oldest_ms */
+#define EPOCH_STEP_MS 20 /* how often the turn raises the epoch; this is the resolution of sections_oldest_ms */
 #define STALL_LOG_MS 10000
 
 /* ---- the turn ---- */
 
 bool twi_turn_take(tw_engine *engine) {
-    /* E1, pairs with E2. It makes all writes of the last owner visible here */
+    /* E1, pairs with E2. It makes all writes of the previous owner visible here */
     return !twi_swap_acqrel(&engine->turn.owned, true);
 }
 void twi_turn_leave(tw_engine *engine) {
@@ -54,7 +54,7 @@ static void check_sections(tw_engine *engine) {
                      "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
 }
 
-/* Logs one line per refusal; logs again only if membarrier worked in between. */
+/* Logs one line for each refusal. It logs again only if membarrier worked in between. */
 static void check_barriers(tw_engine *engine) {
     int refusal = twi_epoch_refusal();
     if (refusal != 0 && !engine->turn.refusal_logged)
@@ -65,7 +65,7 @@ static void check_barriers(tw_engine *engine) {
 
 static void check_arena(tw_engine *engine) {
     int64_t used = twi_arena_rest_used(&engine->arena), most = twi_arena_rest_max(&engine->arena);
-    int64_t usable = twi_arena_usable(&engine->arena); /* the memory outside all shares */
+    int64_t usable = twi_arena_usable(&engine->arena); /* the memory that belongs to no share */
     if (usable <= most / 5)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
                      "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
@@ -78,7 +78,7 @@ static void check_arena(tw_engine *engine) {
                      (long long)(most - used), (unsigned long long)times);
 }
 
-/* while the two clocks disagree by the same amount, because some disagree for ever */
+/* how often to log that the two clocks disagree by the same amount, because some disagree all the time */
 #define CLOCK_LOG_MS (10 * INT64_C(60000))
 
 static void check_clock(tw_engine *engine) {
@@ -104,8 +104,7 @@ static void plan_next(tw_engine *engine) {
     int64_t next_ms = engine->turn.mono_ms + TWI_IDLE_MS;
     int64_t family_ms = twi_agenda_next_ms(engine);
     if (family_ms < next_ms) next_ms = family_ms;
-    /* Memory waits for a thread that is still in a section, so checking again without a pause would only burn a
-     * core. */
+    /* Memory waits for a thread that is still in a section. Checking again without a pause would only use CPU time. */
     int64_t reclaim_ms = engine->turn.mono_ms + (engine->turn.reclaimed ? 0 : TWI_TICK_MS);
     bool waits =
         engine->unlinked.generations != 0 || engine->unlinked.maps != 0 || engine->unlinked.sketches.waiting != 0;
@@ -123,8 +122,8 @@ static void plan_next(tw_engine *engine) {
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
-/* A page takes a tenth of a microsecond, but ten where the machine has to find it. The host's loop waits for its turn,
- * so the turn looks at the time there. */
+/* A page costs a tenth of a microsecond, or ten microseconds if the machine has to find it first. In this case the
+ * host's loop waits for the turn, so the turn looks at the time. */
 #define AHEAD_PIECE (TWI_WORK_AHEAD / 16)
 #define AHEAD_US 1000
 
@@ -137,19 +136,20 @@ static void keep_arena_ahead(tw_engine *engine, uint32_t *work) {
     for (uint32_t piece = 0; piece == 0 && *work != 0 && twi_clock_mono_us(&engine->clock) < end_us;
          *work -= AHEAD_PIECE) {
         piece = AHEAD_PIECE;
-        twi_arena_keep_ahead(&engine->arena, &piece); /* the rest of the piece, because there is no other work */
+        /* the rest of the piece is used, because there is no other work */
+        twi_arena_keep_ahead(&engine->arena, &piece);
     }
 }
 
 static void keep_ahead(tw_engine *engine) {
     uint32_t work = TWI_WORK_AHEAD;
     keep_arena_ahead(engine, &work);
-    if (!twi_lock_try(&engine->roster.lock)) return; /* under which parts come and go */
+    if (!twi_lock_try(&engine->roster.lock)) return; /* under this lock parts are added and removed */
     twi_parts_keep_ahead(&engine->arena, engine->turn.mono_ms, &work);
     twi_unlock(&engine->roster.lock);
 }
 
-/* `done` runs in threads that may not log. */
+/* `done` runs in threads that must not log. */
 static void log_slow_done(tw_engine *engine) {
     int64_t ms = twi_swap_relaxed(&engine->background.calls->slow_done_ms, 0);
     if (ms != 0)
@@ -159,7 +159,7 @@ static void log_slow_done(tw_engine *engine) {
 
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
-    /* first of all, because the reason for which it was rung is looked at below */
+    /* this comes first, because the reason for the wake-up is handled below */
     twi_socket_set_calm(&engine->background.waits);
     twi_clock_refresh(&engine->clock);
     engine->turn.now_ms = twi_clock_read(&engine->clock);
@@ -173,7 +173,7 @@ void twi_turn_run(tw_engine *engine) {
     if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
     if (engine->remote.sync != NULL) twi_dirty_sample(engine);
     twi_clock_tick();
-    /* While the engine closes there is no second thread any more. */
+    /* While the engine closes, the second thread no longer exists. */
     if (engine->life.host_driven || engine->turn.closing) twi_driving_step(engine);
     twi_waiters_turn(engine);
     log_slow_done(engine);
@@ -192,27 +192,27 @@ void twi_turn_run(tw_engine *engine) {
 
 /* ---- the background thread ---- */
 
-/* An engine without calls rests. Its thread sleeps for up to 100 ms at a time, until something is due, and callers read
- * the clocks. No call wakes it (P9), but the first calls move the engine's time, which the thread sees. Then it returns
- * to its tick. */
-#define REST_AFTER_MS 1000 /* with fewer calls than REST_CALLS in that time the engine may rest */
-/* twice as long after each time that it was wrong, because of calls that are not in the sum */
+/* An engine without calls is idle. The thread of an idle engine sleeps for up to 100 ms at a time, until work is
+ * due, and callers read the clocks themselves. No call wakes the thread (P9), but the first calls move the engine's
+ * time, and the thread sees that. Then the thread sleeps for short times again. */
+#define REST_AFTER_MS 1000 /* if fewer than REST_CALLS calls come in this time, the engine may become idle */
+/* the time doubles after each wrong decision, because some calls are not in the sum */
 #define REST_AFTER_MS_MAX 16000
 #define REST_CALLS 100
 #define REST_TRY_MS 20 /* the first sleep is short */
 #define REST_SLEEP_MS 100
-/* callers moved the time so often in one sleep, and once in REST_MOVE_MS, means that they are */
+/* if callers moved the time this often in one sleep, and once in REST_MOVE_MS, there are calls */
 #define REST_MOVES_MIN 2
 #define REST_MOVE_MS 40 /* back */
 
 struct rest {
     bool rests;
-    uint32_t sleep_ms, moves; /* the next sleep of the present rest, and the clock's moves before it */
-    int64_t calls, look_ms;   /* at the last look; when the next look is due */
+    uint32_t sleep_ms, moves; /* the next sleep of the present idle time, and how often the clock had moved before it */
+    int64_t calls, look_ms;   /* the sum at the last look, and when the next look is due */
     int64_t after_ms, began_ms;
 };
 
-/* Calls that are in no sum (acquires, reads) are noticed by the moves of a short rest. */
+/* Calls that are in no sum (acquires, reads) are noticed because they move the clock during a short sleep. */
 static int64_t sum_calls(const tw_engine *engine) {
     int64_t sum = 0;
     for (uint32_t i = 0; i < TWI_SHARDS; i++) sum += twi_load_relaxed(&engine->shards[i].increments);
@@ -239,7 +239,7 @@ static void end_rest(struct rest *rest, int64_t now_ms) {
     twi_clock_back();
 }
 
-/* How long the thread may sleep. */
+/* Returns how long the thread may sleep. */
 static uint32_t plan_sleep(struct rest *rest, tw_engine *engine, int64_t now_ms) {
     uint32_t moves = twi_load_relaxed(&engine->clock.moves), moved = moves - rest->moves;
     if (rest->rests && moved >= REST_MOVES_MIN && moved * REST_MOVE_MS >= rest->sleep_ms) end_rest(rest, now_ms);
@@ -321,7 +321,7 @@ tw_status tw_turn(tw_engine *engine) {
 }
 
 int tw_fd(const tw_engine *engine) {
-    (void)twi_thread_here(); /* a forked child must not get its parent's descriptor */
+    (void)twi_thread_here(); /* a forked child must not get the descriptor of its parent */
     return engine->life.host_driven ? engine->background.waits.fd : -1;
 }
 
@@ -330,7 +330,8 @@ uint32_t tw_timeout_ms(tw_engine *engine) {
     (void)twi_thread_here();
     if (twi_load_relaxed(&engine->agenda.news) != NULL || twi_queue_has_own(engine)) return 0;
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
-    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms); /* one may be younger than the turn */
+    /* a reservation may have been made after this turn began */
+    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
     if (reservations_ms < next_ms) next_ms = reservations_ms;
     int64_t left_ms = next_ms - twi_clock_mono_ms(&engine->clock);
     return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
@@ -345,6 +346,6 @@ void tw_enter(tw_engine *engine) {
 void tw_leave(tw_engine *engine) {
     (void)engine;
     struct twi_thread *self = twi_thread_here();
-    /* 0 means that the process forked inside the section; the child is outside */
+    /* 0 means that the process forked inside the section, and that the child is outside of it */
     if (self != NULL && self->depth != 0) twi_section_leave(self);
 }

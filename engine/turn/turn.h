@@ -1,18 +1,19 @@
-/* turn.h -- the TURN: background work in bounded rounds (engine.h), which is roll-over, sync and reclamation.
+/* turn.h -- the TURN: background work in bounded rounds (engine.h). It is roll-over, sync and reclamation.
  * Always true: at most one thread owns the turn at a time. */
 #ifndef TWI_TURN_TURN_H
 #define TWI_TURN_TURN_H
 
 #include "tallywheel.h"
 
-#define TWI_TURN_ANSWERS 256u /* delivered after a turn where the host drives; more wait for the next one */
+/* the most results that one turn delivers in a host-driven engine; the others wait for the next turn */
+#define TWI_TURN_ANSWERS 256u
 
 /* Runs one bounded round. The caller owns the turn. */
 void twi_turn_run(tw_engine *engine);
 bool twi_turn_take(tw_engine *engine);
 void twi_turn_leave(tw_engine *engine);
 
-/* Sleeps until a socket is ready or a thread wakes it, at most `ms`. */
+/* Sleeps until a socket is ready or a thread wakes it, but for at most `ms`. */
 void twi_turn_nap(tw_engine *engine, uint32_t ms);
 
 /* The background thread, which runs the turns of an engine that is not host-driven. */

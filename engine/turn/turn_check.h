@@ -1,13 +1,13 @@
 /* turn_check.h -- walks over the whole state of the turn, for tests and for checks of level 3.
- * Threads: the owner of the turn; callers may count meanwhile. */
+ * Threads: the owner of the turn calls these functions, and callers may count meanwhile. */
 #ifndef TWI_TURN_TURN_CHECK_H
 #define TWI_TURN_TURN_CHECK_H
 
 #include "engine/core/family.h"
 
-/* A window that its family has, and its leases. */
+/* Checks a window of its family, and the window's leases. */
 bool twi_generation_is_valid(tw_engine *engine, struct twi_generation *generation);
-/* The roster, the agenda, the stores of leases, and each window of each family. */
+/* Checks the roster, the agenda, the stores of leases, and each window of each family. */
 bool twi_turn_is_valid(tw_engine *engine);
 
 #endif

@@ -1,16 +1,16 @@
-/* twin.c -- this process lives twice: a snapshot of it was started a second time, and the other life uses the same
+/* twin.c -- this process exists twice: a snapshot of it was started a second time, and the other copy uses the same
  * ledger and the same names in Redis.
  *
- * Redis reports it to one of the two (CLASH of a batch, STALE or TWIN of a lease), and that one continues under another
+ * Redis reports this to one of the two (CLASH of a batch, STALE or TWIN of a lease). That copy continues under another
  * name:
- *   holds and gauges    are stated again; the other life's stay under the old name
- *   leases              units of leases may be spent by the other life: they are given up, not returned. What this
- *                       life has spent and no batch has acknowledged may be what the other one holds: it is claimed
- *                       under the new name. So no unit is sold twice without Redis's counting it, and what passes the
+ *   holds and gauges    are stated again; those of the other copy stay under the old name
+ *   leases              the other copy may spend units of the leases: they are given up, not returned. Units that this
+ *                       copy has spent and no batch has acknowledged may also be in the other copy. They are claimed
+ *                       under the new name. So Redis counts every unit that is sold twice, and the excess over the
  *                       limit becomes `limit_at_risk` (lease.lua)
- * Why the unacknowledged part is enough: the life that gets the report has had no batch acknowledged since the
- * snapshot. The first one that the other life sent took its number.
- * Always true: only the turn runs this. The old name is never used again here. */
+ * The unacknowledged part is enough, because the copy that gets the report has had no batch acknowledged since the
+ * snapshot. The first batch that the other copy sent has taken its number.
+ * Always true: only the turn runs this file. This process never uses the old name again. */
 #include "engine/core/window_map.h"
 
 #include "engine/port/messages.h"
@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A machine that was copied may have the same random bytes in both lives; they differ in time. */
+/* A machine that was copied may have the same random bytes in both copies. The copies differ in time. */
 static void make_name(tw_engine *engine, char name[33]) {
     uint64_t words[2], now_us = (uint64_t)twi_port_mono_us(engine);
     twi_port_random(engine, words, sizeof words);
@@ -28,8 +28,8 @@ static void make_name(tw_engine *engine, char name[33]) {
     (void)snprintf(name, 33, "%016llx%016llx", (unsigned long long)words[0], (unsigned long long)words[1]);
 }
 
-/* The units that callers have taken and no batch has acknowledged. Some of it was taken out of `left` and is not
- * counted yet. */
+/* Returns the units that callers have taken and no batch has acknowledged. Some of them were taken out of `left` and
+ * are not counted yet. */
 static int64_t unacknowledged(tw_engine *engine, const struct twi_lease *lease, int64_t spent) {
     struct twi_cell *cell = twi_arena_at(&engine->arena, lease->cell);
     uint64_t meta = twi_load_relaxed(&cell->meta);
@@ -67,7 +67,7 @@ static void renew_window(void *ctx, struct twi_generation *generation) {
     }
 }
 
-/* The engine comes to each store as one that was never there. */
+/* The engine comes to each store as an engine that was never there. */
 static void leave_epochs(struct twi_leases *leases) {
     for (uint32_t i = 0; i <= leases->room; i++) {
         struct twi_lease_store *store = twi_lease_store_at(leases, i);

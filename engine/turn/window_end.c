@@ -1,5 +1,5 @@
-/* window_end.c -- the end of a window, step by step (rollover.h): sealed, drained, shown to the closing hook, kept as
- * history, dropped.
+/* window_end.c -- the end of a window, step by step (rollover.h): it is sealed, drained, shown to the closing hook,
+ * kept as history, and dropped.
  * Always true: a generation is dropped only when none of its counts is unsent or in flight, its hook has returned true,
  * and no thread walks it. Hooks are called in order of time. */
 #include "engine/turn/window_end.h"
@@ -21,16 +21,17 @@
 
 #define HOOK_AGAIN_MS 100
 #define EVICTION_PAUSE_MS 100 /* the default interval */
-#define DRAIN_LOOK_MS 20      /* how soon a sealed window with unsent counts is looked at again */
+#define DRAIN_LOOK_MS 20      /* how soon a sealed window with unsent counts is examined again */
 
-/* How long after its end a generation still takes or shows counts. In TW_WINDOW_FROM_FIRST families, a key's life may
- * begin at the very end. */
+/* Returns how long after its end a generation still accepts or shows counts. In TW_WINDOW_FROM_FIRST families, the
+ * lifetime of a key may begin at the very end of the generation. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(generation->family == family);
     int64_t more = family->kind.from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
-/* A window that a watermark has closed stays readable as long as any other, counted from that time. */
+/* A window that was closed by a watermark stays readable as long as any other window, counted from the time of
+ * closing. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(generation->family == family);
     if (family->kind.evicts_idle || generation->turn.history.gives_way) return INT64_MIN;
@@ -43,8 +44,8 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
     return early_ms < at_ms ? early_ms : at_ms;
 }
 
-/* Compares values to find the unsent counts of a frozen counter. Its mark is not enough, because an adder may not have
- * set it yet (trap E8). */
+/* Compares values to find the unsent counts of a frozen counter. The mark of the counter is not enough, because an
+ * adder may not have set it yet (trap E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct twi_rollover *rollover = ctx;
     struct twi_generation *generation =
@@ -55,7 +56,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;
-    /* For a window that is over, Redis's estimate is needed, too, whatever this engine has to send (distinct_merge.c).
+    /* After the end of a window, Redis's estimate is needed, too, whatever this engine has to send (distinct_merge.c).
      */
     bool is_sketch = generation->turn.distinct && (meta & TWI_META_OVERFLOW) == 0;
     if (is_sketch) final = twi_sketch_sum(&rollover->engine->arena, cell);
@@ -65,8 +66,9 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
         twi_idle_eviction_frozen(rollover->family, generation, cell, &rollover->work);
 }
 
-/* True if the window is closed only because its engine or its family closes, and others may still count in it. Others
- * are engines that use the same Redis, or the same family opened again, as long as the window takes late counts. */
+/* Returns true if the window is closed only because its engine or family closes, and others may still count in it.
+ * "Others" are engines that use the same Redis, or the same family after it is opened again, as long as the window
+ * accepts late counts. */
 static bool is_before_its_time(const struct twi_rollover *rollover, const struct twi_generation *generation) {
     const struct tw_family *family = rollover->family;
     int64_t now_ms = rollover->engine->turn.now_ms;
@@ -75,12 +77,13 @@ static bool is_before_its_time(const struct twi_rollover *rollover, const struct
     return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
 }
 
-/* Calls the user's hook. Returns true if it need not be called again. */
+/* Calls the user's hook. Returns true if the hook need not be called again. */
 static bool call_hook(struct twi_rollover *rollover, struct twi_generation *generation, uint32_t flags) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
-    /* Once tw_close() is out of time there is no later time, so a hook that returned false is called a last time. */
+    /* When the time of tw_close() is over, there is no later opportunity, so a hook that returned false is called a
+     * last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
@@ -92,7 +95,7 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     return answered;
 }
 
-/* True if the family is being closed, and the hook has returned false for long enough. */
+/* Returns true if the family is being closed and the hook has returned false for long enough. */
 static bool is_refused_for_good(const struct twi_rollover *rollover) {
     const struct tw_family *family = rollover->family;
     return twi_load_relaxed(&family->requests.close_requested) &&
@@ -100,9 +103,9 @@ static bool is_refused_for_good(const struct twi_rollover *rollover) {
                rollover->engine->remote.tuning.closing_wait_ms;
 }
 
-/* Hooks are called in order of time. A thread that opens a window looks at clock and watermark again before it counts
- * in it (lookup.c). So a window that is over by this turn's over_ms, and that the map does not hold after the fence,
- * never has counts. */
+/* Hooks are called in order of time. A thread that opens a window looks at the clock and the watermark again before
+ * it counts in the window (lookup.c). So if a window is over by this turn's over_ms, and is not in the map after the
+ * fence, it will never have counts. */
 static bool is_its_turn(struct twi_rollover *rollover) {
     if (rollover->arrives) twi_rollover_look(rollover, 0);
     if (rollover->arrives || rollover->held_up) return false;
@@ -117,8 +120,8 @@ static bool is_its_turn(struct twi_rollover *rollover) {
     return rollover->is_whole;
 }
 
-/* True if later windows have to wait for this one. When tw_close() is out of time, they wait only until it is sealed,
- * because a hook that returns false then is not called again. */
+/* Returns true if later windows have to wait for this one. When the time of tw_close() is over, they wait only until
+ * it is sealed, because a hook that then returns false is not called again. */
 bool twi_window_holds_others_up(const struct twi_rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (phase < TWI_SEALED) return true;
@@ -150,7 +153,7 @@ static void seal(struct twi_rollover *rollover, struct twi_generation *generatio
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
 
-/* For families whose windows one engine closes for all. Returns true if there is no more work here for that. */
+/* Continues a window that one engine closes for all. Returns true if the window needs no more work here for that. */
 static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(rollover->family->kind.closes_once);
     if (!twi_generation_has_counted(generation)) {
@@ -172,8 +175,8 @@ static bool close_by_one(struct twi_rollover *rollover, struct twi_generation *g
     return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
-/* There is a pause before each time that a window hurries, because counts that Redis refuses stay unsent. Returns true
- * if the pause is over, and the next one begins. */
+/* A window pauses each time before it hurries, because counts that Redis refuses stay unsent. Returns true if the
+ * pause is over. Then the next pause begins. */
 static bool is_pause_over(const struct twi_rollover *rollover, struct twi_generation *generation, int64_t pause_ms) {
     twi_check(pause_ms >= 0);
     int64_t now_ms = rollover->engine->turn.mono_ms;
@@ -182,15 +185,15 @@ static bool is_pause_over(const struct twi_rollover *rollover, struct twi_genera
     return true;
 }
 
-/* The pause that leaves enough of the time for which Redis keeps a window. INT64_MAX means that this time has no
- * end. */
+/* Returns the pause that leaves enough of the time for which Redis keeps a window. INT64_MAX means that Redis keeps
+ * the window without end. */
 static int64_t pause_while_kept_ms(const struct tw_family *family) {
     int64_t kept_ms = twi_load_relaxed(&family->policy.retention_ms);
     return kept_ms != 0 ? kept_ms / 4 : INT64_MAX;
 }
 
-/* The interval may be longer than the hook waits, or than Redis keeps the window, or than new keys can wait for the
- * room of idle ones. */
+/* The interval may be longer than the hook waits, than Redis keeps the window, or than new keys can wait for the
+ * room of idle keys. */
 static void hurry(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     int64_t pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
@@ -218,7 +221,7 @@ static void drain(struct twi_rollover *rollover, struct twi_generation *generati
     twi_rollover_look(rollover, DRAIN_LOOK_MS);
 }
 
-/* The closing hook has had the window, and its overshoot is known. */
+/* Returns true if the closing hook has got the window and the overshoot is known. */
 static bool is_told(struct twi_rollover *rollover, struct twi_generation *generation) {
     if (rollover->family->kind.closes_once) {
         if (!close_by_one(rollover, generation)) return false;
@@ -248,12 +251,12 @@ static void drop(struct twi_rollover *rollover, struct twi_generation *generatio
     if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
         if (twi_rollover_is_ending(rollover) &&
             !twi_leases_are_returned(rollover->engine, generation, &rollover->work)) {
-            twi_rollover_look(rollover, DRAIN_LOOK_MS); /* only this engine can give back the units of a lease */
+            twi_rollover_look(rollover, DRAIN_LOOK_MS); /* only this engine can return the units of a lease */
             return;
         }
         if (rollover->family->kind.evicts_idle && !twi_rollover_is_ending(rollover))
             twi_idle_eviction_dropped(rollover->family, generation);
-        /* A reader whose clock is a moment old, or was set back, must not take the window for an empty one. */
+        /* If a reader's clock is a moment old, or was set back, the reader must not assume that the window is empty. */
         if (rollover->family->kind.has_starts)
             (void)twi_family_raise(&rollover->family->marks.gone_ms, generation->end_ms);
         twi_rollover_enter(generation, TWI_DROPPED);
@@ -264,7 +267,7 @@ static void drop(struct twi_rollover *rollover, struct twi_generation *generatio
     }
 }
 
-/* With idle eviction, a window ends with its epoch, and idle_eviction.c decides when it is sealed. */
+/* With idle eviction, a window ends with its epoch. Then idle_eviction.c decides when it is sealed. */
 static bool stays_open(struct twi_rollover *rollover, struct twi_generation *generation) {
     struct tw_family *family = rollover->family;
     if (twi_rollover_is_ending(rollover)) return false;
@@ -285,8 +288,8 @@ static bool stays_closed(struct twi_rollover *rollover, struct twi_generation *g
     return true;
 }
 
-/* A closed window may take late counts for as long as Redis keeps it, so its unsent counts do not wait until it is
- * sealed.
+/* A closed window may accept late counts for as long as Redis keeps it, so its unsent counts do not wait until the
+ * window is sealed.
  */
 static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_CLOSED);
@@ -297,7 +300,7 @@ static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *g
     twi_rollover_look(rollover, generation->turn.hurried_mono_ms + pause_ms - rollover->engine->turn.mono_ms);
 }
 
-/* Takes as many steps as are possible now. */
+/* Makes as many steps as are possible now. */
 void twi_window_step(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(generation->family == rollover->family);
     if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {

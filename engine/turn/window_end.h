@@ -1,12 +1,12 @@
-/* window_end.h -- the end of a window, step by step. By the turn; user hooks run here. */
+/* window_end.h -- the end of a window, step by step. Only the turn calls these functions. Hooks of users run here. */
 #ifndef TWI_TURN_WINDOW_END_H
 #define TWI_TURN_WINDOW_END_H
 
 #include "engine/turn/rollover_parts.h"
 
-/* Takes as many steps with this window as are possible now. */
+/* Makes as many steps with this window as are possible now. */
 void twi_window_step(struct twi_rollover *rollover, struct twi_generation *generation);
-/* True if later windows have to wait for this one. */
+/* Returns true if later windows have to wait for this one. */
 bool twi_window_holds_others_up(const struct twi_rollover *rollover, struct twi_generation *generation);
 
 #endif

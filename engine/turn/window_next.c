@@ -1,16 +1,16 @@
-/* window_next.c -- the next window, made while the present one is open, so that no thread meets an untouched page at
- * the boundary.
- * Always true: a forecast takes no memory from counters that live now. A window that cannot be finished is given back
+/* window_next.c -- prepares the next window while the present one is open, so that no thread meets an unused page at
+ * the end of the window.
+ * Always true: a forecast uses no memory that present counters need. A window that cannot be finished is given back
  * at once. */
 #include "engine/turn/window_next.h"
 
 #include "engine/core/window_map.h"
 #include "engine/table/record.h"
 
-#define ROOM_LOOKS 32 /* how often in a window's length there is a look whether the next one has room */
+#define ROOM_LOOKS 32 /* how often in the length of a window to check whether the next window has room */
 
-/* No other thread has ever seen this generation. It joins the dropped ones, and is given back in bounded pieces like
- * them. */
+/* No other thread has ever seen this generation. The generation joins the dropped ones, and is given back in bounded
+ * pieces. */
 void twi_window_abandon(struct twi_rollover *rollover) {
     twi_check(rollover->family->turn.prepared.generation == NULL ||
               rollover->family->turn.prepared.generation->family == rollover->family);
@@ -30,11 +30,11 @@ static bool has_share(const struct tw_family *family) {
     return twi_load_relaxed(&family->quota.bytes_max) != 0;
 }
 
-/* The memory that the windows of a family have, and the memory that the open one and the next will still take if both
- * become as large as the largest of those and the last one. */
+/* The memory of the family's windows, and the memory that the open window and the next one will still need if both
+ * become as large as the largest of those windows and the last one. */
 struct room {
     int64_t lives, needs;
-    struct twi_generation *oldest; /* in history; NULL means none */
+    struct twi_generation *oldest; /* the oldest window in the history; NULL means that there is none */
 };
 
 static struct room room_of(struct twi_rollover *rollover, struct twi_span span) {
@@ -55,16 +55,17 @@ static struct room room_of(struct twi_rollover *rollover, struct twi_span span) 
     return room;
 }
 
-/* In a share, history gives way to counters. From the middle of a window on there must be room for all keys that may
- * still come in it and for a next one. The keys of both may come around the moment when one ends and the other begins,
- * and no turn can make room then. Otherwise the oldest window in history is dropped before its time, one in each turn.
- * Returns false if memory of dropped windows is on its way back. */
+/* With a memory_share, windows of the history give their memory to counters. From the middle of a window on, there
+ * must be room for all keys that may still come in it and for the next window. The keys of both may come around the
+ * moment at which one window ends and the next one begins. In that moment no turn can make room. If there is no
+ * room, each turn drops the oldest window of the history before its time. Returns false if memory of dropped windows
+ * is still being given back. */
 static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span span) {
     twi_check(span.start_ms < span.end_ms);
     struct tw_family *family = rollover->family;
     if (!has_share(family)) return true;
     struct room room = room_of(rollover, span);
-    /* While keys come, they are looked at again; a window that opens is looked at anyway. */
+    /* The function is called again while keys come, and when a window opens. */
     if (twi_window_find(family, span.start_ms) != NULL)
         twi_rollover_due(rollover,
                          twi_time_add(rollover->engine->turn.now_ms, (span.end_ms - span.start_ms) / ROOM_LOOKS));
@@ -72,7 +73,7 @@ static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span sp
     if (room.oldest != NULL && room.lives + room.needs > use.most) {
         room.oldest->turn.history.gives_way = true;
         twi_rollover_look(rollover, 0);
-        rollover->due_ms = INT64_MIN; /* every window is looked at again */
+        rollover->due_ms = INT64_MIN; /* every window is examined again */
         return false;
     }
     if (room.lives + room.needs > use.most || use.used + room.needs <= use.most) return true;
@@ -80,17 +81,18 @@ static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span sp
     return false;
 }
 
-/* There is no memory for the prepared window, or not enough to finish it. It is not kept, and the window starts small,
- * like any other. */
+/* Called if there is no memory for the prepared window, or not enough to finish it. The prepared window is not kept,
+ * and the window begins small, like any other. */
 static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span) {
     twi_check(span.start_ms < span.end_ms);
     twi_window_abandon(rollover);
     rollover->family->turn.prepared.start_ms = span.end_ms;
 }
 
-/* A forecast takes no memory from live counters. It uses the memory that is left after the needs of the open window.
- * The open window needs room for `more` keys, or for the keys that it lacks of the forecast, whichever is more. Keys
- * that find room in its area need no more memory. Returns a value below 0 if no memory is left. */
+/* A forecast uses no memory that live counters need. The forecast uses the memory that the open window will not
+ * need. The open window needs room for `more` keys, or for the keys that it lacks to reach the forecast, whichever
+ * is more. Keys that find room in the area of the window need no more memory. Returns a value below 0 if no memory
+ * is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
                            uint64_t more) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
@@ -120,8 +122,8 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->turn.prepared.area.ahead = true;
 }
 
-/* How many keys the next window will have, by those of this one and the last and by the caller's expectation; 0 means
- * not known yet. */
+/* Returns how many keys the next window will have, by the keys of this window and the last one and by keys_expected.
+ * 0 means that this is not known yet. */
 static uint64_t forecast_keys(const struct tw_family *family, const struct twi_generation *now, struct twi_span span) {
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
     uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
@@ -144,7 +146,7 @@ static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_gen
     if (family->turn.prepared.generation == NULL) {
         uint64_t keys = twi_load_relaxed(&now->keys);
         int64_t spare = spare_bytes(family, now, forecast, keys);
-        /* A share is made for windows that are alike. An index that grows takes twice as much in the end. */
+        /* A share is dimensioned for windows of equal size. An index that grows needs twice as much in the end. */
         bool fits =
             twi_index_bytes(forecast) <= (has_share(family) ? spare_bytes(family, now, forecast, keys / 4) : spare);
         if (!fits) return NO_ROOM;
@@ -159,7 +161,7 @@ static enum prepared prepare_index(struct twi_rollover *rollover, struct twi_gen
     return PREPARED;
 }
 
-/* Prepares the memory of its records, which is its area, or memory for a part of the records. */
+/* Prepares the memory for the next window's records, which is its area, or memory for a part of the records. */
 static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t forecast) {
     struct tw_family *family = rollover->family;
     struct twi_arena *arena = &rollover->engine->arena;
@@ -177,9 +179,9 @@ static enum prepared prepare_records(struct twi_rollover *rollover, uint64_t for
     return PREPARED;
 }
 
-/* Called from the middle of a window on. It builds the next window's index, sized by this window and the last, and
- * prepares record memory. So no thread meets an untouched page at the boundary. If no thread counts in a window, no
- * next one is prepared. */
+/* Called from the middle of a window on. It builds the index of the next window, sized by this window and the last
+ * one, and prepares memory for records. So no thread meets an unused page at the end of the window. If no thread
+ * counts in a window, no next one is prepared. */
 void twi_window_prepare(struct twi_rollover *rollover) {
     twi_check(rollover->family->kind.has_starts);
     struct tw_family *family = rollover->family;
@@ -193,7 +195,7 @@ void twi_window_prepare(struct twi_rollover *rollover) {
     }
     bool has_room = make_room_for_next(rollover, span);
     if (family->turn.prepared.start_ms == span.end_ms || !has_room) return;
-    /* opened early, by event time, so the threads that count there build it already */
+    /* the next window was opened early, by event time, so the threads that count in it already build it */
     if (twi_window_find(family, span.end_ms) != NULL) {
         give_forecast_up(rollover, span);
         return;

@@ -4,9 +4,9 @@
 
 #include "engine/turn/rollover_parts.h"
 
-/* Continues with the next window, from the middle of the present one on. */
+/* From the middle of the present window on, continues to prepare the next window. */
 void twi_window_prepare(struct twi_rollover *rollover);
-/* Gives up the window that is being made. */
+/* Gives up the window that is being prepared. */
 void twi_window_abandon(struct twi_rollover *rollover);
 
 #endif

@@ -1,6 +1,6 @@
-/* window_reclaim.c -- the memory of dropped windows is given back, in bounded pieces.
- * Always true: the memory is reused no sooner than one grace period after its window was unlinked and one more after it
- * was hidden, and not while anybody reads the window. */
+/* window_reclaim.c -- gives back the memory of dropped windows, in bounded pieces.
+ * Always true: the memory is reused no sooner than one grace period after its window was unlinked and one more after
+ * it was hidden, and not while a thread reads the window. */
 #include "engine/turn/window_reclaim.h"
 
 #include "engine/core/window_map.h"
@@ -11,9 +11,9 @@
 #include "engine/limit/share.h"
 #include "engine/turn/history.h"
 
-/* The first grace period is over. No thread has the generation from the map any more, so no thread makes it `current`
- * again. A thread that began after it was unlinked may have it from `current`, even if that names another one by now.
- * So it waits for a second grace period, always. */
+/* Called when the first grace period is over. No thread has the generation from the map any more, so no thread can
+ * make it `current` again. A thread that began after the generation was unlinked may have it from `current`, even if
+ * `current` is another one by now. So the generation always waits for a second grace period. */
 static void hide(struct twi_generation *generation) {
     twi_check(!generation->turn.hidden);
     struct tw_family *family = generation->family;
@@ -27,13 +27,15 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     struct tw_family *family = generation->family;
     if (!generation->turn.hidden) {
         hide(generation);
-        engine->turn.reclaimed = true; /* the next turn need not wait to look again */
+        engine->turn.reclaimed = true; /* the next turn looks again without a wait */
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;
-    /* It is kept: it is on the list of arrivals, or soon will be, and the next turn takes it; or a reply names it. */
+    /* The generation is kept, because it is or soon will be on the list of arrivals, which the next turn takes, or
+     * because a reply names it. */
     if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
-    /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
+    /* An adder that stopped between its DIRTY and its marks may have listed the generation long after it was
+     * drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
         twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(&engine->arena, generation, work)) return false;

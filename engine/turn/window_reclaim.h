@@ -4,7 +4,7 @@
 
 #include "tallywheel.h"
 
-/* Gives back memory that no thread can read any more, a piece in each turn. */
+/* Gives back memory that no thread can read any more, one piece in each turn. */
 void twi_window_reclaim(tw_engine *engine);
 
 #endif
