@@ -1,7 +1,7 @@
-/* api.c -- the calls of tallywheel.h that count and read. Step 1 of the flow in docs/ARCHITECTURE.md.
- * Every call checks its arguments, enters a section, reads the clock, finds the cell, acts, and leaves. If the cell
- * turns out to be frozen (its window was sealed meanwhile), the call reads the clock and decides again. It never waits.
- * Always true: a call that returns an error has changed no count. */
+/* api.c -- the calls of tallywheel.h that count and read, which are step 1 of the flow in docs/ARCHITECTURE.md. Every
+ * call checks its arguments, enters a section, reads the clock, finds the cell, acts, and leaves. If the cell is frozen
+ * (because its window was sealed meanwhile), the call reads the clock and decides again. It never waits.
+ * Always true: a call that returns an error has not changed a count. */
 #include "engine/count/api.h"
 
 #include "engine/base/probe.h"
@@ -70,7 +70,7 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
         }
         if (status == TWI_AGAIN && call->at) status = twi_event_after_seal(call);
         if (status != TWI_AGAIN) return status;
-        /* Sealed. By the clock the window is over, which the next round sees. */
+        /* Sealed. By the clock the window is over. The next try sees this. */
     }
 }
 
@@ -142,7 +142,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     int64_t taken;
     do {
         struct twi_place place;
-        taken = 0; /* a round that found the window sealed has taken no units away, whatever it read */
+        taken = 0; /* a try that found the window sealed has taken no units, whatever it read */
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
@@ -172,7 +172,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     if (!call->family->kind.synced) return found;
     if (!found && (call->at || !twi_may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {
         if (!call->family->kind.evicts_idle || place->previous == NULL) return false;
-        place->cell = place->previous; /* the frozen cell takes no adds, but shows the whole count */
+        place->cell = place->previous; /* the frozen cell accepts no adds, but shows the whole count */
         place->generation = place->previous_in;
         place->meta = twi_load_relaxed(&place->cell->meta);
         return true;
@@ -196,7 +196,8 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
 }
 
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
-    struct twi_call call = {.engine = family->engine}; /* gcc -O3, of the one file, sees no other end of a refusal */
+    /* gcc -O3 of the one file assumes that `call` could stay unset after a refusal */
+    struct twi_call call = {.engine = family->engine};
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
     int64_t seen = 0;
@@ -219,7 +220,7 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen;
-    memset(&seen, 0, sizeof seen); /* clears the padding, too, because the struct is copied as bytes */
+    memset(&seen, 0, sizeof seen); /* this clears the padding, too, because the struct is copied as bytes */
     seen.known = !family->kind.synced;
     seen.age_ms = TW_UNBOUNDED;
     seen.error_bound = family->kind.synced ? TW_UNBOUNDED : 0;
@@ -232,7 +233,8 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t total_state = twi_load_relaxed(&cold->total_state);
             seen.view = twi_saturated_sum(seen.local, base);
-            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta); /* 0 without idle eviction */
+            /* this is 0 without idle eviction */
+            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta);
             seen.unsent = seen.local - acked + rest;
             seen.known = total_state != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;

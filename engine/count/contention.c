@@ -6,13 +6,13 @@
 
 /* ---- who requests stripes --------------------------------------------------------------------------------------- */
 
-/* A cell is contended after 64 adds of one thread to it within some ticks of the clock, if other threads added before
- * half of them. That is more than 10,000 adds per second of each. If no other thread adds during the first 8 adds,
- * sampling stops. */
+/* A cell is contended after 64 adds of one thread to it within some ticks of the clock, if other threads added
+ * before half of them. This is more than 10,000 adds a second of each thread. If no other thread adds during the
+ * first 8 adds, sampling stops. */
 #define DETECT_ADDS 64u
 #define DETECT_ADDS_ALONE 8u
 #define DETECT_MS 5
-/* Compare-and-swaps lost to other threads in that time. */
+/* How many compare-and-swaps are lost to other threads in that time. */
 #define DETECT_LOSSES 16u
 
 enum { REQUEST_NONE = 0, REQUEST_BEING_WRITTEN = 1 };
@@ -22,7 +22,7 @@ void twi_contention_request(tw_engine *engine, struct twi_generation *generation
     uint64_t nothing = REQUEST_NONE;
     if (twi_load_relaxed(&engine->stripes.of) != REQUEST_NONE ||
         !twi_cas_acqrel(&engine->stripes.of, &nothing, REQUEST_BEING_WRITTEN))
-        return; /* the turn has not yet seen the last request; a cell that is still contended requests again */
+        return; /* the turn has not seen the last request yet; a cell that is still contended requests stripes again */
     twi_store_relaxed(&engine->stripes.limit, limit);
     uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
     twi_store_release(&engine->stripes.of, word); /* S5, pairs with S6 */
@@ -30,7 +30,7 @@ void twi_contention_request(tw_engine *engine, struct twi_generation *generation
 
 static void begin_detection(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
     self->sampled = cell;
-    self->sampled_since_ms = twi_clock_read(&engine->clock); /* this is also the look at the clock of such adds */
+    self->sampled_since_ms = twi_clock_read(&engine->clock); /* this is also the look at the clock for such adds */
     self->sampled_adds = self->sampled_others = 0;
 }
 
@@ -61,7 +61,7 @@ void twi_contention_detect_acquire(tw_engine *engine, struct twi_generation *gen
     twi_contention_request(engine, generation, cell, limit);
 }
 
-/* ---- making, by the turn ---- */
+/* ---- how the turn makes stripes ---- */
 
 void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room) {
     int64_t count = (int64_t)stripes->mask + 1, each = room > 0 ? room / count : 0, rest = room > 0 ? room % count : 0;
@@ -71,7 +71,7 @@ void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, in
     twi_store_relaxed(&stripes->shown, limit - (room > 0 ? room : 0));
 }
 
-/* Freezes `local`. For slices, the units left of the limit at that very moment become the ceilings. */
+/* Freezes `local`. For slices, the units that are left of the limit at that moment become the ceilings. */
 static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripes *stripes, int64_t limit) {
     _Atomic int64_t *final = twi_cell_final(cell, meta);
     int64_t base = (meta & TWI_META_COLD) != 0 ? twi_load_relaxed(&cell->base) : 0;
@@ -85,7 +85,7 @@ static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripe
     } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1 */
 }
 
-/* True means that stripes would make adds faster, and there is memory for them. */
+/* Returns true if stripes would make adds faster and there is memory for them. */
 static bool may_stripe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
                        int64_t limit) {
     uint64_t word = twi_load_relaxed(&cell->local);
@@ -96,7 +96,7 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     if (limit != TWI_NO_LIMIT &&
         twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes.log2))
         return false;
-    /* The last eighth of the memory is for keys. */
+    /* The last eighth of the memory is reserved for keys. */
     struct twi_quota_use use = twi_quota_use(&engine->arena, generation->quota);
     return use.used < use.most - use.most / 8;
 }
@@ -107,7 +107,7 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
     /* This is checked first, because the records of a sealed generation may have been given back already. */
     if (generation->family->kind.from_first || generation->family->kind.evicts_idle) return false;
     if (generation->family->kind.is_hard && generation->synced)
-        return false; /* the word leads to the lease of the cell */
+        return false; /* the word contains the lease of the cell */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;
@@ -125,7 +125,7 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
     meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
     TWI_RACE_POINT(striped_local_open);
     freeze_local(cell, meta, stripes, limit);
-    /* An adder that counted in `local` and then finds it frozen sets no mark. It leaves the mark to the turn
+    /* An adder that has counted in `local` and then finds it frozen sets no mark. It leaves the mark to the turn
      * (dirty.c). */
     if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
     twi_port_count(engine, striped, 1);

@@ -1,19 +1,19 @@
-/* dirty.c -- the marks of the counters with unsent counts. Step 2 of the flow in docs/ARCHITECTURE.md.
+/* dirty.c -- the marks of the counters that have unsent counts. They are step 2 of the flow in docs/ARCHITECTURE.md.
  *
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
- * If an add returns a word without DIRTY, the adder sets DIRTY and then the rest, in that order (D1). The collector
- * (turn/collect.c) goes the other way. It takes the lists, then the bit, and last clears DIRTY and reads the word in
- * one operation (D2).
- * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words, and the collector reads all of them.
- * Always true: a counter with DIRTY is marked all the way, with two exceptions. Some thread may be between its DIRTY
- * and its last mark, inside a section. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the
- * turn marks it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before
- * it (trap E10).
- * A member of a list has a `listed` word. The collector clears it before it reads the member's content. A later change
- * of the content lists the member again.
- * The turn marks on its own lists (twi_dirty_owe). An adder that stalls between `listed` and its push would hide from
- * the turn the unsent counts that sealing has found, and the window would count as drained (P2). */
+ * If an add returns a word without DIRTY, the adder sets DIRTY and then the other marks, in that order (D1). The
+ * collector (turn/collect.c) works in the opposite order. It takes the lists, then the bit, and finally clears DIRTY
+ * and reads the word in one operation (D2).
+ * A striped counter (stripe.h) has one DIRTY in each word, and one bit for all words. The collector reads all of them.
+ * Always true: a counter with DIRTY has all its marks, with two exceptions. A thread may be inside a section, between
+ * its DIRTY and its last mark. Or Redis has rejected the key, and its counter waits (turn/rejected.c) until the turn
+ * marks it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before it
+ * (trap E10).
+ * Each member of a list has a `listed` word. The collector clears this word before it reads the content of the member.
+ * So a later change of the content lists the member again.
+ * The turn uses lists of its own for its marks (twi_dirty_owe). Otherwise an adder that stalls between `listed` and
+ * its push would hide unsent counts that the turn found while sealing, and the window would count as drained (P2). */
 #include "engine/count/dirty.h"
 
 #include "engine/base/push.h"
@@ -29,7 +29,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
     uint32_t index = twi_cell_index(meta);
-    /* D5, pairs with D6, so the thread that takes the bit reads the word after our DIRTY */
+    /* D5, pairs with D6, so the thread that takes the bit reads the word after this DIRTY */
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
 }
 
@@ -51,7 +51,7 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
-    /* marked by another thread; or sealing looks at every counter itself */
+    /* another thread has marked it; or sealing looks at every counter itself */
     if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
     TWI_RACE_POINT(dirty_not_marked);
     twi_dirty_list(engine, generation, cell, meta);
@@ -86,7 +86,7 @@ void twi_dirty_take_marked(tw_engine *engine) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, line);
         uint32_t next = generation->marks.next;
         (void)twi_swap_acqrel(&generation->marks.listed,
-                              0); /* D4, pairs with D3, so a mark made from here on lists it again */
+                              0); /* D4, pairs with D3, so a mark that is made after this lists the generation again */
         twi_dirty_pend(engine, generation);
         line = next;
     }
@@ -106,8 +106,8 @@ void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation) {
 
 /* ---- how many keys are unsent ---- */
 
-/* A look at a chunk is a cache miss, about 100 ns. So a sample takes 1 ms at most, and all samples a thousandth of the
- * time. */
+/* A look at a chunk is a cache miss, about 100 ns. So a sample takes at most 1 ms, and all samples together take a
+ * thousandth of the time. */
 #define SAMPLE_LOOKS 8192u
 #define LOOKS_PER_MS 8u
 
@@ -123,8 +123,8 @@ static void sample_chunk(struct sample *sample, struct twi_chunk *chunk) {
     sample->looks--;
 }
 
-/* Samples a list of chunks that adders have marked. It grows only at its head. Chunks that the turn has marked as well
- * were counted before. */
+/* Samples a list of chunks that adders have marked. The list grows only at its head. Chunks that the turn has also
+ * marked were counted before. */
 static void sample_marked(struct sample *sample, uint32_t line) {
     while (line != 0 && sample->looks != 0) {
         struct twi_chunk *chunk = twi_arena_at(&sample->engine->arena, line);
@@ -143,7 +143,7 @@ static void sample_generation(struct sample *sample, struct twi_generation *gene
         line = (uint32_t)twi_load_relaxed(&chunk->owed);
     }
     sample_marked(sample, generation->turn.taken);
-    sample_marked(sample, twi_load_acquire(&generation->marks.chunks)); /* D8, with the links */
+    sample_marked(sample, twi_load_acquire(&generation->marks.chunks)); /* D8, also for the links */
 }
 
 void twi_dirty_sample(tw_engine *engine) {

@@ -1,4 +1,5 @@
-/* dirty.h -- the marks of the counters with unsent counts, how they are set, and how the turn takes them (dirty.c). */
+/* dirty.h -- the marks of the counters that have unsent counts: how they are set, and how the turn takes them
+ * (dirty.c). */
 #ifndef TWI_COUNT_DIRTY_H
 #define TWI_COUNT_DIRTY_H
 
@@ -9,16 +10,17 @@ struct twi_cell;
 
 /* Marks a counter for the collector, because its last add returned a word without DIRTY. */
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The rest of the mark, for a word whose DIRTY was set together with its count (stripe.c). */
+/* Sets the other marks for a word whose DIRTY was set together with its count (stripe.c). */
 void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The mark of the turn, for counters that sealing found to have unsent counts, or whose items were taken or came back,
- * and that must be collected again. */
+/* Sets the marks by the turn. It is for counters that must be collected again: sealing found unsent counts in them,
+ * or their items were taken or returned. */
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* Puts a generation on the turn's list of generations to collect. */
+/* Adds a generation to the turn's list of generations to collect. */
 void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
-/* Moves the generations that adders have listed to that list. By the turn. */
+/* Moves the generations that adders have listed to the turn's list. By the turn. */
 void twi_dirty_take_marked(tw_engine *engine);
-/* Removes a generation from both lists. It has no unsent counts, and no thread can reach it. Called by the turn. */
+/* Removes a generation from both lists. The generation has no unsent counts, and no thread can reach it. Called by
+ * the turn. */
 void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation);
 /* Samples unsent_keys. By the turn. */
 void twi_dirty_sample(tw_engine *engine);

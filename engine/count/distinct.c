@@ -1,7 +1,7 @@
-/* distinct.c -- tw_distinct_add() and its neighbours, for counters of distinct elements. A counter has a sketch in
- * place of a count (sketch.h).
- * Always true: a call that answered TW_OK is in every estimate of its window that begins later. Adding an element once
- * more has no effect, so a refused call may be made again. */
+/* distinct.c -- tw_distinct_add() and similar calls, for counters of distinct elements. A counter has a sketch in place
+ * of a count (sketch.h).
+ * Always true: if a call returned TW_OK, every later estimate of its window includes its elements. Adding an element
+ * again has no effect, so a refused call may be repeated. */
 #include "engine/count/distinct.h"
 
 #include "engine/count/api.h"
@@ -12,13 +12,14 @@
 #include "engine/count/lookup.h"
 #include "engine/table/sketch.h"
 
-#define GROUP 128u /* elements in one section, so that memory of others does not wait for a long list */
+/* how many elements are added in one section, so that a long list does not delay the reuse of memory */
+#define GROUP 128u
 
 static tw_status refuse_kind(void) {
     return twi_refuse(TW_ERR_MODE, "kind: the tw_distinct_ calls are for TW_KIND_DISTINCT families");
 }
 
-/* If `unix_ms` is NULL, it counts at the time of the clock. */
+/* If `unix_ms` is NULL, the call counts at the time of the clock. */
 TWI_INLINE tw_status begin(struct twi_call *call, tw_family *family, tw_key key, const int64_t *unix_ms) {
     twi_check(family != NULL);
     if (twi_unlikely(!family->kind.is_distinct)) return refuse_kind();
@@ -30,8 +31,8 @@ TWI_INLINE tw_status begin(struct twi_call *call, tw_family *family, tw_key key,
 /* The elements of one call, and the results. */
 struct adding {
     const tw_key *elements;
-    const int64_t *unix_ms; /* when; NULL means now */
-    size_t count, done;     /* the first `done` of them have been looked at */
+    const int64_t *unix_ms; /* the event time; NULL means now */
+    size_t count, done;     /* the number of elements, and how many of them were processed */
     size_t changed;         /* how many of those raised a register, */
     size_t refused;         /* and how many found no room */
 };
@@ -40,7 +41,8 @@ TWI_INLINE struct twi_hll_element element_of(tw_key element) {
     return twi_hll_element(twi_hll_hash(element.data, element.size));
 }
 
-/* The sketch of the call's key in the call's window. Returns TW_ERR_FULL and TWI_AGAIN like twi_place_make(). */
+/* Finds or makes the sketch of the call's key in the call's window. Returns TW_ERR_FULL and TWI_AGAIN in the same
+ * cases as twi_place_make(). */
 TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -51,10 +53,11 @@ TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch)
     return TW_OK;
 }
 
-/* Adds until all are done. TWI_AGAIN means that the window was sealed meanwhile; the rest belongs to a later one. */
+/* Adds the elements until all are added. TWI_AGAIN means that the window was sealed meanwhile, so the other elements
+ * belong to a later window. */
 TWI_INLINE tw_status add_once(struct twi_call *call, struct adding *adding) {
     struct twi_sketch sketch;
-    if (twi_unlikely(adding->count == 0)) return TW_OK; /* no element makes no key */
+    if (twi_unlikely(adding->count == 0)) return TW_OK; /* a call without elements makes no key */
     tw_status status = sketch_of(call, &sketch);
     if (twi_unlikely(status != TW_OK)) return status;
     size_t before = adding->changed;
@@ -146,18 +149,18 @@ tw_status tw_distinct_add_many(tw_family *family, tw_key key, const tw_key *elem
 
 /* ---- reading ---- */
 
-/* `base` is what Redis has more than this process, of a window that is over. */
+/* For a window that is over, `base` is the amount by which Redis's estimate is above that of this process. */
 static int64_t estimate_of(const struct twi_call *call, struct twi_cell *cell, uint64_t meta) {
     return twi_view_of(cell, meta, twi_sketch_estimate(&call->engine->arena, cell, meta));
 }
 
-/* With Redis a key that is read is a key of this engine. A later collection requests Redis's registers. */
+/* With Redis, reading a key makes it a key of this engine. So a later collection requests its registers from Redis. */
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     bool found = twi_place_find(call, place);
     if (!call->family->kind.synced) return found;
     if (!found && (!twi_may_take_interest(call) || twi_place_make(call, place) != TW_OK)) return false;
     if (twi_load_relaxed(&place->cell->asked) == 0) twi_store_relaxed(&place->cell->asked, 1);
-    /* also if it was requested earlier, because the collector may have missed it */
+    /* it requests them even if they were requested earlier, because the collector may have missed that */
     twi_place_request_total(call, place);
     return true;
 }
@@ -175,8 +178,8 @@ tw_status tw_distinct_get(tw_family *family, tw_key key, int64_t *estimate) {
     return status;
 }
 
-/* The estimate in a window that is held, from its table, or from its packed form, which has only estimates. Inside a
- * section. */
+/* Returns the estimate in a window that still exists, from its table or from its packed form. The packed form has
+ * only estimates. Inside a section. */
 static int64_t estimate_in(const struct twi_call *call, struct twi_generation *generation) {
     if (twi_generation_is_packed(generation)) return twi_view_in(call, generation);
     struct twi_cell *cell = twi_table_find(&call->engine->arena, generation, &call->lookup);

@@ -1,6 +1,6 @@
-/* each.c -- tw_each() shows every counter of a window to a visitor. See each.h.
- * Counts are copied into a buffer inside a section, and shown to the visitor outside of it. So a slow visitor delays
- * only the walked window (walk.h). */
+/* each.c -- tw_each() shows every counter of a window to a visitor. See each.h. Inside a section the counts are
+ * copied into a buffer. Outside of the section they are shown to the visitor. So a slow visitor delays only the
+ * walked window (walk.h). */
 #include "engine/count/each.h"
 
 #include "engine/count/walk.h"

@@ -1,8 +1,8 @@
-/* each_field.c -- tw_each_field() shows the counters of one subject in this process, field by field (redis_shape.h).
- * A family that declares its fields looks each of them up. Otherwise all counters of the window are looked at, as
- * tw_each() does, because there is no index of subjects.
- * Always true: both ways show the same fields with the same views. A view of 0 is not shown. It may be a counter that
- * was only requested, and a packed window has no such counter. */
+/* each_field.c -- tw_each_field() shows the counters of one subject in this process, field by field (redis_shape.h). If
+ * the family declares its fields, the call looks up each of them. Otherwise the call looks at all counters of the
+ * window, as tw_each() does, because there is no index of subjects.
+ * Always true: both ways show the same fields with the same views. A view of 0 is not shown. Such a counter may only
+ * have been requested, and a packed window has no such counter. */
 #include "engine/count/each_field.h"
 
 #include "engine/core/family.h"
@@ -55,8 +55,9 @@ static tw_status look_up(const struct each_field *each, tw_key field, int64_t un
     tw_key key;
     tw_family *family = each->family;
     *view = 0;
-    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK; /* it cannot have been counted */
-    bool is_open = unix_ms == TW_NOW || !family->kind.has_starts;               /* an endless window is always open */
+    /* this key is too long, so it cannot have been counted */
+    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK;
+    bool is_open = unix_ms == TW_NOW || !family->kind.has_starts; /* an endless window is always open */
     return is_open ? tw_get(family, key, view) : tw_get_at(family, key, unix_ms, view);
 }
 

@@ -4,9 +4,10 @@
 
 #include "tallywheel.h"
 
-/* TW_OK; TW_ERR_MODE means not a family of TW_REDIS_HASH; TW_ERR_KEY means that a subject that no key can have. */
+/* Returns TW_OK. TW_ERR_MODE means that the family is not one of TW_REDIS_HASH. TW_ERR_KEY means that no key can
+ * have this subject. */
 tw_status twi_hash_check(const tw_family *family, tw_key subject);
-/* Writes the key to `bytes`. Returns false if it would be too long. */
+/* Writes the key to `bytes`. Returns false if the key would be too long. */
 bool twi_hash_key(const tw_family *family, tw_key subject, tw_key field, unsigned char bytes[TW_KEY_SIZE_MAX],
                   tw_key *key);
 

@@ -1,5 +1,5 @@
 /* event_time.c -- see event_time.h.
- * Always true: a window that a call was refused for takes no later call either. */
+ * Always true: if a call was refused for a window, all later calls are refused for it, too. */
 #include "engine/count/event_time.h"
 
 #include "engine/core/agenda.h"

@@ -5,19 +5,19 @@
 
 #include <stdlib.h>
 
-/* Shards have 123 entries or more, but where memory is short and keys are longer than 480 bytes. Of N units, a key of
- * more than N / 100 has an entry. It has surely had more than N / 100 - N / 123, so more than N / 535; and floor / 8 is
- * at most N / 984. */
+/* Shards have 123 entries or more. They have fewer only if memory is short and keys are longer than 480 bytes. If N
+ * units overflowed, a key with more than N / 100 of them has an entry. Its certain count is more than N / 100 - N /
+ * 123, which is more than N / 535. floor / 8 is at most N / 984. */
 #define SURE_PART 8
 
-/* The data of one shard about one key. */
+/* The data that one shard has about one key. */
 struct part {
     const unsigned char *key;
     uint32_t size, kind, shard;
     int64_t count, error, floor;
 };
 
-/* The bounds of all shards of a kind for keys that they do not have. */
+/* The bounds of all shards of a kind, for keys that have no entry in them. */
 struct absent {
     int64_t floor, debt;
 };
@@ -40,8 +40,8 @@ struct reading {
     struct missed missed[TWI_SPILL_MISSED]; /* by tag */
 };
 
-/* Measures the memory that the shards need, and how many there are. A shard that comes later has no add that returned
- * before. */
+/* Measures the memory that the shards need, and how many there are. Adds in a shard that is made later had not
+ * returned before. */
 static void measure(struct reading *reading, size_t sketch) {
     for (uint32_t kind = 0; kind < TWI_KINDS; kind++) {
         uint32_t number = 0;
@@ -67,7 +67,7 @@ static void read_shard(struct reading *reading, struct twi_spill_shard *shard) {
         reading->parts[reading->used++] =
             (struct part){key, (uint32_t)seen.size, shard->kind, reading->shards, seen.count, seen.error, 0};
     }
-    /* It is read after the entries, because a key that was given up meanwhile is below this floor. */
+    /* The floor is read after the entries, because a key that was given up meanwhile is below this floor. */
     int64_t floor = twi_load_relaxed(&shard->floor);
     for (size_t i = first; i < reading->used; i++) reading->parts[i].floor = floor;
     struct absent *absent = &reading->absent[shard->kind];
@@ -90,7 +90,8 @@ static void read_sketch(struct reading *reading, size_t sketch) {
     }
 }
 
-/* By key, then by shard, the greater count first. A key that moved within its shard may have been read twice. */
+/* Compares by key, then by shard. In a shard, the greater count comes first. If a key moved within its shard, it may
+ * have been read twice. */
 static int compare_parts(const void *left, const void *right) {
     const struct part *a = left, *b = right;
     if (a->size != b->size) return a->size < b->size ? -1 : 1;
@@ -100,7 +101,7 @@ static int compare_parts(const void *left, const void *right) {
     return (a->count < b->count) - (a->count > b->count);
 }
 
-/* Puts the parts of one key together, the first of them at `at`. Returns where the next key begins. */
+/* Combines the parts of one key, the first of which is at `at`. Returns where the next key begins. */
 static size_t list_key(struct twi_heavy *heavy, const struct reading *reading, size_t at,
                        const struct twi_generation *generation) {
     const struct part *first = &reading->parts[at], *last = NULL;

@@ -9,8 +9,8 @@ struct twi_generation *twi_idle_before(struct tw_family *family, int64_t evictio
 
 /* ---- finding ---- */
 
-/* The key's cell is in the previous generation. Returns true if it takes adds. Returns false if it is frozen and only
- * shows the count. */
+/* Called if the key's cell is in the previous generation. Returns true if the cell accepts adds. Returns false if
+ * the cell is frozen and only shows the count. */
 static bool use_before(struct twi_place *place, struct twi_generation *before, struct twi_cell *cell) {
     uint64_t meta = twi_cell_publish(cell);
     if (twi_cell_is_frozen(cell)) {
@@ -73,7 +73,7 @@ enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thr
     return found;
 }
 
-/* Before the key begins in this epoch, makes sure that it can no longer begin in the epoch before (G1). */
+/* Before the key begins in this epoch, makes sure that it can no longer begin in the previous epoch (G1). */
 static bool still_counts_before(const struct twi_call *call, struct twi_place *place) {
     place->previous = NULL;
     twi_fence_seqcst(); /* N1, pairs with N2 */
@@ -110,7 +110,7 @@ int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell
     if ((meta & TWI_META_SUCCESSOR) == 0) return 0;
     tw_engine *engine = generation->family->engine;
     struct twi_generation *before = twi_idle_before(generation->family, generation->start_ms);
-    if (before == NULL) return 0; /* dropped, so it had no unsent counts */
+    if (before == NULL) return 0; /* the generation was dropped, so it had no unsent counts */
     struct twi_lookup_key lookup = twi_idle_lookup_key(&engine->hashing, cell);
     struct twi_cell *frozen = twi_table_find(&engine->arena, before, &lookup);
     if (frozen == NULL || !twi_cell_is_frozen(frozen)) return 0;

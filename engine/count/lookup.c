@@ -1,4 +1,4 @@
-/* lookup.c -- see lookup.h. Incarnations, and first inserts. */
+/* lookup.c -- see lookup.h. It has incarnations, and first inserts. */
 #include "engine/count/lookup.h"
 
 #include "engine/core/closing_keys.h"
@@ -42,10 +42,11 @@ bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *p
     return false;
 }
 
-/* Before a key begins an incarnation in this generation, makes sure that it can no longer begin one in the generation
- * before (trap E22). */
+/* Before a key begins an incarnation in this generation, makes sure that it can no longer begin one in the previous
+ * generation (trap E22). */
 static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
-    twi_fence_seqcst(); /* N1, pairs with N2: a call that still counts in the window before cannot open it unseen */
+    /* N1, pairs with N2: a call that still counts in the previous window cannot open it without being seen */
+    twi_fence_seqcst();
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
@@ -60,15 +61,15 @@ struct currency {
     bool at; /* the call has an event time */
 };
 
-/* Reads the clock again. Returns true if this call may still count in this window. Called by an insert that met a
- * closed slot, and after a window was opened. Engine time never goes back, so a thread that sees the effects of a later
- * moment also reads that moment. */
+/* Reads the clock again. Returns true if this call may still count in the given window. An insert calls it after it
+ * found a closed slot, and a call after it opened a window. Engine time never goes back, so a thread that sees the
+ * effects of a later moment also reads that moment. */
 static bool still_current(void *ctx) {
     struct currency *currency = ctx;
     struct tw_family *family = currency->generation->family;
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
     if (currency->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
-    /* the name of an endless window begins at 1970, but it also holds earlier moments */
+    /* the start of an endless window is 1970, but the window also contains earlier moments */
     if (family->rule.window == TW_WINDOW_FOREVER) return true;
     return twi_generation_holds(currency->generation, now_ms);
 }
@@ -80,7 +81,7 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
                                 .lookup = *lookup,
                                 .end_ms = call->family->kind.from_first
                                               ? twi_time_add(call->now_ms, call->family->rule.window_ms)
-                                              : 0, /* the word is for stripes */
+                                              : 0, /* the word is used for stripes */
                                 .vacancy = TWI_NO_VACANCY};
     struct currency currency = {place->generation, call->at};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
@@ -95,9 +96,9 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->kind.evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
-    /* A window that was found in this section. If it has been sealed or dropped since, its leaves are closed. But a
-     * late caller may have opened it again after the drop and left it empty (see below). So the clock is read once
-     * more. */
+    /* The window was found in this section. If it has been sealed or dropped since, its leaves are closed. But a
+     * late caller may have opened the window again after the drop, and left it empty (see below). So the function
+     * reads the clock again. */
     if (place->generation != NULL && !family->kind.from_first) {
         struct currency found = {place->generation, call->at};
         TWI_RACE_POINT(window_found_not_inserted);
@@ -108,28 +109,28 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    /* over permanently, even if lateness has become longer */
+    /* the window is over permanently, even if lateness has become longer */
     if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;
-    /* Since the clock was read, the window may have ended, been reported and been dropped. It must not come back to
-     * life, not even if another late caller has just opened it again. Or a key may have begun its incarnation in the
-     * next window, whose inserter found no window here (trap E22). */
+    /* Since the clock was read, the window may have ended, been reported and dropped. It must not be used again,
+     * even if another late caller has just opened it again. Or a key may have begun its incarnation in the next
+     * window, because its inserter found no window here (trap E22). */
     struct currency currency = {place->generation, call->at};
-    twi_fence_seqcst(); /* N2, pairs with N1, so an insert at a later moment sees the window that we opened */
+    twi_fence_seqcst(); /* N2, pairs with N1, so an insert at a later moment sees the window that this call opened */
     if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->lookup);
     if (status != TW_OK || !family->kind.from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms)
         return status;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
     status = insert(call, place, &next_key);
-    /* A third incarnation in one window happens only if Redis ends them sooner than their length. There is no room for
-     * it. */
+    /* A third incarnation in one window is needed only if Redis ends incarnations sooner than their length. There is
+     * no place for a third one. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
 }
 
 enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell) {
     struct currency currency = {insert->generation, false};
-    /* a record that was made in this section goes back into its table, which is as long as the section */
+    /* a record that was made in this section is given back to its table, which exists as long as the section */
     if (insert->vacancy.made == NULL && twi_unlikely(twi_generation_is_packed(insert->generation)))
         return TWI_GONE_SEALED;
     return twi_table_insert(insert, still_current, &currency, cell);
@@ -186,7 +187,7 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
             twi_dirty_mark(call->engine, place->generation, cell, place->meta);
         }
     }
-    /* The cell may have become striped before it was marked. Then the mark was left out (dirty.c). */
+    /* The cell may have become striped before it was marked. Then nobody has marked it (dirty.c). */
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
     if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_requested(cell))
         twi_dirty_list(call->engine, place->generation, cell, meta);

@@ -1,10 +1,10 @@
-/* pin.c -- adding to one counter without looking it up each time.
+/* pin.c -- adds to one counter without looking it up each time.
  *
- * A pin remembers the cell, and the span of engine time in which that memory surely belongs to its window. The span is
- * the window itself. A generation is closed, and later dropped, only when engine time has reached its end. So a thread
- * that reads an earlier time inside a section entered that section before the generation was unlinked, and reclamation
- * waits for it (trap E32). Outside the span, and if the cell is frozen or at an edge of its range, the pin looks its
- * key up again.
+ * A pin remembers a cell, and the span of engine time in which the memory of this cell surely belongs to its window.
+ * The span is the window itself. A generation is closed, and later dropped, only when engine time has reached its end.
+ * So a thread that reads an earlier time inside a section entered that section before the generation was unlinked, and
+ * reclamation waits for it (trap E32). Outside the span, the pin looks its key up again. It also does so if the cell is
+ * frozen or at an edge of its range.
  * Always true: `cell` is used only inside a section, within the span, and in the process that found it. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
@@ -17,10 +17,10 @@
 struct tw_pin {
     tw_family *family;
     struct twi_generation *generation;
-    struct twi_cell *cell; /* NULL means look it up */
+    struct twi_cell *cell; /* NULL means that the key must be looked up */
     int64_t start_ms, end_ms;
     uint32_t process; /* the process that found the cell; after a fork the cell belongs to the parent */
-    bool is_plain;    /* no Redis, and short sections are allowed */
+    bool is_plain;    /* the family has no Redis, and short sections are allowed */
     uint32_t key_size;
     unsigned char key[];
 };
@@ -44,12 +44,12 @@ void tw_pin_close(tw_pin *pin) {
     free(pin);
 }
 
-/* Remembers where the key counts now. Inside a section. */
+/* Remembers where the key is counted now. Inside a section. */
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
     if (pin->family->kind.from_first || pin->family->kind.evicts_idle || !twi_place_find(call, &place))
-        return; /* cells end one by one, by their windows or by idle eviction, so look the key up each time */
+        return; /* in these families cells end one by one, so the key is looked up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms > 0 ? place.generation->start_ms : 0; /* twi_clock_peek_ms() */
     pin->end_ms = place.generation->end_ms;
@@ -71,7 +71,7 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     return status;
 }
 
-/* Adds to a counter that is not plain, because it is striped, without DIRTY, sampled, or at an edge. */
+/* Adds to a counter that is not plain: it is striped, without DIRTY, sampled, or at an edge of its range. */
 static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, int64_t *view) {
     tw_family *family = pin->family;
     tw_engine *engine = family->engine;
@@ -97,8 +97,8 @@ anew:
     return add_anew(pin, delta, view);
 }
 
-/* Called after a plain add without a view has counted. Samples whether other threads have added since. Inside the
- * caller's section, short or not, which it leaves. */
+/* Called after a plain add without a view has counted. Samples whether other threads have added since. The caller is
+ * inside a section, short or not, and this function leaves the section. */
 static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delta) {
     struct twi_thread *self = twi_thread_self;
     self->depth++; /* the called functions enter their own sections */
@@ -107,18 +107,18 @@ static TWI_COLD tw_status sample(const tw_pin *pin, int64_t before, int64_t delt
     return TW_OK;
 }
 
-/* The plain case, which calls no function, is a family without Redis. */
+/* In the plain case, a family without Redis, the code calls no function. */
 tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     twi_check(pin != NULL);
     tw_engine *engine = pin->family->engine;
     struct twi_thread *self = twi_thread_self;
-    /* In a forked child the record is wiped, and the cell is the parent's. */
+    /* In a forked child the record is wiped, and the cell belongs to the parent. */
     if (twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
         twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->life.gate)))
         return add_anew(pin, delta, view);
     if (twi_unlikely(!pin->is_plain)) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* a stale time is in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* a stale time is in no window of a pin */
     TWI_RACE_POINT(pin_time_read_not_added);
     struct twi_cell *cell = pin->cell;
     uint64_t before;

@@ -1,9 +1,9 @@
-/* top.c -- tw_top() shows the heaviest keys of a window, heaviest first, and equal ones by key.
- * The walk (walk.h) offers every counter to a heap of the n heaviest so far, whose root is the lightest of them. Keys
- * are copied, since a cell may be given back between two pieces of the walk. The visitor is called when the walk is
- * over, so it delays no thread. The heavy keys among those that found no room (heavy.h) are read before the walk, and
- * offered after it, with the counters that some of them have got later.
- * Always true: the memory of a call depends on n and on the keys that it has, not on the window. */
+/* top.c -- tw_top() shows the heaviest keys of a window, the heaviest first. Equal ones are sorted by key. The walk
+ * (walk.h) offers every counter to a heap of the n heaviest keys so far. The root of the heap is the lightest of them.
+ * Keys are copied, because a cell may be given back between two pieces of the walk. The visitor is called after the
+ * walk, so it delays no thread. Heavy keys without a counter (heavy.h) are read before the walk. After the walk they
+ * are offered to the heap, together with the counters that some of them have got later.
+ * Always true: the memory of a call depends on n and on its keys, not on the window. */
 #include "engine/count/heavy.h"
 #include "engine/count/walk.h"
 
@@ -11,23 +11,24 @@
 
 #define TOP_MAX 10000u
 #define ROOM_MIN 64u
-#define KEY_ROOM_MIN 32u /* a key that takes another one's place mostly fits */
+#define KEY_ROOM_MIN 32u /* a key that replaces another one usually fits */
 
 struct top_entry {
-    tw_count count; /* key.data has `room` bytes that belong to the entry */
+    tw_count count; /* `room` bytes at key.data belong to the entry */
     uint64_t prefix;
     size_t room;
 };
 
 struct top {
-    struct top_entry *entries; /* a heap, once there are `most` of them */
+    struct top_entry *entries; /* the entries, which are a heap once there are `most` of them */
     size_t used, room, most;
     bool no_memory;
     tw_engine *engine;
     struct twi_heavy heavy;
 };
 
-/* The first bytes of a key, as a number with the first byte uppermost, so that most keys differ in one comparison. */
+/* Returns the first bytes of a key as a number, with the first byte in the highest place, so that one comparison
+ * decides most keys. */
 static uint64_t prefix_of(tw_key key) {
     unsigned char bytes[8] = {0};
     uint64_t prefix = 0;
@@ -41,14 +42,14 @@ static int compare_keys(tw_key a, tw_key b) {
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* True means a is shown before b. */
+/* Returns true if a is shown before b. */
 static bool is_before(const struct top_entry *a, const struct top_entry *b) {
     if (a->count.view != b->count.view) return a->count.view > b->count.view;
     if (a->prefix != b->prefix) return a->prefix < b->prefix;
     return compare_keys(a->count.key, b->count.key) < 0;
 }
 
-/* The entry at `at` sinks until none of its children is shown after it. */
+/* Moves the entry at `at` down until none of its children is shown after it. */
 static void sink(struct top_entry *entries, size_t used, size_t at) {
     struct top_entry moved = entries[at];
     for (size_t child; (child = 2 * at + 1) < used; at = child) {
@@ -59,7 +60,7 @@ static void sink(struct top_entry *entries, size_t used, size_t at) {
     entries[at] = moved;
 }
 
-/* Copies a count into an entry that has `room` bytes for its key, or no bytes. Returns false if there is no memory. */
+/* Copies a count into an entry that has `room` bytes for its key (perhaps 0). Returns false if there is no memory. */
 static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix) {
     unsigned char *bytes = (unsigned char *)(uintptr_t)entry->count.key.data;
     if (entry->room < count->key.size) {
@@ -77,7 +78,8 @@ static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix
     return true;
 }
 
-/* Room for one entry more. Windows of few keys need little, whatever n is. Returns false if there is no memory. */
+/* Makes room for one more entry. Windows with few keys need little memory, whatever n is. Returns false if there is
+ * no memory. */
 static bool make_room(struct top *top) {
     if (top->used < top->room) return true;
     size_t room = top->room != 0 ? 2 * top->room : ROOM_MIN;
@@ -126,9 +128,9 @@ static bool goes_on(void *ctx) {
 }
 
 static void show(struct top *top, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
-    if (top->used < top->most) /* not yet a heap */
+    if (top->used < top->most) /* the entries are not a heap yet */
         for (size_t at = top->used / 2; at-- > 0;) sink(top->entries, top->used, at);
-    for (size_t left = top->used; left > 1;) { /* the last of those that are left goes behind them */
+    for (size_t left = top->used; left > 1;) { /* the last of the entries that are left is moved behind them */
         struct top_entry last = top->entries[0];
         top->entries[0] = top->entries[--left];
         top->entries[left] = last;

@@ -5,7 +5,8 @@
 #include "engine/table/packed.h"
 #include "engine/table/sketch.h"
 
-/* records of one section, which take far less than 5 ms, also if each of them misses the cache */
+/* how many records are looked at in one section; this takes far less than 5 ms, even if each of them misses the
+ * cache */
 #define PIECE_RECORDS 2048u
 
 struct walk {
@@ -13,22 +14,22 @@ struct walk {
     struct twi_thread *self;
     tw_engine *engine;
     int64_t now_ms;
-    bool lives_only; /* TW_WINDOW_FROM_FIRST means that counters whose life has ended are not shown */
+    bool lives_only; /* in TW_WINDOW_FROM_FIRST families: counters whose lifetime has ended are not shown */
     bool is_split;   /* with idle eviction, a key may be in both generations */
     struct twi_generation *held[2];
-    uint32_t packed[2]; /* the packed form that is walked; 0 means the table */
+    uint32_t packed[2]; /* the packed form that is walked; 0 means that the table is walked */
 };
 
 /* The walk through one generation. */
 struct walk_part {
     const struct walk *walk;
     struct twi_generation *generation;
-    struct twi_cursor cursor; /* used for the table; the next one for the packed form */
+    struct twi_cursor cursor; /* the position in the table, and in the packed form */
     struct twi_packed_cursor packed_cursor;
-    uint32_t packed_left; /* entries that this piece may still show */
-    /* With idle eviction, the other of the two generations. A key that is in both is shown with the older generation,
-     * by the newer one's cell. The successor may come after its generation was walked, but the frozen cell was there
-     * before. */
+    uint32_t packed_left; /* how many entries this piece may still show */
+    /* With idle eviction: the other of the two generations. A key that is in both is shown with the older
+     * generation, using the cell of the newer one. The successor may be made after its generation was walked, but
+     * the frozen cell existed before. */
     struct twi_generation *newer, *older;
 };
 
@@ -47,7 +48,7 @@ static tw_count count_in(struct twi_generation *generation, tw_key key, int64_t 
                       .end_ms = twi_generation_end_ms(generation)};
 }
 
-/* The count of this process. An estimate takes as long as a look at some records. */
+/* Returns the count of this process. An estimate takes as long as looking at several records. */
 static int64_t local_of(struct walk_part *part, struct twi_cell *cell, uint64_t meta) {
     if (!part->generation->family->kind.is_distinct) return twi_cell_local(cell, meta);
     uint32_t work = twi_sketch_lines(cell) / 2;
@@ -72,7 +73,7 @@ static bool take_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
         if (count.end_ms <= walk->now_ms) return true;
     }
     if (walk->walker->take(walk->walker->ctx, &count)) return true;
-    part->cursor.index--; /* shown again in the next piece */
+    part->cursor.index--; /* the next piece shows this counter again */
     return false;
 }
 
@@ -85,8 +86,8 @@ static bool take_final(void *ctx, tw_key key, struct twi_final final) {
     return true;
 }
 
-/* Returns false if the walker ends the walk; or it has forked, and this is the child, where the window does not
- * exist. */
+/* Returns false if the visitor ends the walk. Also returns false in a child that the visitor has forked, because the
+ * window does not exist there. */
 static bool walk_part(struct walk_part *part, uint32_t packed) {
     const struct walk *walk = part->walk;
     const struct twi_walker *walker = walk->walker;
@@ -104,14 +105,14 @@ static bool walk_part(struct walk_part *part, uint32_t packed) {
     struct twi_cell *spill = &part->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     int64_t others = twi_load_relaxed(&part->generation->turn.wants_totals) ? twi_load_relaxed(&spill->base) : 0;
-    int64_t local = twi_cell_local(spill, meta); /* read only once, because adds continue meanwhile */
+    int64_t local = twi_cell_local(spill, meta); /* the word is read only once, because adds continue meanwhile */
     tw_count count = count_in(part->generation, tw_bytes(NULL, 0), twi_saturated_sum(local, others), local);
     return walker->end == NULL || (walker->end(walker->ctx, &count) && twi_thread_self == walk->self);
 }
 
-/* `readers.all` keeps the generation, also between two sections, and `readers.of_table` keeps its table. If there is no
- * packed form yet, this section began before its publication. The turn gives the table back after the section, and by
- * then sees readers.of_table. Inside a section. */
+/* `readers.all` keeps the generation, also between two sections. `readers.of_table` keeps its table. If there is no
+ * packed form yet, this section began before its publication. The turn gives the table back after this section, and
+ * by then it sees readers.of_table. Inside a section. */
 static void hold(struct walk *walk, int number, struct twi_generation *generation) {
     if (generation == NULL) return;
     walk->held[number] = generation;
@@ -128,7 +129,7 @@ static void let_go(const struct walk *walk, int number) {
     (void)twi_sub_acqrel(&generation->readers.all, 1);
 }
 
-/* Holds the generations that may have counters of the window at at_ms, in the order of the walk. */
+/* Keeps the generations that may have counters of the window at at_ms, in the order of the walk. */
 static void hold_all(struct walk *walk, tw_family *family, int64_t at_ms) {
     twi_section_enter(walk->self);
     if (family->kind.evicts_idle) {
@@ -182,7 +183,7 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
     hold_all(&walk, family, at_ms);
     if (walk.held[0] == NULL && family->kind.has_starts) return twi_absent_window_status(family, at_ms, now_ms);
     walk_held(&walk);
-    if (twi_thread_self != self) /* the visitor has forked and counted in the child; the window is the parent's */
+    if (twi_thread_self != self) /* the visitor has forked and counted in the child; the window belongs to the parent */
         return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
     let_go(&walk, 0);
     let_go(&walk, 1);

@@ -1,6 +1,7 @@
-/* watermark.c -- tw_close_until() notes how far event time has come, by the report of the application.
- * Always true: a watermark only rises. A window that the watermark has passed and that has ended by the clock takes no
- * more counts, whatever the family's lateness. The roll-over acts on it (rollover.c, by twi_family_over_by()). */
+/* watermark.c -- tw_close_until() notes how far event time has come, as reported by the application.
+ * Always true: a watermark only rises. If the watermark has passed a window, and the window has ended by the clock,
+ * it accepts no more counts, whatever the lateness of the family is. The roll-over uses it (rollover.c, with
+ * twi_family_over_by()). */
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/base/why.h"
@@ -13,7 +14,7 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     if (family->kind.is_gcra) return twi_refuse_for(TWI_WHY_GCRA);
     if (!twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
     if (twi_thread_here() == NULL)
-        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* this call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->policy.earliness_ms);

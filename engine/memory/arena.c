@@ -1,9 +1,9 @@
 /* arena.c -- see arena.h. The only file that calls mmap and madvise.
  *
  * Each small size has one run of free lines. A thread carves one piece from it with one compare-and-swap of {first
- * line, pieces left}. So a whole segment is touched piece by piece as it is used, and no thread waits for another. When
- * the run is used up, holes are searched before the next whole segment is taken. A few pieces that were given back
- * meanwhile become the run. A thread that finds no piece gathers the runs of all sizes. */
+ * line, pieces left}. So a whole segment is touched piece by piece as its pieces are used, and no thread waits for
+ * another. When the run is used up, the thread searches for holes before it takes the next whole segment. If a few
+ * pieces were given back meanwhile, they become the run. A thread that finds no piece gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
 #include <string.h>
@@ -41,8 +41,9 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     if (map == MAP_FAILED) return false;
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
-    /* Counts may reveal traffic, so they stay out of core files. Out of cache, every second miss is one of the page
-     * table, so request huge pages. A kernel without this advice ignores it. */
+    /* Counts may reveal how much traffic there is, so core files do not contain them. Outside the cache, every
+     * second cache miss is one of the page table, so the arena requests huge pages. A kernel without this advice
+     * ignores it. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
@@ -71,7 +72,7 @@ void twi_arena_set_aside(struct twi_arena *arena) {
     twi_store_relaxed(&arena->reserve, (UINT64_C(1) << count) - 1);
 }
 
-/* The bits of `count` segments in a row, from the `first` on. */
+/* Returns the bits of `count` adjacent segments, beginning with `first`. */
 static uint64_t run_of(uint32_t first, uint32_t count) {
     return ((UINT64_C(1) << count) - 1) << first;
 }
@@ -107,7 +108,7 @@ bool twi_arena_reserve_is_half_free(const struct twi_arena *arena) {
     return free_segments != 0 && 2 * free_segments >= arena->segments_reserved;
 }
 
-/* Returns true if the piece was of the reserve. It is zeroed. */
+/* Returns true if the piece belonged to the reserve. It is zeroed. */
 static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     uint32_t segment = line / TWI_SEGMENT_LINES;
     if (segment <= arena->segments_max) return false;
@@ -117,9 +118,10 @@ static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines
 
 /* ---- taking ---- */
 
-#define KEEP_LINES 64u /* lines given back that a size keeps for itself, unless others need them */
+#define KEEP_LINES 64u /* how many lines that were given back a size keeps, unless other sizes need them */
 
-/* `count` segments in a row that were never used, or 0. Segment 0 is the head, so line 0 means none. */
+/* Returns the first of `count` adjacent segments that were never used, or 0. Segment 0 is the head, so line 0 means
+ * that there are none. */
 static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
     uint32_t taken = twi_load_relaxed(&arena->segments_taken);
     do {
@@ -132,7 +134,7 @@ static uint32_t pieces_in_segment(uint32_t number) {
     return TWI_SEGMENT_LINES / twi_sizes[number];
 }
 
-/* The next piece of the size's run, or 0. */
+/* Returns the next piece of the size's run, or 0. */
 static uint32_t carve(struct twi_arena *arena, uint32_t number) {
     _Atomic uint64_t *word = &arena->carves[number].word;
     uint64_t found = twi_load_relaxed(word);
@@ -144,20 +146,21 @@ static uint32_t carve(struct twi_arena *arena, uint32_t number) {
     return 0;
 }
 
-/* The first piece of a whole segment; the other pieces become the run of this size. The rest of the segment, too short
- * for a piece of this size, is free for smaller ones. */
+/* Returns the first piece of a whole segment. The other pieces become the run of this size. The rest of the segment
+ * is too short for a piece of this size. It is free for smaller pieces. */
 static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t segment) {
     uint32_t line = segment * TWI_SEGMENT_LINES, lines = twi_sizes[number], more = pieces_in_segment(number) - 1;
     uint32_t used = lines + more * lines;
     uint64_t none = 0;
     if (used != TWI_SEGMENT_LINES) twi_free_map_give(&arena->free_map, line + used, TWI_SEGMENT_LINES - used);
     if (more != 0 && !twi_cas_acqrel(&arena->carves[number].word, &none, PAIR(line + lines, more))) /* A4 */
-        twi_free_map_give(&arena->free_map, line + lines, more * lines); /* another thread has brought a run */
+        twi_free_map_give(&arena->free_map, line + lines, more * lines); /* another thread has already made a run */
     (void)twi_add_acqrel(&arena->free_map.moves, 1);                     /* A6 */
     return line;
 }
 
-/* Frees lines that sizes have not carved yet, in runs of at most `most` lines. Returns false if there was none. */
+/* Frees lines that belong to the runs of sizes, in pieces of at most `most` lines. Returns false if there were no
+ * such lines. */
 static bool gather(struct twi_arena *arena, uint32_t most) {
     bool any = false;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -182,7 +185,7 @@ static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
     return segment != 0 ? begin_segment(arena, number, segment) : 0;
 }
 
-/* Joins untouched segments with the free ones just below them. */
+/* Joins unused segments with the free segments just below them. */
 static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     for (;;) {
         uint32_t line = twi_free_map_take_segments(&arena->free_map, count);
@@ -196,21 +199,21 @@ static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     }
 }
 
-#define LOOKS_MAX 8u /* a bound, so that no thread waits for a thread that stops while it has lines */
+#define LOOKS_MAX 8u /* the most tries, so that no thread waits for a thread that stops while it has lines */
 
-/* There is no run of this size. A request must not fail because other threads hold lines in hand for a moment. So a
- * thread looks again if it sees such a thread, or if lines were put back meanwhile (A6, A7). */
+/* Called if there is no run of this size. A request must not fail only because other threads have lines for a
+ * moment. So a thread looks again if it sees such a thread, or if lines were given back meanwhile (A6, A7). */
 static uint32_t search(struct twi_arena *arena, uint32_t lines) {
     uint32_t line = 0;
     (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7, before this thread has lines */
-    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* kept lines may lie between two large holes */
+    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* lines that a size keeps may separate two large holes */
     for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
         uint32_t moves = twi_load_acquire(&arena->free_map.moves); /* A7 */
         line = lines <= TWI_SEGMENT_LINES ? take_small(arena, twi_size_number(lines))
                                           : take_large(arena, segments_of(lines));
         if (line != 0) break;
         if (gather(arena, TWI_SEGMENT_LINES)) continue;
-        twi_fence_seqcst(); /* A7, so a thread that saw lines taken also sees `busy` */
+        twi_fence_seqcst(); /* A7, so a thread that saw that lines were taken also sees `busy` */
         if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->free_map.moves) == moves) break;
     }
     (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
@@ -227,15 +230,15 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
 
 /* ---- giving ---- */
 
-/* The pages of a large piece go back to the system, which returns them zeroed. Writing zeroes would commit pages that
- * were never touched. */
+/* The pages of a large piece are given back to the system, which later returns them zeroed. Writing zeroes would
+ * commit pages that were never touched. */
 static void wipe(unsigned char *piece, size_t bytes) {
     if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
     memset(piece, 0, bytes);
 }
 
-/* Tiny windows come and go. The next one finds the last one's pieces without a search. Returns true if the piece starts
- * or continues the run of its size, as long as that run is short. */
+/* Small windows begin and end often. So the next window finds the pieces of the last one without a search. Returns
+ * true if the piece begins or continues the run of its size, while that run is short. */
 static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     if (lines > KEEP_LINES / 2) return false;
     _Atomic uint64_t *word = &arena->carves[twi_size_number(lines)].word;
@@ -246,7 +249,8 @@ static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines
 }
 
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
-    /* Set before the first piece of a part was handed out, and cleared after the last one was given back. */
+    /* It was set before the first piece of a part was handed out, and is cleared after the last piece was given
+     * back. */
     struct twi_arena *part = line / TWI_SEGMENT_LINES <= arena->segments_max
                                  ? twi_load_relaxed(&arena->parts.owners[line / TWI_SEGMENT_LINES])
                                  : NULL;
@@ -257,7 +261,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
-            /* before a thread can take it, so that bytes_used never exceeds the bound */
+            /* before another thread can take the piece, so that bytes_used never exceeds the bound */
             -(int64_t)lines * TWI_LINE_BYTES);
     if (arena->whole == NULL && give_reserved(arena, line, lines)) return;
     if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
@@ -275,9 +279,9 @@ void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments)
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
-        /* Stores 0 where a fresh page reads 0. The page becomes ours. Any other page is not changed. An atomic "or 0"
-         * would not do. A compiler may turn it into a load (clang does). That maps the page of zeroes, and the taker's
-         * write faults. */
+        /* Stores 0 at a place where a fresh page reads 0. Then the page belongs to the process. Other pages do not
+         * change. An atomic "or 0" would not be enough. A compiler may turn it into a load (clang does). A load maps
+         * the page of zeroes, and the first write of the thread that takes the page faults. */
         uint8_t untouched = 0;
         (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
     }
@@ -296,17 +300,18 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
     return true;
 }
 
-/* ---- ahead of need ---- */
+/* ---- memory that is prepared in advance ---- */
 
-/* The kernel populates the memory ahead. A thread that takes it meanwhile may already write there, so no page is
- * touched from here. On a kernel without the advice (before 5.14) the taker touches its pages first. */
+/* The kernel populates the memory in advance. A thread that takes it meanwhile may already write there, so this code
+ * touches no page. Kernels before 5.14 do not know this advice. There the thread that takes a page touches it first. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
 
-/* Long enough for a background thread that the system delays a little, short enough to follow a burst. */
+/* The slice is long enough for a background thread that the system delays a little, and short enough to follow a
+ * burst. */
 #define SLICE_MS 50
 
 static void populate_bytes(const void *first, size_t bytes) {
@@ -314,7 +319,7 @@ static void populate_bytes(const void *first, size_t bytes) {
     (void)madvise((void *)page, (uintptr_t)first - page + bytes, MADV_POPULATE_WRITE);
 }
 
-/* With the bits and hints of these segments. */
+/* Includes the bits and hints of these segments. */
 static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
     populate_bytes(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES);
     populate_bytes(&arena->free_map.bits[segment], count * sizeof arena->free_map.bits[0]);
@@ -334,18 +339,19 @@ void twi_arena_survey(struct twi_arena *arena, int64_t mono_ms) {
     arena->slice_began_ms = mono_ms;
 }
 
-/* The last segment of the reserve that is wanted. */
+/* Returns the end of the reserve that is wanted. */
 static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
     uint64_t wanted = arena->segments_rate != 0 ? HUGE_SEGMENTS + 2 * (uint64_t)arena->segments_rate : 0;
     uint64_t most = HUGE_SEGMENTS + taken / 8;
     if (wanted < arena->segments_left) wanted = arena->segments_left;
     uint64_t end = taken + (wanted < most ? wanted : most);
-    if (taken < HUGE_SEGMENTS / 2) end = HUGE_SEGMENTS - 1; /* the first huge page is there as a whole, or not at all */
+    /* the first huge page is prepared as a whole, or not at all */
+    if (taken < HUGE_SEGMENTS / 2) end = HUGE_SEGMENTS - 1;
     return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
 }
 
-/* The takers have outrun the reserve. They fault in the pages that they use. But the rest of each size's present
- * segment may be used much later. */
+/* Called if threads take segments faster than the turn prepares them. These threads fault in the pages that they
+ * use. But the rest of each size's present segment may be used much later. */
 static void catch_up(struct twi_arena *arena, uint32_t taken) {
     for (uint32_t i = 0; i < TWI_SIZES; i++) {
         uint32_t segment = HIGH32(twi_load_relaxed(&arena->carves[i].word)) / TWI_SEGMENT_LINES;
@@ -381,7 +387,7 @@ int64_t twi_arena_bytes_used(const struct twi_arena *arena) {
 }
 int64_t twi_arena_rest_used(const struct twi_arena *arena) {
     int64_t used = twi_load_relaxed(&arena->bytes_used) - twi_load_relaxed(&arena->parts.bytes_used);
-    return used > 0 ? used : 0; /* two loads, and pieces come and go between them */
+    return used > 0 ? used : 0; /* these are two loads, and threads may take or give pieces between them */
 }
 int64_t twi_arena_rest_max(const struct twi_arena *arena) {
     return (int64_t)arena->bytes_max - twi_load_relaxed(&arena->parts.bytes_aside);
@@ -395,7 +401,7 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
 
 /* ---- how much is left ---- */
 
-/* Free lines that are not in the free map, which are untouched segments, and the runs of sizes. */
+/* Returns the free lines that are not in the free map: unused segments, and the runs of sizes. */
 static uint64_t lines_elsewhere(const struct twi_arena *arena) {
     uint64_t lines = (uint64_t)(arena->segments_max - twi_load_relaxed(&arena->segments_taken)) * TWI_SEGMENT_LINES;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -408,8 +414,8 @@ static uint64_t lines_reserved(const struct twi_arena *arena) {
     return (uint64_t)__builtin_popcountll(twi_load_relaxed(&arena->reserve)) * TWI_SEGMENT_LINES;
 }
 
-/* Bytes of so many lines that can be used, with the reserve in proportion. It is the bound if the arena is idle, and 0
- * if all memory but the reserve is used up. */
+/* Returns how many bytes of so many lines can be used, with a proportional part of the reserve. The result is the
+ * bound if the arena is idle, and 0 if all memory except the reserve is used up. */
 static int64_t usable_bytes(const struct twi_arena *arena, uint64_t lines) {
     uint64_t all = (uint64_t)arena->segments_max * TWI_SEGMENT_LINES;
     return (int64_t)((lines + (all != 0 ? lines_reserved(arena) * lines / all : 0)) * TWI_LINE_BYTES);
@@ -427,7 +433,8 @@ struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
         .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
-#define ROUND_SEGMENTS 64u /* per turn: 4 MiB; takes 1 us, or 8 us if all memory is in small pieces */
+/* in each turn; 64 segments are 4 MiB and take 1 us, or 8 us if all memory is in small pieces */
+#define ROUND_SEGMENTS 64u
 
 int64_t twi_arena_usable(struct twi_arena *arena) {
     twi_free_map_scan(&arena->free_map, &arena->round, ROUND_SEGMENTS);

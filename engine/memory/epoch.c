@@ -1,10 +1,11 @@
 /* epoch.c -- see epoch.h.
  *
- * Thread records come in blocks from the kernel, marked to be wiped upon fork. When a thread exits, the next thread
- * that registers takes over its record. If no such record is free, the list of records grows by one. A turn walks the
- * list. A record that no thread has had is not in it.
+ * The memory of thread records comes in blocks from the kernel, which wipes them upon fork. When a thread exits, the
+ * next thread that registers takes over its record. If no such record is free, the list of records grows by one. A turn
+ * walks the list. The list does not contain records that no thread has had.
  * After a fork the child's records are zero, but its list head (in ordinary memory) still points at them. The first
- * thread that registers in the child drops the list, and with it every section that threads of the parent had open. */
+ * thread that registers in the child drops the list. This also drops every section that threads of the parent had
+ * open. */
 #include "engine/memory/epoch.h"
 
 #include "engine/memory/arena.h"
@@ -17,7 +18,7 @@
 #include <unistd.h>
 #if __has_include(<linux/membarrier.h>)
 #include <linux/membarrier.h>
-#else /* musl-gcc has no headers of the kernel; these numbers never change */
+#else /* musl-gcc has no headers of the kernel, so the numbers are repeated here; they never change */
 #define MEMBARRIER_CMD_QUERY 0
 #define MEMBARRIER_CMD_PRIVATE_EXPEDITED (1 << 3)
 #define MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (1 << 4)
@@ -25,7 +26,7 @@
 
 #define BLOCK_BYTES 65536u
 
-static struct twi_thread nobody; /* without the mark, the record of threads that are not registered */
+static struct twi_thread nobody; /* the record of threads that are not registered; it has no mark */
 _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec"))) = &nobody;
 _Atomic uint64_t twi_epoch_current = 1;
 bool twi_epoch_asymmetric;
@@ -37,16 +38,17 @@ struct process_mark {
 };
 static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
-static _Atomic(struct twi_thread *) threads; /* all records that a thread has or has had */
-static struct twi_thread *spares;            /* unused records of the last block; under the lock */
+static _Atomic(struct twi_thread *) threads; /* all records that a thread has now or had before */
+static struct twi_thread *spares;            /* unused records of the last block; protected by the lock */
 static _Atomic uint32_t threads_made;
 static _Atomic uint32_t shards_used; /* 1 more than the highest shard that a thread ever had, except the shared one */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* for registering only; never on a counting path */
+/* used only for registering, never when a thread counts */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
 static _Atomic bool exit_key_made;
 static void (*on_fork)(void);
-static _Thread_local bool renewing; /* on_fork is running, and a call in it may register this thread */
+static _Thread_local bool renewing; /* on_fork is running, and may make a call that registers this thread */
 
 void twi_epoch_set_on_fork(void (*renew)(void)) {
     twi_lock(&process_lock);
@@ -57,21 +59,21 @@ void twi_epoch_set_on_fork(void (*renew)(void)) {
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
     twi_thread_self = &nobody;
-    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it, so it belonged to the parent */
+    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped the record, so it belonged to the parent */
     self->depth = 0;
     twi_store_release(&self->epoch, 0);
     twi_store_release(&self->taken, false);
 }
 
 /* dlclose() does not unload the shared library (meson.build). But a module that links the static library may be
- * unloaded. Threads that exit after that must not call thread_exits(), which is gone. Their records are not used
- * again. */
+ * unloaded. Threads that exit after the unloading must not call thread_exits(), which no longer exists. Their
+ * records are not used again. */
 __attribute__((destructor)) static void forget_threads(void) {
     if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
 }
 
-/* The page with the mark. It is made without a lock, because a fork may come at any moment, and a lock would stay taken
- * in the child. If two threads make the page at once, the later page stays unused. */
+/* Returns the page with the mark. The page is made without a lock. A fork may come at any moment, and the child's
+ * copy of a lock would stay locked. If two threads make the page at once, the later page stays unused. */
 static struct process_mark *mark_page(void) {
     struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
     if (here != NULL) return here;
@@ -84,7 +86,7 @@ static bool begin_process(void) {
     if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
     twi_store_relaxed(&exit_key_made, true);
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-    /* A forked child inherits the registration. Registering again is free, and helps on kernels that drop it. */
+    /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);
@@ -102,7 +104,8 @@ static struct twi_thread *reuse_record(void) {
     return NULL;
 }
 
-/* A record that no thread has had. A walk of the list does not meet it before it is handed out. Under the lock. */
+/* Returns a record that no thread has had. A walk of the list does not find the record before it is handed out.
+ * Under the lock. */
 static struct twi_thread *spare_record(void) {
     if (spares == NULL) {
         struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
@@ -127,8 +130,9 @@ static struct twi_thread *new_record(void) {
     return self;
 }
 
-/* The first thread that comes begins the process. In a forked child the lock may be taken by a thread of the parent, so
- * this makes it again. Other threads wait here. They have no record yet, so they are in no call that must not wait. */
+/* The first thread that comes begins the process here. In a forked child, a thread of the parent may have had the
+ * lock at the fork, so the lock is made again. Other threads wait here. These threads have no record yet, so they
+ * are in no call that must not wait. */
 static bool has_begun(void) {
     struct process_mark *here = mark_page();
     uint32_t found = NOT_BEGUN;
@@ -187,12 +191,12 @@ int twi_epoch_refusal(void) {
     return twi_load_relaxed(&refusal);
 }
 
-/* R2, pairs with R1. membarrier worked when the process began. A sandbox that the process entered since, or a kernel
- * without memory, may refuse it now. Then threads may be inside a section unseen, and they cannot switch to the full
- * fence. */
+/* R2, pairs with R1. membarrier worked when the process began. A sandbox that the process entered later, or a kernel
+ * without memory, may refuse it now. Threads may then be inside a section without being seen, and they cannot change
+ * to the full fence. */
 static bool barrier(void) {
     if (!TWI_EPOCH_SEES_FENCES || !twi_epoch_asymmetric) {
-        twi_fence_seqcst(); /* R2 at full price */
+        twi_fence_seqcst(); /* R2 with a full fence */
         return true;
     }
     int status = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ? 0 : errno;

@@ -10,7 +10,7 @@ const uint16_t twi_sizes[TWI_SIZES] = {1,  2,  3,  4,   6,   8,   12,  16,  24, 
 
 uint32_t twi_size_number(uint32_t lines) {
     if (lines <= 4) return lines - 1;
-    uint32_t log2 = 32 - (uint32_t)__builtin_clz(lines - 1); /* sizes 2k - 2 and 2k - 1 lie in (2^(k-1), 2^k] */
+    uint32_t log2 = 32 - (uint32_t)__builtin_clz(lines - 1); /* sizes 2k - 2 and 2k - 1 are in (2^(k-1), 2^k] */
     return 2 * log2 - (lines <= twi_sizes[2 * log2 - 2] ? 2 : 1);
 }
 
@@ -37,8 +37,8 @@ static uint64_t word_at(const struct twi_free_map_bits *bits, uint32_t at) {
     return twi_load_relaxed(&bits->words[at / 64]) >> at % 64;
 }
 
-/* The next run of set bits that begins at or behind `at`, as seen by reading word after word. If `lines` is 0, there is
- * none. */
+/* Returns the next run of set bits that begins at `at` or later, reading word after word. If `lines` is 0, there is
+ * no such run. */
 static struct run next_run(const struct twi_free_map_bits *bits, uint32_t at) {
     uint64_t left = 0;
     while (at < TWI_SEGMENT_LINES && (left = word_at(bits, at)) == 0) at = (at | 63) + 1;
@@ -56,7 +56,7 @@ static struct run next_run(const struct twi_free_map_bits *bits, uint32_t at) {
     }
 }
 
-/* The smallest run that holds `lines`. */
+/* Returns the smallest run of at least `lines` lines. */
 static struct run best_run(const struct twi_free_map_bits *bits, uint32_t lines) {
     struct run best = {0, 0};
     for (struct run run = next_run(bits, 0); run.lines != 0; run = next_run(bits, run.at + run.lines)) {
@@ -67,7 +67,7 @@ static struct run best_run(const struct twi_free_map_bits *bits, uint32_t lines)
     return best;
 }
 
-/* The hint of a segment whose longest run has this length. */
+/* Returns the hint of a segment whose longest run has this length. */
 static uint8_t hint_of(uint32_t longest) {
     if (longest == 0) return 0;
     uint32_t number = twi_size_number(longest);
@@ -81,10 +81,10 @@ static uint8_t hint_for(const struct twi_free_map_bits *bits) {
     return hint_of(longest);
 }
 
-/* The length of the run that the free lines `at` to `end` belong to. */
+/* Returns the length of the run that contains the free lines `at` to `end`. */
 static uint32_t run_around(const struct twi_free_map_bits *bits, uint32_t at, uint32_t end) {
     while (at > 0) {
-        uint32_t below = (at - 1) % 64 + 1; /* bits of the word that lie below `at` */
+        uint32_t below = (at - 1) % 64 + 1; /* how many bits of the word are below `at` */
         uint64_t gap = ~(twi_load_relaxed(&bits->words[(at - 1) / 64]) << (64 - below));
         uint32_t ones = gap == 0 ? 64 : (uint32_t)__builtin_clzll(gap);
         at -= ones < below ? ones : below;
@@ -100,7 +100,7 @@ static uint32_t run_around(const struct twi_free_map_bits *bits, uint32_t at, ui
     return end - at;
 }
 
-/* The bits of lines `at` to `end` in the word of `at`. */
+/* Returns the bits of lines `at` to `end` in the word of `at`. */
 static uint64_t mask_of(uint32_t at, uint32_t end) {
     uint32_t count = end - at < 64 - at % 64 ? end - at : 64 - at % 64;
     return (count == 64 ? ALL : (UINT64_C(1) << count) - 1) << at % 64;
@@ -113,8 +113,8 @@ static void search_from(struct twi_free_map *map, uint8_t hint, uint32_t segment
     while (segment < from && !twi_cas_relaxed(&map->from[hint], &from, segment)) continue;
 }
 
-/* Returns true if the hint was `was` and is now `now`. A count is raised before a hint shows it, and lowered
- * afterwards. */
+/* Returns true if the hint was `was` and is now `now`. The count of a hint rises before the hint is stored, and
+ * falls after the hint has changed. */
 static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was, uint8_t now) {
     (void)twi_add_relaxed(&map->with[now], 1);
     uint8_t found = *was;
@@ -125,10 +125,10 @@ static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was
     return changed;
 }
 
-/* Called after lines `at` to `end` became free. Raises the hint to the length of their run. A3, pairs with itself: a
- * full fence lies between the change of the bits and the reading of adjacent bits and the hint here, and between the
- * change of the hint and the reading of the bits in renew_hint(). So of two threads that free adjacent lines at once,
- * one sees both parts. And a thread that lowers the hint meanwhile looks at the bits once more. */
+/* Called after lines `at` to `end` became free. Raises the hint to the length of the run that contains them. A3,
+ * pairs with itself: a full fence lies between the change of the bits and the reading of adjacent bits and the hint
+ * here, and between the change of the hint and the reading of the bits in renew_hint(). So of two threads that free
+ * adjacent lines at once, one sees both parts. A thread that lowers the hint meanwhile looks at the bits again. */
 static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, uint32_t end) {
     twi_fence_seqcst(); /* A3 */
     uint8_t was = twi_load_relaxed(&map->hints[segment]);
@@ -136,7 +136,7 @@ static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, 
     while (was < now && !change_hint(map, segment, &was, now)) continue;
 }
 
-/* Called after a search in vain. Sets the hint to the value of the bits. */
+/* Called after a search that found no run. Sets the hint to the value that the bits require. */
 static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     for (;;) {
         twi_fence_seqcst(); /* A3 */
@@ -146,8 +146,8 @@ static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     }
 }
 
-/* A segment with that hint, searched from the last one found. 0 means that there is none, or that other threads were
- * quicker. */
+/* Returns a segment with that hint, searching from the last one found. 0 means that there is none, or that other
+ * threads were quicker. */
 static uint32_t find_hint(struct twi_free_map *map, uint8_t hint) {
     uint32_t end = twi_load_acquire(&map->end), from = twi_load_relaxed(&map->from[hint]), at = from;
     for (uint32_t left = end; left != 0; left--, at++) {
@@ -165,11 +165,12 @@ static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, ui
     for (; at < end; at = (at | 63) + 1) {
         uint64_t mask = mask_of(at, end);
         uint64_t before = twi_or_acqrel(&map->bits[segment].words[at / 64], mask); /* A2, pairs with A1 */
-        twi_check((before & mask) == 0);                                           /* given twice, or never taken */
+        /* the lines were given twice, or never taken */
+        twi_check((before & mask) == 0);
     }
 }
 
-/* Returns false if some of the lines are no longer free, and then it takes no line. */
+/* If some of the lines are no longer free, returns false and takes no line. */
 static bool clear_bits(struct twi_free_map *map, uint32_t segment, uint32_t first, uint32_t end) {
     for (uint32_t at = first; at < end; at = (at | 63) + 1) {
         _Atomic uint64_t *word = &map->bits[segment].words[at / 64];
@@ -201,7 +202,7 @@ uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number) {
     return 0;
 }
 
-/* The first of `count` segments that look wholly free. 0 means none. */
+/* Returns the first of `count` adjacent segments that look wholly free. 0 means that there are none. */
 static uint32_t find_whole(struct twi_free_map *map, uint32_t count) {
     if (twi_load_relaxed(&map->with[TWI_FREE_MAP_WHOLE]) < (int32_t)count) return 0;
     if (count == 1) return find_hint(map, TWI_FREE_MAP_WHOLE);
@@ -218,7 +219,9 @@ uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count) {
     while ((first = find_whole(map, count)) != 0) {
         uint32_t taken = 0;
         while (taken < count && clear_bits(map, first + taken, 0, TWI_SEGMENT_LINES))
-            renew_hint(map, first + taken++); /* do not leave the hint of a whole segment to the next search in vain */
+            /* otherwise the next search would look at this segment in vain, because its hint still says that it is
+             * whole */
+            renew_hint(map, first + taken++);
         if (taken == count) return first * TWI_SEGMENT_LINES;
         renew_hint(map, first + taken);
         if (taken != 0) twi_free_map_give(map, first * TWI_SEGMENT_LINES, taken * TWI_SEGMENT_LINES);
@@ -268,7 +271,7 @@ static void look_at(const struct twi_free_map_bits *bits, struct twi_free_map_us
 struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map) {
     struct twi_free_map_usage look = {0, 0, 0};
     uint32_t end = twi_load_acquire(&map->end);
-    uint64_t whole = 0; /* lines of wholly free segments in a row */
+    uint64_t whole = 0; /* lines of adjacent wholly free segments */
     for (uint32_t segment = 1; segment < end; segment++) {
         uint8_t hint = twi_load_relaxed(&map->hints[segment]);
         whole = hint == TWI_FREE_MAP_WHOLE ? whole + TWI_SEGMENT_LINES : 0;

@@ -1,19 +1,19 @@
-/* free_map.h -- which lines of the arena are free, and where a run of them is.
+/* free_map.h -- which lines of the arena are free, and where runs of free lines are.
  *
  *   segment | bit of line 0 .. 63 | ... | 960 .. 1023 |    1: free         hint: by the longest run of free lines in it
  *
- * Each line has one bit, whatever the size of its former piece. So free lines side by side are one run as soon as the
- * last of them is given back, and no step joins them. A thread claims a run by compare-and-swap of its words, from the
- * first to the last. If another thread has changed a word, it puts back what it has and looks again.
- * Each segment has a hint of one byte, which shows where to look. No piece above the hint's size fits into the segment.
- * Giving raises the hint, a search in vain lowers it. The map counts the segments of each hint, so that a search for a
- * size that is not there costs a few loads.
+ * Each line has one bit, whatever the size of its former piece. So adjacent free lines are one run as soon as the last
+ * of them is given back. No extra step joins them. A thread claims a run by a compare-and-swap of each of its words,
+ * from the first to the last. If another thread has changed one of the words, the thread gives back what it has taken
+ * and looks again. Each segment has a hint of one byte, which shows where to look. A piece of a larger size than the
+ * hint does not fit into the segment. A thread that gives lines back raises the hint. A thread that finds no run lowers
+ * it. The map counts the segments of each hint. So a search for a size that is not available costs only a few loads.
  * Always true: a line whose bit is set is zeroed and belongs to no thread. The thread that takes a line clears its bit.
- * A hint may be too high. It is too low only between a thread's change and its second look (A3). If that thread stopped
- * there, the turn repairs the hint.
- * Smaller runs are used before larger ones, and lower segments before higher ones. So whole segments stay whole.
- * Threads: any, lock-free (labels A1 to A4), except for functions of the turn.
- * Elsewhere: sizes of pieces, zeroing, accounts, fresh segments (arena.c). */
+ * A hint may be too high. It is too low only between a change by a thread and the second look of that thread (A3). If
+ * that thread stopped there, the turn repairs the hint.
+ * Smaller runs are used before larger ones, and lower segments before higher ones. So whole segments stay free.
+ * Threads: any thread calls these functions, lock-free (labels A1 to A4), except the functions of the turn.
+ * Elsewhere: sizes of pieces, zeroing, accounts, fresh segments (all in arena.c). */
 #ifndef TWI_MEMORY_FREE_MAP_H
 #define TWI_MEMORY_FREE_MAP_H
 
@@ -29,11 +29,12 @@
 #define TWI_SEGMENT_LINES (TWI_SEGMENT_BYTES / TWI_LINE_BYTES)
 #define TWI_SEGMENT_WORDS (TWI_SEGMENT_LINES / 64)
 
-/* 1 2 3 4 6 8 12 16 ... 768 1024 lines. Rounding up adds at most a third. A larger piece takes whole segments. */
+/* The sizes are 1 2 3 4 6 8 12 16 ... 768 1024 lines. Rounding up adds at most a third. A larger piece takes whole
+ * segments. */
 #define TWI_SIZES 20u
 extern const uint16_t twi_sizes[TWI_SIZES];
 
-/* A hint. 0 means that no line is free; otherwise it is 1 + the number of the largest size that may fit. */
+/* A hint. 0 means that no line is free. Otherwise it is 1 plus the number of the largest size that may fit. */
 #define TWI_FREE_MAP_WHOLE TWI_SIZES
 
 struct twi_free_map_bits {
@@ -41,55 +42,57 @@ struct twi_free_map_bits {
 };
 
 struct twi_free_map {
-    struct twi_free_map_bits *bits; /* by the number of the segment; this and the next two are set once */
+    struct twi_free_map_bits *bits; /* indexed by the number of the segment; this field and the next two are set once */
     _Atomic uint8_t *hints;
     uint32_t segments; /* numbers go from 1 to this */
-    /* segments with that hint; too high for a moment while a hint changes */
+    /* the number of segments with that hint; too high for a moment while a hint changes */
     alignas(TWI_LINE_BYTES) _Atomic int32_t with[TWI_SIZES + 1];
-    _Atomic uint32_t from[TWI_SIZES + 1];         /* where the search for each hint begins */
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t end; /* segments from here on have never had free lines */
-    _Atomic uint32_t moves; /* rises whenever a thread puts back lines that it had in hand and did not keep */
+    _Atomic uint32_t from[TWI_SIZES + 1]; /* where the search for each hint begins */
+    /* the first segment that never had free lines; later ones had none either */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t end;
+    _Atomic uint32_t moves; /* rises whenever a thread gives back lines that it had taken and did not use */
 };
 
-/* Bytes that the map of `segments` segments needs. */
+/* Returns how many bytes the map of `segments` segments needs. */
 size_t twi_free_map_bytes(uint32_t segments);
-/* `memory` has so many zeroed bytes, aligned to a line. At first no line is free. */
+/* `memory` has this many zeroed bytes, aligned to a line. At first no line is free. */
 void twi_free_map_begin(struct twi_free_map *map, void *memory, uint32_t segments);
 
-/* The number of the smallest size that holds `lines` lines. At most TWI_SEGMENT_LINES lines. */
+/* Returns the number of the smallest size of at least `lines` lines. `lines` is at most TWI_SEGMENT_LINES. */
 uint32_t twi_size_number(uint32_t lines);
 
 /* Takes `twi_sizes[number]` free lines from the smallest run in which they fit, in segments that are not wholly free.
  * Returns the first line, or 0 if there is no such run. */
 uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number);
-/* Takes `count` wholly free segments in a row. Returns the first line, or 0 if there are none. */
+/* Takes `count` adjacent segments that are wholly free. Returns the first line, or 0 if there are no such segments. */
 uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count);
-/* How many segments are wholly free. */
+/* Returns how many segments are wholly free. */
 uint32_t twi_free_map_whole(const struct twi_free_map *map);
-/* How many segments in a row are wholly free, from `last` downwards; at most `most`. */
+/* Returns how many adjacent segments are wholly free, from `last` downwards, and at most `most`. */
 uint32_t twi_free_map_whole_below(const struct twi_free_map *map, uint32_t last, uint32_t most);
-/* Makes lines free. They are zeroed, belong to the caller, and no other thread can reach them. They may span
- * segments. */
+/* Makes lines free. Gives lines back. They are zeroed and belong to the caller, and no other thread can reach them.
+ * They may be in several segments. */
 void twi_free_map_give(struct twi_free_map *map, uint32_t line, uint32_t lines);
 
 /* Free lines. */
 struct twi_free_map_usage {
     uint64_t free;   /* all */
-    uint64_t usable; /* in runs of at least TWI_FREE_MAP_RUN lines */
+    uint64_t usable; /* lines in runs of at least TWI_FREE_MAP_RUN lines */
     uint64_t longest;
 };
 /* The largest piece that counting needs at once is a leaf of the index (table.h), which has this size. Larger pieces
  * can be replaced by smaller ones. */
 #define TWI_FREE_MAP_RUN 64u
-/* Looks at all segments that are neither full nor empty. Others may take and give meanwhile. */
+/* Looks at all segments that are neither full nor empty. Other threads may take and give lines meanwhile. */
 struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
 
-/* State of the turn's scan, which goes round the segments in bounded steps. */
+/* The state of the turn's scan, which visits all segments in bounded steps, again and again. */
 struct twi_free_map_scan_state {
     uint32_t at;
-    uint64_t so_far, usable; /* usable lines of this round so far, and of the last complete round */
+    /* the usable lines that this round has found so far, and those of the last complete round */
+    uint64_t so_far, usable;
 };
-/* Looks at up to `count` segments, and repairs hints that a stopped thread left too low. */
+/* Looks at up to `count` segments, and corrects hints that are too low because a thread has stopped. */
 void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REST_PART 8u      /* parts leave an eighth to all other uses */
-#define RUNS_MAX 16u      /* runs of one step, because a share is not put together from small pieces */
-#define LOOKED_AT_MAX 32u /* parts, in each turn */
+#define REST_PART 8u      /* parts leave an eighth of the memory to all other uses */
+#define RUNS_MAX 16u      /* the most runs of one step, because a share is not made of small pieces */
+#define LOOKED_AT_MAX 32u /* how many parts are looked at in each turn */
 
 /* ---- one part ---- */
 
@@ -15,13 +15,13 @@ static void own(struct twi_arena *whole, const struct twi_part *part, struct twi
     for (uint32_t i = 0; i < part->segments; i++) twi_store_relaxed(&whole->parts.owners[first + i], owner);
 }
 
-/* Its memory for free lines is zeroed. */
+/* Zeroes its memory for free lines. */
 static void begin(struct twi_arena *whole, struct twi_part *part, uint32_t line, uint32_t segments) {
     struct twi_arena *arena = &part->arena;
     void *bits = arena->free_map.bits;
     memset((void *)arena, 0, sizeof *arena);
     arena->whole = whole;
-    arena->shift = line - TWI_SEGMENT_LINES; /* its first segment is number 1, because line 0 means none */
+    arena->shift = line - TWI_SEGMENT_LINES; /* the first segment of the part is number 1, because line 0 means none */
     arena->base = twi_arena_at(whole, arena->shift);
     arena->bytes_max = (uint64_t)segments * TWI_SEGMENT_BYTES;
     arena->segments_max = segments;
@@ -63,7 +63,7 @@ static void give(struct twi_arena *whole, struct twi_part *part) {
     free(part);
 }
 
-/* ---- those of a family ---- */
+/* ---- the parts of a family ---- */
 
 uint64_t twi_parts_bytes(twi_parts *parts) {
     uint64_t bytes = 0;

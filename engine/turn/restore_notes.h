@@ -30,8 +30,7 @@
  * become unrestorable. Units that are adrift may then be sent twice, and count as uncertain. */
 #define TWI_NOTED_MAX 65536u
 /* 4096 x 24 bytes suffice for three days of one-minute windows. If there are more, adjacent windows count as one, until
- * the later one's
- *      end. */
+ * the later one's end. */
 #define TWI_DROPPED_MAX 4096u
 
 /* A number of units of one counter. */
