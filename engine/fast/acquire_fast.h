@@ -1,16 +1,16 @@
-/* acquire_fast.h -- tw_acquire() of an existing key in an open window, with the whole path in one function, as
- * add_fast.h does it for tw_add(). Part of the same template: add_fast.h is included before it.
+/* acquire_fast.h -- tw_acquire() of an existing key in an open window. The whole path is one function, in the same way
+ * as add_fast.h for tw_add(). It is a part of the same template, and add_fast.h is included before it.
  *
  * There are three levels:
  *   - acquire_short and acquire_long are for families without Redis, n > 0, threads outside of any section, and plain
- *     counters that the first look at the tags, or at the index, finds. They call no function on these paths.
- *   - acquire_further continues in the section of its caller. It handles keys that lie elsewhere, and striped counters
+ *     counters that are found by the first look at the tags or at the index. They call no function on these paths.
+ *   - acquire_further continues in the section of its caller. It handles keys in other places, and striped counters
  *     (slice.c). acquire_anyhow begins again, and also handles contention, n = 0, open sections, and families with
  *     Redis.
  *   - twi_acquire_slow() begins again and handles all other cases.
- * Always true: this path only does what twi_acquire_slow() does, too, and it never denies a call that a more exact
- * clock might admit. A count rises by one compare-and-swap from a value that leaves room, and a denied call has only
- * loaded (trap E36). */
+ * Always true: this path does only what twi_acquire_slow() also does, and it never denies a call that a more exact
+ * clock might admit. A count rises by one compare-and-swap, from a value that leaves room. A denied call does not
+ * write (trap E36). */
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/acquire.h"
@@ -25,14 +25,15 @@
 #ifndef TWI_HOT_ACQUIRE_ONCE
 #define TWI_HOT_ACQUIRE_ONCE
 
-/* Finds a cell that the first look at its line has not found. */
+/* Finds a cell that the first look at its line did not find. */
 __attribute__((noinline)) static struct twi_cell *
 hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, tw_key key) {
     struct hot_end end;
     return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
-/* The cell of the key, plain or striped; or NULL. Its cold part lies in the line before it or behind it. */
+/* Returns the cell of the key, plain or striped, or NULL. The cold part of the cell is in the line before or after
+ * it. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
     bool is_long = key.size > TWI_KEY_INLINE;
@@ -47,8 +48,8 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
     return hot_find_slow(engine, generation, hash, key);
 }
 
-/* Takes from the stripes of a cell whose local was seen frozen. Returns TWI_AGAIN if it has no stripes, because then
- * its window was sealed. */
+/* Takes units from the stripes of a cell whose `local` was found frozen. Returns TWI_AGAIN if the cell has no
+ * stripes, because then its window was sealed. */
 __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, struct twi_generation *generation,
                                                             struct twi_cell *cell, int64_t n, int64_t limit,
                                                             struct twi_thread *self, struct twi_decision *decision) {
@@ -61,8 +62,8 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     return status;
 }
 
-/* The time at a denial. The clock is read, because a call is never denied by a word that no thread keeps. -1 means that
- * the window may be over by the exact clock, so the denial is not decided here (acquire.c). */
+/* Returns the time for a denial. It reads the clock, because a word that no thread keeps must not deny a call. -1
+ * means that the window may be over by the exact clock, so the denial is not decided here (acquire.c). */
 __attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const struct twi_generation *generation) {
     int64_t now_ms = twi_clock_read(&engine->clock);
     /* endless windows end at INT64_MAX, and a clock may be before 1970 */
@@ -70,7 +71,7 @@ __attribute__((noinline)) static int64_t hot_denied_at(tw_engine *engine, const 
     return twi_unlikely(is_near) ? -1 : now_ms;
 }
 
-/* A soft limit with Redis whose call may have brought more than its count (share.h). */
+/* Called for a soft limit with Redis, if the call may need more than to count its units (share.h). */
 __attribute__((noinline)) static void hot_share_decided(tw_family *family, struct twi_generation *generation,
                                                         struct twi_cell *cell, int64_t n, int64_t limit,
                                                         tw_status status, struct twi_decision *decision) {
@@ -82,8 +83,8 @@ __attribute__((noinline)) static void hot_share_decided(tw_family *family, struc
 
 #endif
 
-/* Takes from the cell; from its stripes, as hot_take_striped(), if it is striped. TW_ERR_RANGE also for cases that the
- * slow path must handle. */
+/* Takes units from the cell, or from its stripes if it is striped, in the same way as hot_take_striped().
+ * TW_ERR_RANGE is also the result in cases that the slow path must handle. */
 TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                        int64_t n, int64_t limit, struct twi_thread *self,
                                        struct twi_decision *decision) {
@@ -92,7 +93,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     for (;;) {
         int64_t value = twi_word_value(word);
         if (twi_unlikely((word & TWI_FROZEN) != 0)) {
-            /* a copy, because a decision whose address is passed nowhere stays in registers */
+            /* a copy: if the address of a decision is passed to no function, the decision stays in registers */
             struct twi_decision decided = {0};
             tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &decided);
             decision->view = decided.view;
@@ -114,8 +115,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     return TW_OK;
 }
 
-/* Decides by the counter of a key, in the section of the caller, which it leaves. Returns false if it did not decide,
- * and the slow path is needed. */
+/* Decides with the counter of a key, in the section of the caller. It leaves that section. Returns false if it did
+ * not decide, so that the slow path is needed. */
 TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, struct twi_generation *generation,
                                     struct twi_cell *cell, int64_t n, int64_t limit, int64_t now_ms,
                                     tw_verdict *verdict, tw_status *answer) {
@@ -128,7 +129,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) return false;
     if (status == TW_DENIED && (decision.now_ms = hot_denied_at(engine, generation)) < 0) return false;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
-        struct twi_decision decided = decision; /* a copy, as in take */
+        struct twi_decision decided = decision; /* a copy, for the same reason as in `take` */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
         decision = decided;
     } else if (shares) {
@@ -148,7 +149,7 @@ TWI_INLINE bool TWI_HOT_OWN(decide)(tw_family *family, struct twi_thread *self, 
     return true;
 }
 
-/* For every key in a window, wherever it lies. Inside the caller's section, which it leaves. */
+/* Handles every key of a window, wherever it is. The caller is inside a section, and this function leaves it. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_further)(struct twi_generation *generation,
                                                                                      tw_key key, int64_t n,
                                                                                      int64_t limit, tw_verdict *verdict,
@@ -169,7 +170,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_furt
     return twi_acquire_slow(family, key, n, limit, verdict);
 }
 
-/* For every thread, key and n that the functions below leave. */
+/* Handles every thread, key and n that the functions below do not handle. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
@@ -180,7 +181,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
         return twi_acquire_slow(family, key, n, limit, verdict);
     uint64_t hash = TWI_HOT_HASH(engine, key);
     self->inserts = 0;
-    self->repeats = 0; /* it does not only add */
+    self->repeats = 0; /* the thread does not only add */
     twi_section_enter(self);
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     int64_t now_ms = twi_clock_now_ms(&engine->clock);
@@ -197,7 +198,8 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
 
 /* ---- plain counters of families without Redis ---- */
 
-/* Returns true if all conditions of this level are met, apart from the key. A limit of 0 is left to acquire_anyhow. */
+/* Returns true if all conditions of this level are true, apart from those of the key. acquire_anyhow handles a limit
+ * of 0. */
 TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, const tw_engine *engine, int64_t n,
                                               int64_t limit) {
     static_assert(TW_DELTA_MAX == INT64_C(1) << 53, "1 to 2^53, less 1, are 53 bits");
@@ -205,7 +207,7 @@ TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, con
            twi_likely((((uint64_t)n - 1) | ((uint64_t)limit - 1)) >> 53 == 0);
 }
 
-/* After a lost compare-and-swap. Inside the caller's section, which it leaves. */
+/* Called after a lost compare-and-swap. The caller is inside a section, and this function leaves it. */
 TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi_generation *generation,
                                                                       struct twi_cell *cell, tw_key key, int64_t n,
                                                                       int64_t limit, tw_verdict *verdict) {
@@ -216,8 +218,8 @@ TWI_HOT_CODE static TWI_COLD tw_status TWI_HOT_OWN(acquire_contended)(struct twi
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* Called when a plain counter leaves no room. The word is read again, so that the caller keeps no value for this case.
- * Inside the caller's section, which it leaves. */
+/* Called if a plain counter leaves no room. It reads the word again, so that the caller need not keep a value for
+ * this case. The caller is inside a section, and this function leaves it. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_denied)(struct twi_generation *generation,
                                                                                     struct twi_cell *cell, tw_key key,
                                                                                     int64_t n, int64_t limit,
@@ -238,8 +240,8 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(acquire_deni
     return TW_DENIED;
 }
 
-/* Decides by a plain counter. The limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict does not
- * pay for one. Inside the caller's short section, which it leaves. */
+/* Decides with a plain counter. The limit is at most TW_DELTA_MAX, so no sum overflows. A call without a verdict
+ * does not pay for a verdict. The caller is inside a short section, and this function leaves it. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_plain)(struct twi_thread *self, struct twi_generation *generation,
                                                              struct twi_cell *cell, tw_key key, int64_t n,
                                                              int64_t limit, int64_t now_ms, tw_verdict *verdict) {
@@ -271,7 +273,8 @@ not_plain:
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* For a key that the line shows where its walk begins. Inside the caller's short section, which it leaves. */
+/* For a key that is found in the line where its walk begins. The caller is inside a short section, and this function
+ * leaves it. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread *self,
                                                                struct twi_generation *generation, tw_key key,
                                                                TWI_HOT_SHORT_KEY *short_key, int64_t n, int64_t limit,
@@ -326,7 +329,7 @@ TWI_HOT_OWN(acquire_short)(tw_family *family, tw_key key, int64_t n, int64_t lim
     return TWI_HOT_OWN(acquire_by_line)(self, generation, key, &short_key, n, limit, now_ms, verdict, hash);
 }
 
-/* No register is saved before it is known which of the functions is needed. */
+/* No register is saved before the code knows which of the functions is needed. */
 tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     if (!TWI_HOT_SYNCED && twi_likely(hot_key_is_short(key)))
         return TWI_HOT_OWN(acquire_short)(family, key, n, limit, verdict);

@@ -1,18 +1,18 @@
-/* add_fast.h -- tw_add() of an existing key in an open window, with the whole path in one function, and all state in
- * registers. It is a template. fast_aes.c and fast_portable.c include it for families with Redis and without, with
- * their hash.
+/* add_fast.h -- tw_add() of an existing key in an open window. The whole path is one function, with all state in
+ * registers. It is a template. fast_aes.c and fast_portable.c include it with their hash, for families with Redis and
+ * for families without.
  *
  * There are four levels:
- *   - add_short handles keys of 4 to 32 bytes, and add_long longer ones, that the line of slots shows where their walk
- *     begins (slot_line.h). They call no function on these paths.
- *   - look_in_index handles every key that is not there, also striped ones, and new ones. It continues in the section
- *     and with the window of its caller, who has read the clock after it found the window.
- *   - insert makes a new key's record where that look-up ended. It relies on that order.
- *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
+ *   - add_short handles keys of 4 to 32 bytes, and add_long handles longer keys, if they are found in the line of slots
+ *     where their walk begins (slot_line.h). They call no function on these paths.
+ *   - look_in_index handles every key that is not found there, including striped and new keys. It continues in the
+ *     section and with the window of its caller. The caller has read the clock after it found the window.
+ *   - insert makes the record of a new key at the place where that look-up ended. It needs that order.
+ *   - twi_add_slow() begins again and handles all other cases: a closed leaf, a frozen cell, an edge of the range, a
  *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
- * The first level is there twice, for threads that are outside of any section, and for those inside of one, which have
+ * The first level exists twice: for threads that are outside of any section, and for threads inside of one, which have
  * less to do. A striped counter goes to stripe.c, which is as short.
- * Always true: this path only does what twi_add_slow() does, too, in the same order and under the same labels. */
+ * Always true: this path does only what twi_add_slow() also does, in the same order and under the same labels. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
 #include "engine/count/lookup.h"
@@ -28,12 +28,14 @@
 #ifndef TWI_HOT_ONCE
 #define TWI_HOT_ONCE
 
-/* Keys that are compared without a call, because registers saved around a call would make all other keys slower. */
+/* Returns true for keys that are compared without a call. Registers that are saved around a call would make all
+ * other keys slower. */
 TWI_INLINE bool hot_key_is_short(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
-/* Returns true for a published cell of that key that is in no rare state. `rare` decides whether it may be striped. */
+/* Returns true for a published cell of that key that is in no rare state. `rare` decides whether the cell may be
+ * striped. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
 TWI_INLINE bool hot_may_be(struct twi_cell *cell, size_t key_size, uint64_t rare) {
@@ -51,7 +53,7 @@ struct hot_line {
     _Atomic uint64_t *words;
     size_t number; /* in its leaf */
 };
-/* Below the second node. It begins at the root, so the usual case keeps no value for this one. */
+/* Continues below the second node. It begins again at the root, so that the usual case keeps no value for this case. */
 TWI_INLINE uint64_t hot_entry_below(const struct twi_arena *arena, struct twi_generation *generation, uint64_t hash) {
     _Atomic uint64_t *where;
     uint32_t bits;
@@ -72,18 +74,19 @@ TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi
         (_Atomic uint64_t *)(void *)(arena->base + (TWI_ENTRY_LINE(entry) + number) * TWI_LINE_BYTES), number};
 }
 
-/* The first slot of the line that has the key's tag, or 0 if no slot has it, and twi_leaf_find() decides. It may be a
- * vacant slot, if the tag is 0. That slot names a line of the arena that is never handed out, and is no cell. */
+/* Returns the first slot of the line that has the key's tag. Returns 0 if no slot has it; then twi_leaf_find()
+ * decides. The slot may be vacant, if the tag is 0. Such a slot names a line of the arena that is never handed out,
+ * and that is no cell. */
 TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
     size_t twice;
     if (twi_unlikely(!twi_line_shows(line.words, hash, &twice))) return 0;
-    /* of the leaf's head; in any other line the first term is larger */
+    /* the word may belong to the head of the leaf; in any other line the first term is larger */
     if (twi_unlikely(line.number * TWI_LINE_WORDS + twice < 2 * TWI_LEAF_HEAD_WORDS)) return 0;
     return twi_load_acquire((_Atomic uint64_t *)(void *)((char *)line.words + twice * (sizeof(uint64_t) / 2))); /* T5 */
 }
 static_assert(2 * TWI_LEAF_HEAD_WORDS <= TWI_LINE_WORDS, "see above");
 
-/* The record that a slot names. All lines of a record for a long key are prefetched at once. */
+/* Returns the record that a slot names. For a long key, all lines of the record are prefetched at once. */
 TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t slot, bool is_long) {
     struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
     if (is_long) __builtin_prefetch(cell + 1);
@@ -92,12 +95,12 @@ TWI_INLINE struct twi_cell *hot_cell_at(const struct twi_arena *arena, uint64_t 
 
 /* The place where a key that is absent must go. */
 struct hot_end {
-    struct twi_leaf *leaf; /* NULL means that it is not known to be absent, or that its leaf is closed */
+    struct twi_leaf *leaf; /* NULL means that the key may exist, or that its leaf is closed */
     uint32_t at;
 };
 
-/* The plain or striped cell of the key by the index, found without meeting the end of a closed leaf; otherwise NULL,
- * and *end. */
+/* Returns the plain or striped cell of the key, found by the index without meeting the end of a closed leaf.
+ * Otherwise returns NULL and fills *end. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
                                               uint64_t hash, tw_key key, struct hot_end *end) {
     _Atomic uint64_t *where;
@@ -107,7 +110,7 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     *end = (struct hot_end){0};
     if (twi_unlikely(entry == TWI_ENTRY_NONE)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    __builtin_prefetch(leaf, 1); /* an insert reads the head, too, so both waits overlap */
+    __builtin_prefetch(leaf, 1); /* an insert also reads the head, so that both waits overlap */
     struct twi_cell *cell = twi_leaf_find(arena, entry, &lookup, &stop, &at);
     if (cell != NULL) return hot_may_be(cell, key.size, HOT_MAYBE_STRIPED) ? cell : NULL;
     if (stop == TWI_SLOT_EMPTY) *end = (struct hot_end){leaf, at};
@@ -131,8 +134,9 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
 
 /* In which section a fast function works. */
 enum hot_section {
-    HOT_OUTSIDE, /* the thread is outside of any, and did not just insert a key, so this function opens a short one */
-    HOT_INSIDE   /* the thread is between tw_enter() and tw_leave(), or in a visitor */
+    /* the thread is outside of any section and did not just insert a key, so this function opens a short section */
+    HOT_OUTSIDE,
+    HOT_INSIDE /* the thread is between tw_enter() and tw_leave(), or in a visitor */
 };
 TWI_INLINE bool hot_may_go_on(const struct twi_thread *self, const tw_engine *engine, enum hot_section section) {
     if (section == HOT_INSIDE) return hot_may_begin(self, engine);
@@ -145,8 +149,8 @@ TWI_INLINE void hot_leave(struct twi_thread *self, enum hot_section section) {
     if (section == HOT_OUTSIDE) twi_section_leave_first(self);
 }
 
-/* The end of an add, as twi_call_over(). One in so many looks at the clock, and then its thread watches its next adds
- * (repeat_fast.h). */
+/* Ends an add in the same way as twi_call_over(). One add in so many looks at the clock. Then its thread checks
+ * whether its next adds go to the same counter (repeat_fast.h). */
 #define HOT_REPEATS_BEGIN 5u
 static TWI_COLD tw_status hot_look(tw_engine *engine) {
     struct twi_thread *self = twi_thread_self;
@@ -164,8 +168,8 @@ TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint6
     return TWI_HOT_SYNCED ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
 }
 
-/* Called for the first add since the last collection. Marks the counter. Inside the caller's section, which it
- * leaves. */
+/* Called for the first add since the last collection. Marks the counter. The caller is inside a section, and this
+ * function leaves it. */
 static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t seen, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -176,8 +180,8 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_engine *engine, struct twi_genera
     return twi_call_over(engine, calls);
 }
 
-/* Called after an add without a view has counted. Samples whether other threads have added since. Inside the caller's
- * section, which it leaves. */
+/* Called after an add without a view has counted. It samples whether other threads have added since then. The caller
+ * is inside a section, and this function leaves it. */
 static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_generation *generation,
                                               struct twi_cell *cell, int64_t delta, uint64_t before) {
     struct twi_thread *self = twi_thread_self;
@@ -189,7 +193,7 @@ static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_engine *engine, struct twi_gene
     return hot_over(engine, calls);
 }
 
-/* Adds to a striped cell. Inside the caller's section, which it leaves. */
+/* Adds to a striped cell. The caller is inside a section, and this function leaves it. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int64_t delta, int64_t *view,
                                                                 struct twi_generation *generation,
                                                                 struct twi_cell *cell) {
@@ -208,7 +212,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_key key, int6
     return TW_OK;
 }
 
-/* Adds to a cell of any kind. Inside the caller's section, which it leaves. */
+/* Adds to a cell of any kind. The caller is inside a section, and this function leaves it. */
 TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *self, struct twi_generation *generation,
                                         struct twi_cell *cell, tw_key key, int64_t delta, int64_t *view,
                                         uint64_t hash) {
@@ -230,7 +234,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
     return hot_over(engine, calls);
 }
 
-/* Inserts a key that is not in this window, wherever it must go. Inside the caller's section, which it leaves. */
+/* Inserts a key that is not in this window, wherever it must go. The caller is inside a section, and this function
+ * leaves it. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const struct twi_insert *insert, int64_t *view,
                                                                         uint64_t hash) {
     tw_family *family = insert->generation->family;
@@ -246,8 +251,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const st
     return TW_OK;
 }
 
-/* Inserts a key that is not in this window, at the place where its look-up ended, if that is possible. Inside the
- * caller's section, which it leaves. */
+/* Inserts a key that is not in this window, at the place where its look-up ended, if that is possible. The caller is
+ * inside a section, and this function leaves it. */
 TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view, uint64_t hash) {
     struct twi_generation *generation = insert.generation;
     tw_family *family = generation->family;
@@ -267,8 +272,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(insert)(struct twi_insert insert, int64_t *view
     return TW_OK;
 }
 
-/* For any key. Inside the caller's section, which it leaves, and in a window that held the clock's moment, which was
- * read after the window was found. */
+/* For any key. The caller is inside a section, which this function leaves, and in a window that contained the
+ * clock's moment. The clock was read after the window was found. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi_generation *generation, tw_key key,
                                                                       int64_t delta, int64_t *view, uint64_t hash) {
     tw_engine *engine = generation->family->engine;
@@ -286,7 +291,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(look_in_index)(struct twi
     return TWI_HOT_OWN(insert)(insert, view, hash);
 }
 
-/* Begins again, with the hash. */
+/* Begins again, using the hash. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(begin_again)(tw_family *family, tw_key key, int64_t delta,
                                                                     int64_t *view, uint64_t hash) {
     struct twi_thread *self = twi_thread_self;
@@ -303,7 +308,8 @@ TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key k
                                                      enum hot_section section);
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
-/* An add has counted near an edge of the range, which must be noted. Inside the caller's section, which it leaves. */
+/* Called when an add has counted near an edge of the range, which must be noted. The caller is inside a section, and
+ * this function leaves it. */
 static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
                                                uint64_t before, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -315,14 +321,14 @@ static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation
     twi_section_leave(self);
     return TW_OK;
 }
-/* Called if the window was sealed meanwhile, so the add has not counted. Inside the caller's section, which it
- * leaves. */
+/* Called if the window was sealed meanwhile, so the add has not counted. The caller is inside a section, and this
+ * function leaves it. */
 static TWI_COLD tw_status TWI_HOT_OWN(decide_again)(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     twi_section_leave(twi_thread_self);
     return twi_add_slow(family, key, delta, view);
 }
 
-/* An add to a plain cell has counted. Inside the caller's section, which it leaves. */
+/* Called when an add to a plain cell has counted. The caller is inside a section, and this function leaves it. */
 TWI_INLINE tw_status TWI_HOT_OWN(counted)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
                                           struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
                                           int64_t *view, uint64_t before) {
@@ -340,7 +346,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(counted)(tw_engine *engine, struct twi_thread *
     return hot_over(engine, calls);
 }
 
-/* Counts in a plain cell. Inside the caller's section, which it leaves. */
+/* Counts in a plain cell. The caller is inside a section, and this function leaves it. */
 TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thread *self, enum hot_section section,
                                               struct twi_generation *generation, struct twi_cell *cell, tw_key key,
                                               int64_t delta, int64_t *view) {
@@ -352,8 +358,9 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
     return TWI_HOT_OWN(decide_again)(generation->family, key, delta, view);
 }
 
-/* For a key that its line does not show, or whose counter is striped: `cell` is the cell that the line shows. It hashes
- * the key again, so that the caller need not keep the values for this. Inside the caller's section, which it leaves. */
+/* For a key that its line does not show, or whose counter is striped. `cell` is the cell that the line shows. It
+ * hashes the key again, so that the caller need not keep the values for this case. The caller is inside a section,
+ * and this function leaves it. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(struct twi_generation *generation,
                                                                                tw_key key, int64_t delta, int64_t *view,
                                                                                struct twi_cell *cell) {
@@ -363,7 +370,8 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(s
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* Adds to the cell that the first line of the key's walk shows. Inside the caller's section, which it leaves. */
+/* Adds to the cell that the first line of the key's walk shows. The caller is inside a section, and this function
+ * leaves it. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, struct twi_thread *self,
                                                            enum hot_section section, struct twi_generation *generation,
                                                            tw_key key, TWI_HOT_SHORT_KEY *short_key, int64_t delta,
@@ -432,8 +440,8 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_OUTSIDE);
 }
 
-/* The other cases that the fast functions leave. These are keys of 1 to 3 bytes, threads that are inside a section, and
- * cases that only the slow path can answer. */
+/* Handles the other cases that the fast functions do not handle: keys of 1 to 3 bytes, threads that are inside a
+ * section, and cases that only the slow path can decide. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
     struct twi_thread *self = twi_thread_self;
@@ -446,8 +454,8 @@ TWI_HOT_OWN(add_anyhow)(tw_family *family, tw_key key, int64_t delta, int64_t *v
     return TWI_HOT_OWN(add_long)(family, key, delta, view, HOT_INSIDE);
 }
 
-/* The cases that the fast functions leave. A thread that watches its adds comes here first, and saves no register on
- * the way. */
+/* Handles the cases that the fast functions do not handle. A thread that checks whether its adds go to one counter
+ * comes here first, and saves no register on the way. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status
 TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *view, enum hot_section section) {
     const struct twi_thread *self = twi_thread_self;
@@ -456,7 +464,7 @@ TWI_HOT_OWN(not_plain)(tw_family *family, tw_key key, int64_t delta, int64_t *vi
     return TWI_HOT_OWN(add_anyhow)(family, key, delta, view, section);
 }
 
-/* Keys of 17 to 32 bytes are added here. No register is saved before it is known that the key has that size. */
+/* Keys of 17 to 32 bytes are added here. No register is saved before the code knows that the key has that size. */
 TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     if (key.size > 16) {
         if (twi_likely(key.size <= TWI_KEY_INLINE))

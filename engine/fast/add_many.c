@@ -1,23 +1,24 @@
-/* add_many.c -- tw_add_many and tw_add_many_at: many adds for the price of few cache misses.
+/* add_many.c -- tw_add_many() and tw_add_many_at(): many adds with the cache misses of few.
  *
  * An add of a key out of cache waits for memory twice: for its slot and for its cell. In a group of keys these waits
  * overlap. First every key is hashed and its slot prefetched. Then every slot is read and its cell prefetched. Then
- * every add is done, in order, exactly as tw_add() does it (twi_add_call()).
- * Always true: the first two stages only read and prefetch, and make no decision. Below GROUP_MIN keys they cost more
- * than they save, and are left out. */
+ * every add is made, in order, in exactly the same way as by tw_add() (twi_add_call()).
+ * Always true: the first two stages only read and prefetch, and make no decision. If there are fewer than GROUP_MIN
+ * keys, these stages cost more than they save, and are left out. */
 #include "engine/fast/fast.h"
 
 #include "engine/count/api.h"
 #include "engine/count/lookup.h"
 
-/* 32 keys, chosen among 16 to 64 by measurement. The lines of each stage fit the first-level cache many times over. */
+/* 32 keys, chosen by measurement among 16 to 64. The lines of each stage are far fewer than the first-level cache
+ * has. */
 #define GROUP TWI_HOT_GROUP_MAX
 #define GROUP_MIN 8u
 
 struct staged {
     struct twi_lookup_key lookup;
-    _Atomic uint64_t *line; /* where the walk begins; NULL means that there is no line to look at */
-    tw_status status;       /* not TW_OK: refused before any lookup */
+    _Atomic uint64_t *line; /* the line where the walk begins; NULL means that there is none to look at */
+    tw_status status;       /* if it is not TW_OK, the item was refused before any look-up */
 };
 
 /* The common data of all items of a call. */
@@ -29,10 +30,10 @@ struct many {
     int64_t *views;
     tw_status *each;
     tw_status worst;
-    struct twi_why why; /* reason for the worst, if it is an error */
+    struct twi_why why; /* the reason of the worst status, if that is an error */
 };
 
-/* The lowest negative status. If there is none, the highest positive one, otherwise TW_OK. */
+/* Returns the lowest negative status. If there is none, returns the highest positive status, otherwise TW_OK. */
 static tw_status worse(tw_status a, tw_status b) {
     if (a < 0 || b < 0) return a < b ? a : b;
     return a > b ? a : b;
@@ -51,7 +52,8 @@ static void settle(struct many *many, size_t i, tw_status status, int64_t view) 
 
 static void add_one(struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
-    int64_t *lookup = many->views != NULL ? &view : NULL; /* without a view, a striped counter need not be added up */
+    /* if no view is wanted, the stripes of a counter need not be added up */
+    int64_t *lookup = many->views != NULL ? &view : NULL;
     tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], lookup)
                                              : tw_add(many->family, many->keys[i], delta, lookup);
     settle(many, i, status, view);
@@ -64,7 +66,7 @@ static tw_status check_item(const struct many *many, size_t i) {
     return twi_call_check_key(many->family, many->keys[i]);
 }
 
-/* Stage 1 computes the hash, and where the walk along the slots begins. `last` avoids another lookup of the same
+/* Stage 1 computes the hash, and where the walk along the slots begins. `last` saves another look-up of the same
  * window. */
 static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
                        struct staged *staged) {
@@ -86,12 +88,12 @@ static void stage_line(const struct many *many, size_t i, int64_t now_ms, struct
     __builtin_prefetch((void *)(uintptr_t)staged->line, 0);
 }
 
-/* Stage 2 prefetches the cell, if the line shows its tag. */
+/* Stage 2 prefetches the cell, if the line has the tag of the key. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->line == NULL) return;
     uint32_t match = twi_line_look(staged->line, staged->lookup.tag).match;
     if (match == 0) return;
-    /* perhaps a word of the head; it is only prefetched */
+    /* the word may belong to the head of the leaf; it is only used to prefetch */
     uint64_t word = twi_load_relaxed(&staged->line[__builtin_ctz(match)]);
     __builtin_prefetch(twi_arena_at(&many->engine->arena, (uint32_t)word), 1);
 }
@@ -109,7 +111,8 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     settle(many, i, status, view);
 }
 
-/* Adds by the clock, all of them plain, using the fast path in stages. Returns false if no key was added. */
+/* Adds a group by the clock, if all keys are plain, using the fast path in stages. Returns false if no key was
+ * added. */
 static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_status own[GROUP], *status = many->each != NULL ? many->each + first : own;
     tw_family *family = many->family;
@@ -128,7 +131,8 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
 static void add_group(struct many *many, struct twi_thread *self, size_t first, size_t count) {
     struct staged staged[GROUP];
     struct twi_generation *last = NULL;
-    twi_section_enter(self); /* one section for the group, so generations stay while their slots are prefetched */
+    /* one section for the whole group, so that generations stay while their slots are prefetched */
+    twi_section_enter(self);
     int64_t now_ms = many->unix_ms != NULL ? 0 : twi_clock_now_ms(&many->engine->clock);
     for (size_t i = 0; i < count; i++) stage_line(many, first + i, now_ms, &last, &staged[i]);
     for (size_t i = 0; i < count; i++) stage_cell(many, &staged[i]);

@@ -1,9 +1,9 @@
-/* distinct_fast.h -- tw_distinct_add() to an existing key in an open window, with the whole path in one function, as
- * add_fast.h does it for tw_add(). Part of the same template: add_fast.h is included before it. With Redis, a call that
- * has raised a register marks the counter (dirty.c); any other call does not pay for that. All cases except the plain
- * one go to twi_distinct_add_slow(), which begins again and handles every case. Adding an element twice changes only
- * the answer `changed`, so no count is lost by beginning again. Always true: this path only does what
- * twi_distinct_add_slow() does, too. */
+/* distinct_fast.h -- tw_distinct_add() to an existing key in an open window. The whole path is one function, in the
+ * same way as add_fast.h for tw_add(). It is a part of the same template, and add_fast.h is included before it. With
+ * Redis, a call that has raised a register marks the counter (dirty.c). Other calls do not pay for that. All cases
+ * except the plain one go to twi_distinct_add_slow(), which begins again and handles every case. Adding an element
+ * twice changes only the result `changed`, so beginning again loses no count. Always true: this path does only what
+ * twi_distinct_add_slow() also does. */
 #include "engine/count/dirty.h"
 #include "engine/count/distinct.h"
 #include "engine/table/sketch.h"

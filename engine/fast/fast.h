@@ -1,5 +1,7 @@
-/* fast.h -- what fast_aes.c and fast_portable.c make of their templates, and family_open.c chooses from.
- * Always true: each answers as the slow call beside it does (tests/unit/fast/adding_test.c). */
+/* fast.h -- the functions that fast_aes.c and fast_portable.c make of their templates. family_open.c chooses among
+ * them.
+ * Always true: each function has the same result as the slow function of the same call
+ * (tests/unit/fast/adding_test.c). */
 #ifndef TWI_FAST_FAST_H
 #define TWI_FAST_FAST_H
 
@@ -7,7 +9,7 @@
 
 /* Implements tw_add(). */
 typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys; false means that no key was added (add_fast.h). */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys. Returns false if no key was added (add_fast.h). */
 typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                            tw_status *status, struct twi_why *why);
 #define TWI_HOT_GROUP_MAX 32u

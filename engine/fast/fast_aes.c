@@ -1,6 +1,6 @@
 /* fast_aes.c -- the fast paths for processors with AES rounds (add_fast.h). Families use them if the engine's hash is
  * the AES hash.
- * Always true: empty if the processor family has no AES rounds. */
+ * Always true: the file is empty if the processor family has no AES rounds. */
 #include "engine/base/hash_aes.h"
 #include "engine/fast/fast.h"
 

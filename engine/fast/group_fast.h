@@ -1,9 +1,9 @@
-/* group_fast.h -- adds for a group of keys at once (add_many.c), so that the waits for memory overlap. Part of the same
- * template: add_fast.h is included before it.
+/* group_fast.h -- adds for a group of keys at once (add_many.c), so that the waits for memory overlap. It is a part of
+ * the same template, and add_fast.h is included before it.
  *
- * Three stages go over all keys: the hash, which prefetches the line of slots and the record's place in an area; the
- * record that the line shows first; the adds. A key whose record is that one is counted in place. Every other key goes
- * where tw_add() of such a key goes: look_in_index, in the section of the group.
+ * Three stages process all keys. The first hashes the key, and prefetches the line of slots and the place of the record
+ * in an area. The second prefetches the record that the line shows first. The third adds. If this record belongs to the
+ * key, the add is made at once. Other keys go to look_in_index, as with tw_add(), in the section of the group.
  * Always true: the stages before the adds only read and prefetch. The record that they show is a hint. */
 #ifndef TWI_HOT_GROUP
 #error "group_fast.h is a template: define TWI_HOT_GROUP first"
@@ -15,7 +15,7 @@
 struct hot_staged {
     uint64_t hash;
     struct hot_line line;
-    struct twi_cell *cell; /* the first record that may be the key's; no cell if no record is seen */
+    struct twi_cell *cell; /* the first record that may be the key's; a record that is no cell if none was seen */
 };
 
 #endif
@@ -29,16 +29,17 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
     twi_area_ask(generation, staged->hash, key.size > TWI_KEY_INLINE, TWI_HOT_SYNCED);
 }
 
-/* For a key that is not plain. Does the same as tw_add() of it, inside the group's section. */
+/* For a key that is not plain. Does the same as tw_add() for that key, inside the section of the group. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_generation *generation, tw_key key,
                                                                    int64_t delta, int64_t *view, uint64_t hash) {
     twi_section_enter(twi_thread_self); /* the callee leaves by twi_section_leave() */
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. Returns false if no key was added, because the group is
- * not plain; then add_many.c adds one by one. After true, status[] is filled, and views[], unless it is NULL, for each
- * status that is not negative. *why becomes the reason for the lowest status, if that is negative. */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. Returns false if no key was added, because the group
+ * is not plain. Then add_many.c adds the keys one by one. After true, status[] is filled. views[], unless it is
+ * NULL, is filled for each status that is not negative. *why becomes the reason of the lowest status, if that is
+ * negative. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
                                 int64_t *views, tw_status *status, struct twi_why *why) {
     tw_engine *engine = family->engine;

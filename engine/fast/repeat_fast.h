@@ -1,16 +1,16 @@
-/* repeat_fast.h -- tw_add() of one key again and again by one thread, where the counter is found by a comparison with
- * the key of the counter that the thread used last. No hash, no walk. Part of the same template: add_fast.h is included
- * before it.
+/* repeat_fast.h -- tw_add() of one key again and again by one thread. The thread compares the key with the key of the
+ * counter that it used last. So it needs no hash and no walk. This is a part of the same template, and add_fast.h is
+ * included before it.
  *
- * Other threads have no cost. A thread watches its adds while `repeats` is not 0. This is in the word by which the fast
- * functions decide that they may continue (twi_thread_is_plain), so they leave such a thread to this file. One add in
- * 1,024 begins it. The first adds then cost more than others. An add to the counter of the previous add raises
- * `repeats` by one, another add lowers it by more, and at 0 the thread is as others are.
- * The counter is remembered as a pin remembers it (pin.c), with the span of engine time in which its memory surely
- * belongs to its window, and with the serial of its family. A family, an engine or a window may lie where an earlier
- * one lay. No two families have one serial, and one family opens a window once.
- * Always true: the counter is used only inside a section, within the span, and for the family of that serial. The
- * record of a thread is wiped upon fork, and a thread that takes over a record begins with `repeats` = 0. */
+ * Other threads have no cost. While `repeats` is not 0, a thread checks whether its adds go to one counter. `repeats`
+ * is in the word that the fast functions check before they continue (twi_thread_is_plain), so they leave such a thread
+ * to this file. One add in 1,024 begins the check. The first adds then cost more than others. An add to the counter of
+ * the previous add raises `repeats` by one. Another add lowers it by more. At 0 the check ends. The counter is
+ * remembered in the same way as by a pin (pin.c): with the span of engine time in which its memory surely belongs to
+ * its window, and with the serial of its family. A family, an engine or a window may have the address of an earlier
+ * one. But no two families have one serial, and one family opens a window once.
+ * Always true: the counter is used only inside a section, within the span, and for the family with that serial. The
+ * record of a thread is wiped upon fork, and a thread that gets a used record begins with `repeats` = 0. */
 #ifndef TWI_HOT_NAME
 #error "repeat_fast.h is a part of add_fast.h"
 #endif
@@ -19,7 +19,8 @@
 #define TWI_HOT_REPEATED
 
 #define HOT_REPEATS_MAX 16u
-/* The cost of an add to another counter. The mode lasts if four adds in five are to the counter of the previous add. */
+/* By how much an add to another counter lowers `repeats`. So the check continues if four adds in five go to the
+ * counter of the previous add. */
 #define HOT_REPEATS_LOST 4u
 static_assert(HOT_REPEATS_BEGIN > HOT_REPEATS_LOST && HOT_REPEATS_MAX <= UINT8_MAX, "the first counter is remembered");
 
@@ -34,7 +35,7 @@ TWI_INLINE void hot_remember(struct twi_thread *self, const tw_family *family, s
 
 #endif
 
-/* Adds to another counter than the one that is remembered. Remembers this one, or watches no longer. */
+/* Adds to another counter than the one that is remembered. It remembers the new counter, or ends the check. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_other)(tw_family *family, tw_key key,
                                                                                int64_t delta, int64_t *view) {
     tw_engine *engine = family->engine;
@@ -61,7 +62,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_other)(t
     return TWI_HOT_NAME(family, key, delta, view);
 }
 
-/* For a thread that watches its adds, and is outside of any section. */
+/* For a thread that checks its adds, and is outside of any section. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_key key,
                                                                                   int64_t delta, int64_t *view) {
     tw_engine *engine = family->engine;

@@ -5,18 +5,20 @@
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
 
-/* Windows that fit into about the second-level cache get a quarter more records than keys, so that more keys find their
- * place free. In larger windows, and in a share, memory counts, so they get 1 record in 400 more. */
+/* If a window fits into about the second-level cache, it gets a quarter more records than keys, so that more keys
+ * find their place free. In larger windows, and in families with a memory_share, memory matters more, so they get 1
+ * record in 400 more. */
 #define ROOMY_LINES 262144u
 
-/* If lengths are not known, one key in 256 decides, at least one, and at most 64. */
+/* If the lengths of the keys are not known, one key in 256 decides: at least one key, and at most 64. */
 #define DECIDING_PART 256u
 #define DECIDING_MOST 64u
-/* So many lines for short keys, 8 MiB, are left to an insert. These are the lines of some 100,000 keys. */
+/* If an area has at most so many lines for short keys (8 MiB), an insert lays it out. These are the lines of some
+ * 100,000 keys. */
 #define PUT_OFF_LINES 131072u
 
-/* The number of records that lie together, which is two if they share a line for their cold parts, otherwise one; and
- * how many lines they take. */
+/* Returns how many records are adjacent: two if they share a line for their cold parts, otherwise one. *lines
+ * becomes the number of their lines. */
 static uint32_t unit_records(bool synced, uint32_t lines) {
     return synced && lines == 1 ? 2 : 1;
 }
@@ -30,13 +32,13 @@ static struct twi_cell *take_at(struct twi_generation *generation, uint32_t plac
     const struct twi_area *area = &generation->area;
     uint32_t index = place % area->per_chunk, lines = area->lines;
     bool synced = generation->synced;
-    if (index >= area->per_chunk - unit_records(synced, lines)) return NULL; /* the head of the next chunk lies there */
+    if (index >= area->per_chunk - unit_records(synced, lines)) return NULL; /* the head of the next chunk is there */
     struct twi_cell *cell = (struct twi_cell *)((unsigned char *)generation + area->first +
                                                 twi_area_distance(place, lines, synced) * TWI_LINE_BYTES);
     *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)(lines - 1) << TWI_META_KIND_SHIFT |
             (synced ? TWI_META_COLD : 0);
     uint64_t found = 0;
-    /* relaxed, because no other thread has written to the record, and T6 publishes it */
+    /* relaxed, because no other thread has written to the record, and T6 publishes the record */
     if (twi_load_relaxed(&cell->meta) != 0 || !twi_cas_relaxed(&cell->meta, &found, *meta | size)) return NULL;
     return cell;
 }
@@ -70,7 +72,7 @@ struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, ui
         forecast.lines = kind + 2;
     }
     if (longer == 0 || keys == 0) return (struct twi_area_forecast){keys_expected, 1};
-    uint64_t shorter = longer < keys ? keys - longer : 0; /* inserts under way are in one of the figures */
+    uint64_t shorter = longer < keys ? keys - longer : 0; /* inserts that are under way are in one of the two figures */
     if (shorter >= most) {
         most = shorter;
         forecast.lines = 1;
@@ -79,15 +81,16 @@ struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, ui
     return forecast;
 }
 
-/* The lines of the whole area, which lies within a segment, or is whole segments. */
+/* Returns the lines of the whole area. The area is within one segment, or is made of whole segments. */
 static uint64_t lines_of(const struct twi_area_plan *plan) {
     uint64_t lines = (uint64_t)(plan->chunks - 1) * plan->stride + plan->lines_of_chunk;
     return lines <= TWI_SEGMENT_LINES ? lines : (lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES * TWI_SEGMENT_LINES;
 }
 
-/* How many chunks so many records need, and of how many lines. Heads follow each other at whole units, so that the
- * place of each record is a product. Between two heads a unit is lost. More than a segment is taken in whole segments.
- * Records that would need less than three quarters of one more segment do not get it, and lie elsewhere. */
+/* Computes how many chunks so many records need, and how many lines each chunk has. The distance between two heads
+ * is a multiple of a unit, so that the place of each record is a product. One unit is lost between two heads. An
+ * area that is larger than a segment consists of whole segments. If the last segment would be less than three
+ * quarters full, it is left out, and its records are made elsewhere. */
 static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
     uint32_t unit = unit_lines(synced, plan->lines), together = unit_records(synced, plan->lines);
     uint64_t units = (records + together - 1) / together;
@@ -107,7 +110,7 @@ static void shape(struct twi_area_plan *plan, bool synced, uint64_t records) {
                    plan->stride);
 }
 
-/* The shape of an area for a forecast. Returns false if there must be none. */
+/* Computes the shape of an area for a forecast. Returns false if there must be no area. */
 static bool plan_of(struct twi_arena *arena, const struct twi_generation *generation, struct twi_area_forecast forecast,
                     int64_t spare, struct twi_area_plan *plan) {
     *plan = (struct twi_area_plan){.lines = forecast.lines};
@@ -115,7 +118,8 @@ static bool plan_of(struct twi_arena *arena, const struct twi_generation *genera
     if (keys < TWI_AREA_KEYS_MIN) return false;
     bool is_roomy = keys <= ROOMY_LINES / forecast.lines && twi_load_relaxed(&generation->quota->bytes_max) == 0;
     shape(plan, generation->synced, keys + keys / (is_roomy ? 4 : 400));
-    /* A forecast may be wrong, so at least as much memory must remain for other windows and for the index. */
+    /* A forecast may be wrong, so at least the same amount of memory must remain for other windows and for the
+     * index. */
     int64_t bytes = (int64_t)(lines_of(plan) * TWI_LINE_BYTES);
     if (plan->chunks != 0 && bytes <= spare && bytes <= twi_piece_room(arena, generation->quota) / 2) return true;
     plan->chunks = 0;
@@ -127,7 +131,7 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
     if (!plan_of(arena, generation, forecast, spare, plan)) return false;
     struct twi_area *area = &generation->area;
     uint32_t line = 0;
-    /* If so many segments are not free in a row, half as many serve half of the keys. */
+    /* If so many adjacent segments are not free, the loop tries half as many, for half of the keys. */
     for (; plan->chunks != 0 && line == 0; plan->chunks = line == 0 ? plan->chunks / 2 : plan->chunks)
         line = twi_piece_take(arena, generation, (uint32_t)lines_of(plan));
     if (line == 0) return false;
@@ -140,7 +144,7 @@ bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, 
     return true;
 }
 
-/* The lines that the area begins at, in its arena. */
+/* Returns the first line of the area in its arena. */
 static uint32_t line_of(struct twi_arena *arena, const struct twi_generation *generation) {
     int64_t first = generation->area.first / TWI_LINE_BYTES;
     return (uint32_t)((int64_t)twi_arena_line(arena, generation) + first - 1);
@@ -157,8 +161,8 @@ bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, s
         if (plan->ahead) twi_arena_touch(arena, line, plan->lines_of_chunk);
         struct twi_chunk *chunk = twi_arena_at(arena, line);
         twi_chunk_begin(arena, generation, chunk, kind, plan->lines_of_chunk);
-        chunk->lines = 0;                                 /* it is not a separate piece */
-        twi_store_relaxed(&chunk->used, chunk->capacity); /* its records are not taken by their number */
+        chunk->lines = 0;                                 /* the chunk is not a separate piece of memory */
+        twi_store_relaxed(&chunk->used, chunk->capacity); /* no thread takes its records by their number */
         uint32_t older;
         twi_push(&generation->chunks[kind], line, older, chunk->older = older); /* T10 */
     }
@@ -189,7 +193,7 @@ void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation)
     uint32_t announced = twi_load_relaxed(&generation->announced), work = UINT32_MAX;
     uint64_t keys = announced / DECIDING_PART < DECIDING_MOST ? announced / DECIDING_PART : DECIDING_MOST;
     if (announced == 0 || twi_load_relaxed(&generation->keys) <= keys) return;
-    if (!twi_cas_relaxed(&generation->announced, &announced, 0)) return; /* another thread does it */
+    if (!twi_cas_relaxed(&generation->announced, &announced, 0)) return; /* another thread lays out the area */
     struct twi_area_plan plan;
     if (twi_area_begin(arena, generation, twi_area_forecast(generation, announced), INT64_MAX, &plan))
         (void)twi_area_fill(arena, generation, &plan, &work);
@@ -197,7 +201,8 @@ void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation)
 
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     struct twi_area *area = &generation->area;
-    while (area->taken != 0) { /* by segments, the last first, because memory is given back by lines */
+    /* one segment after the other, the last one first, because memory is given back by lines */
+    while (area->taken != 0) {
         uint32_t lines = area->taken <= TWI_SEGMENT_LINES ? area->taken : TWI_SEGMENT_LINES;
         if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
         *work -= lines < *work ? lines : *work;

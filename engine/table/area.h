@@ -1,41 +1,43 @@
-/* area.h -- records that are laid out in advance, for a window whose number of keys is known in advance.
+/* area.h -- records that are prepared for a window whose number of keys is known in advance.
  *
  *   | head | record | record | ... | head | record | ...    chunks in one row, all of one size, of one kind of record
  *
- * The hash of a key names a place in the area. A new key gets the record at its place, otherwise the next free one from
- * a cursor on, or else one outside the area, as in any window. So a look-up can ask for the line at the place together
- * with the line of slots: then one wait serves both, for three keys of five. For the others a line was asked for in
- * vain.
- * The area serves one kind of record, that of most keys. A window that is made by a forecast gets its area before it is
- * shared. A small one that only knows how many keys were announced gets it from a thread that inserts, after a few
- * keys, which decide the kind. A large one gets it at once, for short keys.
- * Always true: a place decides nothing, the index finds each record wherever it lies. A record of the area is taken by
- * a compare-and-swap of its `meta` from 0, and is never free again. A record that loses a race is kept for later
- * inserts. */
+ * The hash of a key names a place in the area. A new key gets the record at its place, or otherwise the next free
+ * record from a cursor on, or otherwise a record outside the area, as in any window. So a look-up can prefetch the line
+ * at the place together with the line of slots. For three keys of five, both waits then overlap. For the other keys the
+ * prefetch is useless.
+ * The area has one kind of record, the kind that most keys need. A window that is made by a forecast gets its area
+ * before it is shared. A small window for which only a number of keys was announced gets its area from a thread that
+ * inserts. This happens after a few keys, which decide the kind. A large window of this sort gets its area at once, for
+ * short keys.
+ * Always true: a place decides nothing, because the index finds each record wherever it is. A record of the area is
+ * taken by a compare-and-swap of its `meta` from 0, and is never free again. A record that loses a race is kept for
+ * later inserts. */
 #ifndef TWI_TABLE_AREA_H
 #define TWI_TABLE_AREA_H
 
 #include "engine/table/layout.h"
 
-#define TWI_AREA_KEYS_MIN 20u /* fewer keys lie in few lines anyway */
+#define TWI_AREA_KEYS_MIN 20u /* fewer keys need only few lines anyway */
 #define TWI_AREA_LINES_MAX 4u /* the most lines of a record of an area; its kind is one less than its lines */
 
-/* The distance of a place from the first record, in lines. `lines` is the size of a record. */
+/* Returns the distance of a place from the first record, in lines. `lines` is the size of a record. */
 TWI_INLINE uint64_t twi_area_distance(uint64_t place, uint32_t lines, bool synced) {
     if (lines != 1) return place * lines;
     return synced ? (place >> 1) * 3 + (place & 1) * 2 : place;
 }
-/* The place of a hash among so many. */
+/* Returns the place of a hash, as one of so many places. */
 TWI_INLINE uint64_t twi_area_place(uint32_t half_of_hash, uint32_t places) {
     return (uint64_t)half_of_hash * places >> 32;
 }
-/* Asks for the record at the place of a key, if there is an area for keys like it. */
+/* Prefetches the record at the place of a key, if there is an area for this kind of key. */
 TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t hash, bool is_long, bool synced) {
     const struct twi_area *area = &generation->area;
-    uint64_t places = twi_load_acquire(&area->places[is_long]); /* H2, pairs with H1: the rest of it is there */
+    /* H2, pairs with H1: the other fields of the area are complete */
+    uint64_t places = twi_load_acquire(&area->places[is_long]);
     if (places == 0) return;
     const char *at = (const char *)generation + area->first;
-    if (!is_long && !synced) { /* any byte of the line will do */
+    if (!is_long && !synced) { /* any byte of the line can be used */
         __builtin_prefetch(at + ((uint32_t)hash * places >> 26), 1);
         return;
     }
@@ -45,46 +47,47 @@ TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t h
     if (is_long) __builtin_prefetch(at + TWI_LINE_BYTES);
 }
 
-/* Takes a free record of the area for a key of that kind. It is at its place, or elsewhere, after at most
- * TWI_AREA_LOOKS looks. NULL means none. *meta becomes its index and kind. Its own meta is no longer 0. */
-#define TWI_AREA_LOOKS 32u        /* before a record is taken that lies ready elsewhere */
-#define TWI_AREA_LOOKS_LONG 1024u /* before memory is taken for others */
+/* Takes a free record of the area for a key of that kind. The record is at the key's place, or elsewhere, found
+ * after at most TWI_AREA_LOOKS looks. Returns NULL if there is none. *meta becomes the index and kind of the record.
+ * The meta word of the record is no longer 0. */
+#define TWI_AREA_LOOKS 32u        /* the most looks before the thread takes a spare record from elsewhere */
+#define TWI_AREA_LOOKS_LONG 1024u /* the most looks before the thread takes memory for more records */
 struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,
                                uint32_t looks, uint64_t *meta);
 
-/* How many keys a window will have in its area, and how many lines their records take. */
+/* How many keys of a window will use its area, and how many lines their records need. */
 struct twi_area_forecast {
     uint64_t keys;
     uint32_t lines;
 };
-/* The forecast for a window with so many keys, if its keys are like those of `seen`. It is for the kind of record that
- * most of them have. */
+/* Returns the forecast for a window with so many keys, if its keys are similar to those of `seen`. It is for the
+ * kind of record that most of those keys have. */
 struct twi_area_forecast twi_area_forecast(const struct twi_generation *seen, uint64_t keys_expected);
 
-/* An area that is being built, in as many steps as it takes, before a look-up can see it. */
+/* An area that is being built, in as many steps as necessary, before a look-up can see it. */
 struct twi_area_plan {
     uint32_t chunks; /* 0: no area */
     uint32_t next;   /* chunks that exist */
     uint32_t stride; /* lines from one chunk to the next */
     uint32_t lines;  /* the size of a record */
     uint32_t lines_of_chunk;
-    bool ahead; /* the window is in the future, so its pages are faulted in */
+    bool ahead; /* the window is in the future, so the pages of the area are faulted in */
 };
 /* Takes the memory. Returns false if there is no area for so few keys, or if it would take more than `spare` bytes, or
  * more than half of the memory that is left. Then the generation has no area. */
 bool twi_area_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_forecast forecast,
                     int64_t spare, struct twi_area_plan *plan);
-/* True when the area is there for all. Touches at most *work lines. */
+/* Returns true when the area is complete. Touches at most *work lines. */
 bool twi_area_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_area_plan *plan,
                    uint32_t *work);
-/* Called before a window of so many keys of unknown lengths is shared. In a small window the first keys decide, and
- * only its pages are faulted in. A large one gets an area for short keys at once, so that no insert has to wait for so
- * much memory. */
+/* Called before a window of so many keys of unknown lengths is shared. In a small window the first keys decide about
+ * the area, and only its pages are faulted in. A large window gets an area for short keys at once, so that no insert
+ * waits for so much memory. */
 void twi_area_lay_out(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
-/* Lays out the area of such a window, if enough of its keys have come, and no other thread does. By an insert, inside
- * its section. */
+/* Lays out the area of such a window, if enough keys have come and no other thread does the same. An insert calls
+ * it, inside its section. */
 void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation);
-/* Gives its memory back, one unit of *work per line. True when done. */
+/* Gives the memory of the area back. Each line costs one unit of *work. True when done. */
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -5,19 +5,19 @@
  *
  *   cold, in families with Redis only, 32 bytes in another line:   | final | handed | acked | total_state |
  *
- * `local` holds the count in its upper 62 bits, and FROZEN and DIRTY in the lowest two. An add of delta << 2 cannot
- * change the flags, whatever its sign, and returns them at no cost.
- *   - FROZEN: the add did not count, and the call decides again. `final` holds the value at the freeze. From then on
- *     the count in the word is meaningless.
- *   - DIRTY: the counter is marked for the collector (dirty.c).
- * Only the turn freezes, so there is one freezer. It stores `final` before the swap that freezes (C1).
- * `base` = total - acked, in one store by the turn; view = local + base. A family without Redis needs no base, and
- * `final` takes its place.
- * A counter that threads contend for counts elsewhere (stripe.h). It is STRIPED, `local` is frozen with its count in
- * `final`, and the word that holds end_ms in TW_WINDOW_FROM_FIRST families leads to its stripes; those families have no
- * stripes. Hard families with Redis have no stripes either. There the word leads to the counter's lease
- * (limit/lease.h).
- * Always true: key, key_size and the layout are in place before the cell is published, and never change. Counts stay
+ * `local` has the count in its upper 62 bits, and FROZEN and DIRTY in the two lowest bits. An add of delta << 2 cannot
+ * change these flags, whatever its sign, and returns them at no cost.
+ *   - FROZEN means that the add did not count, and that the call decides again. `final` has the value at the time of
+ *     the freeze. From then on the count in the word is meaningless.
+ *   - DIRTY means that the counter is marked for the collector (dirty.c).
+ * Only the turn freezes, so one thread freezes at a time. It stores `final` before the swap that freezes (C1). The turn
+ * stores `base` = total - acked in one store. The view is local + base. A family without Redis needs no base, so
+ * `final` uses the place of `base`.
+ * If threads contend for a counter, it counts in another place (stripe.h). Such a cell is STRIPED: `local` is frozen,
+ * `final` has its count, and the word that is end_ms in TW_WINDOW_FROM_FIRST families leads to the stripes.
+ * (TW_WINDOW_FROM_FIRST families have no stripes.) Hard families with Redis have no stripes either. There this word
+ * leads to the counter's lease (limit/lease.h).
+ * Always true: key, key_size and the layout are complete before the cell is published, and never change. Counts stay
  * within +-TW_COUNT_MAX. A cell stays where it is until its generation is dropped. */
 #ifndef TWI_TABLE_CELL_H
 #define TWI_TABLE_CELL_H
@@ -44,29 +44,33 @@
 /* meta: 0..15 key size | 16.. flags | 24..29 kind (record class, cold or not) | 30 PARKED | 31 UNTOLD | 32..63 index in
  * its chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
-/* in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
+/* the cell is in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
 #define TWI_META_PUBLISHED (UINT64_C(1) << 16)
-#define TWI_META_EDGE (UINT64_C(1) << 17)     /* |value| >= 2^59 was seen, so adds use the careful function */
+#define TWI_META_EDGE (UINT64_C(1) << 17)     /* a |value| >= 2^59 was seen, so adds use the careful function */
 #define TWI_META_OVERFLOW (UINT64_C(1) << 18) /* the window's overflow counter, which has no key and no chunk */
 #define TWI_META_COLD (UINT64_C(1) << 19)     /* has a cold part */
 /* the later of two incarnations of its key in one generation (layout.h) */
 #define TWI_META_INCARNATION (UINT64_C(1) << 20)
-#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
-#define TWI_META_USED (UINT64_C(1) << 22)      /* in idle eviction, used since its generation is the previous one */
-#define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* in idle eviction, took over from a frozen cell (idle_eviction.c) */
+#define TWI_META_STRIPED (UINT64_C(1) << 21) /* the cell has stripes (stripe.h); the flag is never cleared */
+/* idle eviction: the cell was used since its generation became the previous one */
+#define TWI_META_USED (UINT64_C(1) << 22)
+#define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: the cell succeeds a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
-#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot take it now, so it is not collected (parked.c) */
+/* the store of the counter cannot accept it now, so the counter is not collected (parked.c) */
+#define TWI_META_PARKED (UINT64_C(1) << 30)
 #define TWI_META_UNTOLD \
-    (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore_notes.h) */
+/* the present store of Redis has not yet received what an earlier store has (restore_notes.h) */
+(UINT64_C(1) << 31)
 #define TWI_META_INDEX_SHIFT 32
 
-struct twi_cell {
+    struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
     union {
-        _Atomic int64_t end_ms;  /* with TW_WINDOW_FROM_FIRST, when this incarnation ends */
-        _Atomic int64_t stripes; /* in other families, the distance in lines to the stripes; 0 means none (stripe.h) */
-        _Atomic int64_t asked; /* for distinct counts, not 0 if the key was read since it was sent (distinct_merge.c) */
+        _Atomic int64_t end_ms; /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
+        /* other families: the distance in lines to the stripes; 0 means that there are none (stripe.h) */
+        _Atomic int64_t stripes;
+        _Atomic int64_t asked; /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
@@ -74,16 +78,17 @@ struct twi_cell {
 static_assert(sizeof(struct twi_cell) == TWI_LINE_BYTES, "an add touches one line");
 
 struct twi_cold {
-    _Atomic int64_t final;       /* valid once FROZEN is set */
-    _Atomic int64_t handed;      /* the part of local that is in batches; written by the turn */
-    _Atomic int64_t acked;       /* the part of local that Redis has acknowledged; written by the turn */
-    _Atomic int64_t total_state; /* when the last total came, and the others' pace; 0 means that no total has come */
+    _Atomic int64_t final;  /* valid after FROZEN was set */
+    _Atomic int64_t handed; /* the part of local that is in batches; written by the turn */
+    _Atomic int64_t acked;  /* the part of local that Redis has acknowledged; written by the turn */
+    /* the time of the last total, and the pace of the other engines; 0 means that no total has come */
+    _Atomic int64_t total_state;
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
 /* total_state: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits:
- * intervals seen, at most 3 (share.h). Before an interval is seen there is no pace, and the 21 bits are the lower bits
- * of the time of the first total. 0 means that no total has come. */
+ * intervals seen, at most 3 (share.h). Before an interval is seen there is no pace. The 21 bits are then the lower
+ * bits of the time of the first total. 0 means that no total has come. */
 #define TWI_PACE_ONE 256
 #define TWI_PACE_MAX ((1u << 21) - 1)
 TWI_INLINE int64_t twi_total_state(int64_t mono_ms, uint32_t pace, uint32_t seen) {
@@ -96,31 +101,31 @@ TWI_INLINE int64_t twi_total_state_ms(int64_t total_state) {
 TWI_INLINE uint32_t twi_total_state_seen(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 62);
 }
-/* The pace. Before an interval is seen, the time when the first total came. */
+/* The pace. Before an interval is seen, returns the time when the first total came. */
 TWI_INLINE uint32_t twi_total_state_middle(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 41) & TWI_PACE_MAX;
 }
 TWI_INLINE uint32_t twi_total_state_pace(int64_t total_state) {
     return twi_total_state_seen(total_state) != 0 ? twi_total_state_middle(total_state) : 0;
 }
-/* The first total has come, at first_ms, and no interval is seen yet. */
+/* Returns the state after the first total, which came at first_ms, when no interval is seen yet. */
 TWI_INLINE int64_t twi_total_state_begun(int64_t mono_ms, int64_t first_ms) {
     uint32_t first = (uint32_t)first_ms & TWI_PACE_MAX;
     return twi_total_state(mono_ms, first != 0 ? first : 1, 0);
 }
 
-/* A kind of record determines how many lines a record has, how many key bytes it contains, and where the cold part is.
- * Two records of kind 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
+/* A kind of record determines how many lines the record has, how many key bytes it contains, and where its cold part
+ * is. Two records of kind 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
 #define TWI_KINDS 6u
 struct twi_kind {
     uint16_t lines;
-    uint16_t key_local;  /* key bytes without a cold part */
-    uint16_t key_synced; /* key bytes with one */
+    uint16_t key_local;  /* how many key bytes a record without a cold part has */
+    uint16_t key_synced; /* how many key bytes a record with a cold part has */
 };
 extern const struct twi_kind twi_kinds[TWI_KINDS];
 
 TWI_INLINE int64_t twi_word_value(uint64_t word) {
-    return (int64_t)word >> TWI_COUNT_SHIFT; /* an arithmetic shift, because gcc and clang keep the sign */
+    return (int64_t)word >> TWI_COUNT_SHIFT; /* the shift is arithmetic, because gcc and clang keep the sign */
 }
 
 TWI_INLINE uint32_t twi_cell_index(uint64_t meta) {
@@ -136,7 +141,7 @@ TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) 
     if (kind != 0) return (struct twi_cold *)(at + twi_kinds[kind].lines * TWI_LINE_BYTES - sizeof(struct twi_cold));
     return (struct twi_cold *)((twi_cell_index(meta) & 1) == 0 ? at + TWI_LINE_BYTES : at - sizeof(struct twi_cold));
 }
-/* Returns true if a total has come from Redis. Until then a limit is decided by local knowledge (trap E26). */
+/* Returns true if a total has come from Redis. Until then this process decides limits by what it knows (trap E26). */
 TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
     return twi_load_relaxed(&twi_cell_cold(cell, meta)->total_state) != 0;
 }
@@ -148,7 +153,7 @@ TWI_INLINE _Atomic int64_t *twi_cell_final(struct twi_cell *cell, uint64_t meta)
     return (meta & TWI_META_COLD) != 0 ? &twi_cell_cold(cell, meta)->final : &cell->base;
 }
 
-/* The count that this process has added. */
+/* Returns the count that this process has added. */
 TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_load_acquire(&cell->local); /* C2, pairs with C1 */
     if (twi_likely((word & TWI_FROZEN) == 0)) return twi_word_value(word);
@@ -165,19 +170,21 @@ TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
 
 enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
 
-/* Adds carefully. It refuses a sum outside +-TW_COUNT_MAX before it writes. */
+/* Adds carefully. The function refuses a sum outside +-TW_COUNT_MAX before it writes. */
 enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
 
-/* A plain delta is smaller than this. 65,536 threads with plain deltas cannot cross from EDGE to the range's end: */
+/* A plain delta is smaller than this. So 65,536 threads with plain deltas cannot pass from EDGE to the end of the
+ * range: */
 #define TWI_DELTA_PLAIN (INT64_C(1) << 40)
 /* each thread can have one add in progress past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
 #define TWI_VALUE_EDGE (INT64_C(1) << 59)
 
-/* The hot add. `before` receives the word before the add. If it has no DIRTY, the caller must mark the counter. */
+/* The hot add. `before` receives the word before the add. If the word has no DIRTY, the caller must mark the
+ * counter. */
 TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int64_t delta, uint64_t *before) {
     if (twi_unlikely((meta & TWI_META_EDGE) != 0 || delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN))
         return twi_cell_add_careful(cell, delta, before);
-    /* relaxed: others only read a count here, and the same operation returns the flags */
+    /* relaxed, because others only read a count here, and the same operation returns the flags */
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
     if (twi_unlikely((word & TWI_FROZEN) != 0)) return TWI_ADD_FROZEN;
@@ -188,18 +195,18 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
 }
 
 static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count_plain() looks at two bits");
-/* Adds to a plain cell. Why it is relaxed is described in twi_cell_add(). The word says whether the add counted, and
- * whether the cell must be marked. Returns false if it did not count (FROZEN), or if it did and is near an edge of the
- * range, which must be noted. */
+/* Adds to a plain cell. twi_cell_add() explains why the operation is relaxed. The word shows whether the add
+ * counted, and whether the cell must be marked. Returns false if the add did not count (FROZEN). Also returns false
+ * if the add counted and is near an edge of the range, which must be noted. */
 TWI_INLINE bool twi_cell_count_plain(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
-    /* One test covers both rare cases. Within the edges the two upper bits of the sum are 0. After the rotation they
-     * are next to FROZEN. */
+    /* One test covers both rare cases. Within the edges, the two upper bits of the sum are 0. After the rotation
+     * they are next to FROZEN. */
     uint64_t sum = word + ((uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT);
     return twi_likely(((sum << 2 | sum >> 62) & (TWI_FROZEN << 2 | 3)) == 0);
 }
-/* The add to a plain cell. Returns false if it did not count (frozen). */
+/* Adds to a plain cell. Returns false if the add did not count (the cell is frozen). */
 TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     if (twi_likely(twi_cell_count_plain(cell, delta, before))) return true;
     if ((*before & TWI_FROZEN) != 0) return false;
@@ -207,31 +214,32 @@ TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *b
     return true;
 }
 
-/* Freezes the word. `final` then holds the value at that moment, which is returned. Only the turn calls it. Stripes are
- * left alone. */
+/* Freezes the word. `final` then has the value at that moment, and the function returns it. Only the turn calls it.
+ * It does not change stripes. */
 int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta);
 
-/* The kind of record that a key of this size needs. */
+/* Returns the kind of record that a key of this size needs. */
 TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     uint32_t kind = 0;
     while (key_size > (synced ? twi_kinds[kind].key_synced : twi_kinds[kind].key_local)) kind++;
     return kind;
 }
 
-/* How many lines a key of more than 32 bytes needs for its record. If these are 4 at most, the record has as many. */
+/* Returns how many lines the record of a key of more than 32 bytes needs. If the result is at most 4, the record has
+ * this many lines. */
 TWI_INLINE size_t twi_long_lines(size_t key_size, bool synced) {
     size_t others = sizeof(struct twi_cell) - TWI_KEY_INLINE + (synced ? sizeof(struct twi_cold) : 0);
     return (others + key_size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
 }
-/* Such keys are counted by the sizes of their records, which are 2, 3, 4 or more lines. */
+/* Such keys are counted by the size of their records: 2, 3, 4 or more lines. */
 #define TWI_LONG_KINDS 4u
 TWI_INLINE size_t twi_long_kind(size_t key_size, bool synced) {
     size_t further = twi_long_lines(key_size, synced) - 2;
     return further < TWI_LONG_KINDS - 1 ? further : TWI_LONG_KINDS - 1;
 }
 
-/* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway. Each key is compared by two
- * loads, which may overlap. */
+/* Compares keys of 4 to 32 bytes. These are in the line that the add touches anyway. Two loads, which may overlap,
+ * read each key. */
 TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char *b, size_t size) {
     if (twi_likely(size > 16)) {
 #if defined(__SSE2__)
@@ -266,7 +274,7 @@ TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char 
     return ((x ^ y) | (z ^ w)) == 0;
 }
 
-/* The bits in which the 32 bytes at `a` and at `b` differ, as one word or vector of words. */
+/* Returns the bits in which the 32 bytes at `a` and at `b` differ, as one word or vector of words. */
 #if defined(__SSE2__)
 typedef __m128i twi_key_difference;
 TWI_INLINE twi_key_difference twi_key_differ_32(const unsigned char *a, const unsigned char *b) {
@@ -288,8 +296,8 @@ TWI_INLINE twi_key_difference twi_key_differ_32(const unsigned char *a, const un
 #define twi_key_differ_none(x) ((x) == 0)
 #endif
 
-/* Equality of keys of more than 32 bytes, without a call. It compares blocks of 32 bytes, of which the last may overlap
- * the previous one. All blocks are compared, since keys that come here mostly are equal. */
+/* Compares keys of more than 32 bytes, without a call. It compares blocks of 32 bytes. The last block may overlap
+ * the previous one. It compares all blocks, because most keys that come here are equal. */
 TWI_INLINE bool twi_key_equal_long(const unsigned char *a, const unsigned char *b, size_t size) {
     size_t last = size - 32; /* 1 and more */
     twi_key_difference differ = twi_key_differ_or(twi_key_differ_32(a, b), twi_key_differ_32(a + last, b + last));
@@ -302,7 +310,7 @@ TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, si
     return size > TWI_KEY_INLINE ? twi_key_equal_long(a, b, size) : memcmp(a, b, size) == 0;
 }
 
-/* Copies a key into its record, without a call, using loads and stores which may overlap. */
+/* Copies a key into its record without a call, using loads and stores that may overlap. */
 TWI_INLINE void twi_key_copy(unsigned char *to, const unsigned char *from, size_t size) {
     if (twi_likely(size > 16)) {
         for (size_t at = 0; at + 32 < size; at += 32) memcpy(to + at, from + at, 32);

@@ -1,13 +1,14 @@
 /* index.c -- how an index grows (picture in layout.h, T1..T4 in table.h).
  *
  * A leaf grows in four steps. Any thread may do or repeat each of them:
- *   1 take memory for the copy (if there is none, the leaf stays as it is and takes further keys);
- *   2 close the leaf, so that every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
- *   3 copy its slots into one or two new leaves, which no other thread can see yet;
- *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back. All copies are alike.
- * A leaf that has not used up the bits of the node above splits under a small node of two entries. That node is
- * temporary. The entries above are repaired to name the new leaves directly. A leaf that has used up these bits splits
- * under a new node of 256 entries. */
+ *   1 take memory for the copy. If there is none, the leaf stays as it is and accepts further keys.
+ *   2 close the leaf: a compare-and-swap changes every EMPTY to CLOSED. The leaf does not change from then on.
+ *   3 copy its slots into one or two new leaves, which no other thread can see yet.
+ *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back. The copies of all
+ *     threads have the same content.
+ * If a leaf has not used all bits of the node above, it splits under a small node of two entries. This node is
+ * temporary. Later the entries above are changed so that they name the new leaves directly. If a leaf has used all
+ * these bits, it splits under a new node of 256 entries. */
 #include "engine/table/index.h"
 
 #include "engine/base/push.h"
@@ -19,11 +20,11 @@ static _Atomic uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
                                      : &((struct twi_node *)piece)->piece_link;
 }
 
-/* Only the turn reads the list, after a grace period, and before that there are only pushes, so there is no ABA. The
- * link keeps only the line. The piece itself says what kind it is, except for the newest. The head holds its whole
- * entry. */
+/* Only the turn reads the list, after a grace period. Before that there are only pushes, so there is no ABA problem.
+ * The link contains only the line. The piece itself shows its kind, except for the newest piece. The head contains
+ * the whole entry of the newest piece. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
-    _Atomic uint32_t *link = link_of(arena, entry); /* atomic, because looks read the head with the line */
+    _Atomic uint32_t *link = link_of(arena, entry); /* atomic, because look-ups read the head together with the line */
     uint64_t head;
     twi_push(&generation->pieces, entry, head, twi_store_relaxed(link, TWI_ENTRY_LINE(head)));
 }
@@ -43,12 +44,12 @@ static void give_entry(struct twi_arena *arena, struct twi_generation *generatio
     if (entry != 0) twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), twi_entry_lines(entry));
 }
 
-/* Memory for the copy, which is taken before a leaf is closed. It is one larger leaf, or two leaves and the node above
- * them. */
+/* Memory for the copy. It is taken before a leaf is closed. The copy is one larger leaf, or two leaves and the node
+ * above them. */
 struct copy {
     uint64_t leaves[2];
     uint64_t node;
-    uint32_t split_bit; /* depth of the tag bit that decides between the two */
+    uint32_t split_bit; /* the depth of the tag bit that decides between the two leaves */
 };
 
 static bool take_copy(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf,
@@ -61,7 +62,8 @@ static bool take_copy(struct twi_arena *arena, struct twi_generation *generation
             twi_leaf_make(arena, generation, larger < TWI_LEAF_LOG2_MAX ? larger : TWI_LEAF_LOG2_MAX, depth, room);
         return copy->leaves[0] != 0;
     }
-    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* 2^24 leaves; only chance fills a leaf further */
+    /* 2^24 leaves are enough; a leaf that is full at this depth is full by chance */
+    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false;
     uint32_t node_log2 = room != 0 ? 1 : TWI_NODE_LOG2;
     uint32_t room_below = room != 0 ? room - 1 : TWI_NODE_LOG2 - 1;
     copy->node = twi_entry_of_node(node_log2, 0);
@@ -90,7 +92,8 @@ void twi_leaf_close(struct twi_leaf *leaf) {
     for (uint32_t line = 0; line < lines; line++) {
         uint32_t vacant = twi_leaf_look(leaf, line, 0).vacant;
         for (; vacant != 0; vacant &= vacant - 1) {
-            uint64_t found = TWI_SLOT_EMPTY; /* it may fail, if a cell came first, or another thread closes it */
+            /* the exchange fails if a cell came first, or if another thread closes the slot */
+            uint64_t found = TWI_SLOT_EMPTY;
             (void)twi_cas_acqrel(&twi_leaf_words(leaf, line)[__builtin_ctz(vacant)], &found, TWI_SLOT_CLOSED);
         }
     }
@@ -113,7 +116,7 @@ static void target_begin(struct target *target, const struct twi_arena *arena, u
     target->next[0] = TWI_LEAF_HEAD_WORDS;
 }
 
-/* Puts the slot where a walk of its tag would meet the first EMPTY. */
+/* Puts the slot at the place where a walk of its tag would find the first EMPTY. */
 static void place_slot(struct target *target, uint64_t slot) {
     uint32_t line = twi_leaf_line((uint32_t)(slot >> 32), target->lines);
     while (twi_unlikely(target->next[line] == TWI_LINE_WORDS)) line = (line + 1) & (target->lines - 1);
@@ -164,8 +167,8 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
     return TWI_INDEX_GREW;
 }
 
-/* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf. The word then
- * names a leaf if its prefix decides between the two halves, otherwise the node. */
+/* Makes one step from a closed leaf to its copy, and repairs the word that still names the closed leaf. The word
+ * then names a leaf if its prefix decides between the two halves. Otherwise it names the node. */
 static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                           uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -180,8 +183,8 @@ static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint
     return better;
 }
 
-/* The thread that passes first also repairs the other entries of a node that name the same closed leaf. Otherwise old
- * keys, which the closed leaf still finds, would keep two copies in the cache. */
+/* The first thread that passes also repairs the other entries of a node that name the same closed leaf. Otherwise
+ * look-ups of old keys, which the closed leaf still finds, would keep two copies in the cache. */
 static void repair_neighbours(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                               uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -208,15 +211,15 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
     }
 }
 
-/* Leaves of 510 slots, filled to 36..72 % if the forecast comes true. A leaf that happens to get more keys splits like
- * any other. */
+/* The leaves have 510 slots. They are filled to 36..72 % if the forecast is right. If a leaf gets more keys by
+ * chance, it splits like any other leaf. */
 static uint32_t forecast_bits(uint64_t keys_expected) {
     uint32_t bits = 0;
     while (bits < 20 && keys_expected > (UINT64_C(367) << bits)) bits++;
     return bits;
 }
 
-/* The size of a single leaf, which is the smallest that so many keys fill to 72 % at most. */
+/* Returns the size of a single leaf: the smallest size in which so many keys use at most 72 % of the slots. */
 static uint32_t forecast_leaf_log2(uint64_t keys_expected) {
     uint32_t log2 = TWI_LEAF_LOG2_MIN;
     while (log2 < TWI_LEAF_LOG2_MAX && keys_expected * 25 > ((1u << log2) - TWI_LEAF_HEAD_WORDS) * UINT64_C(18)) log2++;
@@ -260,7 +263,7 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
     return *next == 1u << bits;
 }
 
-/* The node has room for leaves that split, should more keys come. */
+/* The node has room for leaves that split if more keys come. */
 static uint64_t lay_node(struct twi_arena *arena, struct twi_generation *generation, uint32_t bits) {
     uint64_t root = twi_entry_of_node(TWI_NODE_LOG2, 0);
     uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(root)), span = 1u << (TWI_NODE_LOG2 - bits);
@@ -291,8 +294,8 @@ struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_gene
         uint32_t at;
         struct twi_cell *cell = twi_leaf_find(arena, entry, lookup, &stop, &at);
         if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
-        /* Closed during the walk. Keys inserted before that lie in front of the CLOSED slot (T2, T4), later ones are in
-         * the copy. */
+        /* The leaf was closed during the walk. Keys that were inserted earlier are in front of the CLOSED slot (T2,
+         * T4). Later keys are in the copy. */
         uint64_t next = twi_load_acquire(&leaf->next);
         if (next == 0 || next == TWI_NO_COPY) return NULL;
     }

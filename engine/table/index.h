@@ -1,4 +1,4 @@
-/* index.h -- the index of a window's keys, which finds a slot and grows (picture in layout.h; invariants in
+/* index.h -- the index of a window's keys: how it finds a slot, and how it grows (picture in layout.h; invariants in
  * table.h). */
 #ifndef TWI_TABLE_INDEX_H
 #define TWI_TABLE_INDEX_H
@@ -9,22 +9,23 @@
 TWI_INLINE uint32_t twi_leaf_slots(uint32_t lines) {
     return lines * TWI_LINE_WORDS - TWI_LEAF_HEAD_WORDS;
 }
-/* The line where the walk of a tag begins. The low bits decide, because the high bits have led to the leaf. */
+/* Returns the line where the walk of a tag begins. The low bits decide, because the high bits have led to this leaf. */
 TWI_INLINE uint32_t twi_leaf_line(uint32_t tag, uint32_t lines) {
     return tag & (lines - 1);
 }
 TWI_INLINE _Atomic uint64_t *twi_leaf_words(struct twi_leaf *leaf, uint32_t line) {
     return (_Atomic uint64_t *)(void *)leaf + (size_t)line * TWI_LINE_WORDS;
 }
-/* A look at a line of a leaf, except for the words of its head. */
+/* Looks at a line of a leaf, without the words of its head. */
 TWI_INLINE struct twi_line_look twi_leaf_look(struct twi_leaf *leaf, uint32_t line, uint32_t tag) {
     struct twi_line_look look = twi_line_look(twi_leaf_words(leaf, line), tag);
     uint32_t slots = line == 0 ? 0xff << TWI_LEAF_HEAD_WORDS & 0xff : 0xff;
     return (struct twi_line_look){look.match & slots, look.vacant & slots};
 }
 
-/* Looks for `key` in the leaf of `entry`, line by line, and in each line slot by slot. Returns the cell, or NULL. Then
- * *stop is the slot word that ended the walk (EMPTY or CLOSED; CLOSED also if all slots are full), and *at its slot. */
+/* Looks for `key` in the leaf of `entry`, line by line, and in each line slot by slot. Returns the cell, or NULL.
+ * Otherwise *stop is the slot word that ended the walk: EMPTY, or CLOSED (also if all slots are full). *at is its
+ * slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_t entry,
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -40,8 +41,10 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
         }
         if (twi_likely(look.vacant != 0)) {
             uint32_t vacant = (uint32_t)__builtin_ctz(look.vacant);
-            uint64_t word = twi_load_acquire(&words[vacant]);   /* T5: what came before it was closed is seen, too */
-            if (twi_unlikely(word > TWI_SLOT_CLOSED)) continue; /* taken since, perhaps by this key */
+            /* T5: the keys that came before the slot was closed are visible, too */
+            uint64_t word = twi_load_acquire(&words[vacant]);
+            /* another thread has taken the slot since, perhaps for this key */
+            if (twi_unlikely(word > TWI_SLOT_CLOSED)) continue;
             *stop = word;
             *at = line * TWI_LINE_WORDS + vacant - TWI_LEAF_HEAD_WORDS;
             return NULL;
@@ -52,12 +55,12 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
     return NULL;
 }
 
-/* The entry that a hash leads to from `root`, by its upper half, through nodes only. *bits becomes the number of bits
- * that were used. *where becomes the word that contains the entry. */
+/* Returns the entry to which the upper half of a hash leads from `root`, through nodes only. *bits becomes the
+ * number of bits that were used. *where becomes the word that contains the entry. */
 TWI_INLINE uint64_t twi_index_follow(const struct twi_arena *arena, _Atomic uint64_t *root, uint64_t hash,
                                      _Atomic uint64_t **where, uint32_t *bits) {
     _Atomic uint64_t *at = root;
-    uint64_t entry = twi_load_acquire(at); /* T7, pairs with T8: what the entry names is complete */
+    uint64_t entry = twi_load_acquire(at); /* T7, pairs with T8: the piece that the entry names is complete */
     uint32_t used = 0;
     while (twi_entry_is_node(entry)) {
         uint32_t shift = twi_node_shift(entry); /* 33 to 63 */
@@ -71,17 +74,18 @@ TWI_INLINE uint64_t twi_index_follow(const struct twi_arena *arena, _Atomic uint
     *bits = used;
     return entry;
 }
-/* The same by a tag, which is that half. */
+/* Does the same for a tag, which is that upper half. */
 TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uint64_t *root, uint32_t tag,
                                       _Atomic uint64_t **where, uint32_t *bits) {
     return twi_index_follow(arena, root, (uint64_t)tag << TWI_TAG_BITS, where, bits);
 }
 
-/* Continues a lookup whose walk ended at CLOSED. */
+/* Continues a look-up whose walk ended at CLOSED. */
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup);
 
-/* The cell of `key`, or NULL. Takes no lock, writes nothing, two or three loads to the leaf. Inside a section. */
+/* Returns the cell of `key`, or NULL. The function takes no lock and writes nothing. It makes two or three loads to
+ * reach the leaf. Inside a section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
@@ -95,25 +99,26 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
 
 enum twi_index_growth { TWI_INDEX_GREW, TWI_INDEX_NO_MEMORY, TWI_INDEX_SEALED };
 
-/* Turns every EMPTY slot into CLOSED, so the leaf takes no further cell. Any thread, any number of times. */
+/* Changes every EMPTY slot to CLOSED, so that the leaf accepts no further cell. Any thread may call it, any number
+ * of times. */
 void twi_leaf_close(struct twi_leaf *leaf);
-/* Closes the leaf of `entry` and publishes a larger copy, unless another thread has. Lock-free. */
+/* Closes the leaf of `entry` and publishes a larger copy, unless another thread has done so. Lock-free. */
 enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
-/* The leaf that takes inserts of a tag now, found through `next` words. Repairs the entry on the way. */
+/* Returns the leaf that accepts inserts of a tag now. It follows `next` words. It repairs the entry on the way. */
 uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generation, uint32_t tag);
 /* Adds a published index piece to the generation's list. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
-/* About how many bytes the index for `keys_expected` takes. */
+/* Returns about how many bytes the index for `keys_expected` needs. */
 int64_t twi_index_bytes(uint64_t keys_expected);
-/* The root of an index with room for `keys_expected`. Returns 0 if there is no memory. twi_index_fill() adds the
- * leaves, in as many turns as it takes. */
+/* Makes the root of an index with room for `keys_expected`. Returns 0 if there is no memory. twi_index_fill() adds
+ * the leaves, in as many turns as necessary. */
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
-/* Returns true when every leaf exists. Otherwise *next is how many exist; if *work was not used up, there is no
- * memory. */
+/* Returns true when every leaf exists. Otherwise *next is the number of leaves that exist. If *work was not used up,
+ * there is no memory. */
 bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
                     uint32_t *work);
-/* The root of an index for `keys` of which few are there yet. It has all leaves, and each is small until keys come.
- * Returns 0 if there is no memory. */
+/* Makes the root of an index for `keys` keys, of which few have come yet. It has all leaves. Each leaf is small
+ * until keys come. Returns 0 if there is no memory. */
 uint64_t twi_index_lay(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys);
 /* An empty leaf. Returns 0 if there is no memory. */
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,

@@ -1,4 +1,5 @@
-/* layout.h -- the memory of one generation: records that never move, in chunks, and an index of slots over them.
+/* layout.h -- the memory of one generation: records that never move, in chunks, and an index of slots that lead to
+ * them.
  *
  *   root ─▶ node (2^n entries, by the next n bits of the tag) ─▶ leaf (slots) ─▶ cell
  *
@@ -7,8 +8,8 @@
  *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8 to 512 words
  *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
  *
- * This file has the types, and how to read one of them. Their changes and invariants are described in table.h, index.h,
- * record.h (records) and area.h (areas of records). */
+ * This file has the types, and how to read one of them. table.h, index.h, record.h (records) and area.h (areas of
+ * records) describe how these types change, and their invariants. */
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
 
@@ -20,10 +21,11 @@
 #define TWI_SLOT_EMPTY UINT64_C(0)
 #define TWI_SLOT_CLOSED UINT64_C(1)
 
-/* Entries. A hot path reads an entry without a mask. The sign shows that it is a node, the shift is how far a hash goes
- * for its place in the node, and `hash & entry` has the hash's line in the leaf above its lower half. */
+/* Entries. A hot path needs no mask to read an entry. The sign shows whether the entry is a node. The shift is how
+ * far a hash is shifted for its place in the node. `hash & entry` has the line of the hash in the leaf, above its
+ * lower half. */
 #define TWI_ENTRY_NONE UINT64_C(0)
-#define TWI_NO_COPY (UINT64_C(1) << 62) /* SEALED, in place of a copy's entry */
+#define TWI_NO_COPY (UINT64_C(1) << 62) /* SEALED; it replaces the entry of a copy */
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
 
 TWI_INLINE uint64_t twi_entry_of_node(uint32_t log2, uint32_t line) {
@@ -35,16 +37,16 @@ TWI_INLINE uint64_t twi_entry_of_leaf(uint32_t log2, uint32_t line) {
 TWI_INLINE bool twi_entry_is_node(uint64_t entry) {
     return (int64_t)entry < 0;
 }
-/* How far a hash, of which the bits before are gone, is shifted for its place in a node. */
+/* Returns how far a hash, without the bits that were used before, is shifted for its place in a node. */
 TWI_INLINE uint32_t twi_node_shift(uint64_t entry) {
     return (uint32_t)(entry >> 32) & 63;
 }
-/* The lines of a leaf. */
+/* Returns the number of lines of a leaf. */
 TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
     return (uint32_t)(entry >> 32) + 1;
 }
 
-#define TWI_LEAF_LOG2_MIN 3u  /* 8 words are one line, with six slots. A window with a handful of keys has no more */
+#define TWI_LEAF_LOG2_MIN 3u  /* 8 words are one line, with six slots. A window with a few keys has no larger leaf */
 #define TWI_LEAF_LOG2_STEP 2u /* a leaf grows to four times its size */
 #define TWI_LEAF_LOG2_MAX 9u  /* 512 words are a page, with 510 slots */
 #define TWI_NODE_LOG2 8u
@@ -53,42 +55,46 @@ TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
 
 struct twi_leaf {
     _Atomic uint64_t next;       /* NONE, or the entry of the copy, or SEALED, which means that there will be no copy */
-    _Atomic uint32_t piece_link; /* next index piece of the generation, for giving back */
-    _Atomic uint16_t used;       /* number of slots taken, which decides when to grow. It may be late */
-    uint8_t depth;               /* tag bits that led here; this and the next are set before sharing */
-    uint8_t room_log2;           /* bits of the node above that are not used here << 4 | words, log2 */
+    _Atomic uint32_t piece_link; /* the next index piece of the generation, used to give the pieces back */
+    /* how many slots are taken, which decides when the leaf grows. The number may be late */
+    _Atomic uint16_t used;
+    uint8_t depth; /* how many tag bits led here; set before the leaf is shared, as is the next field */
+    /* << 4: how many bits of the node above are not used here; the lower bits: log2 of the number of words */
+    uint8_t room_log2;
     _Atomic uint64_t slots[];
 };
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
 
 struct twi_node {
-    uint64_t reserved; /* in the place where a leaf has its `next` */
+    uint64_t reserved; /* at the place where a leaf has `next` */
     _Atomic uint32_t piece_link;
     uint16_t unused;
     uint8_t log2;
-    uint8_t not_a_leaf; /* 0 where a leaf has its size */
+    uint8_t not_a_leaf; /* always 0; a leaf has its size here */
     _Atomic uint64_t entries[];
 };
 
 static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2),
               "pieces tell what they are");
 
-/* Records of one kind, with the marks of those that have unsent counts. One line for this head, then the records. */
+/* Records of one kind, with the marks of those that have unsent counts. It has one line for this head, then the
+ * records. */
 #define TWI_CHUNK_MARKS 4u /* so a chunk with marks has at most 4 * 64 records */
-/* The largest chunk is a segment. With marks it is a third of a segment (the arena has a size class for it). */
+/* The largest chunk is a segment. With marks the largest chunk is a third of a segment (the arena has a size class
+ * for it). */
 #define TWI_CHUNK_LINES 1024u
 #define TWI_CHUNK_LINES_SYNCED 341u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
 struct twi_chunk {
-    _Atomic uint64_t owed; /* in the turn's list of chunks, the line of the next | TWI_CHUNK_OWED */
-    _Atomic uint32_t used; /* records handed out; may exceed capacity */
+    _Atomic uint64_t owed; /* in the turn's list of chunks: the line of the next chunk | TWI_CHUNK_OWED */
+    _Atomic uint32_t used; /* how many records were handed out; may exceed capacity */
     uint32_t capacity;
-    uint32_t older;      /* line of the chunk before this one, of the same kind */
+    uint32_t older;      /* the line of the previous chunk of the same kind */
     uint32_t generation; /* line */
     uint32_t next_marked;
-    _Atomic uint8_t listed; /* on its generation's list of marked chunks */
+    _Atomic uint8_t listed; /* the chunk is in its generation's list of marked chunks */
     uint8_t kind;
-    uint16_t lines; /* lines of the whole chunk; 0 means that it is part of an area */
+    uint16_t lines; /* the number of lines of the whole chunk; 0 means that the chunk is a part of an area */
     _Atomic uint64_t marks[TWI_CHUNK_MARKS];
 };
 static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
@@ -97,29 +103,30 @@ static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the
 struct twi_quota {
     _Atomic int64_t bytes;
     _Atomic int64_t bytes_max; /* 0: none */
-    _Atomic uint64_t keys_max; /* for each generation; 0 means none */
+    _Atomic uint64_t keys_max; /* the bound for each generation; 0 means that there is none */
     /* the number of keys for which the index of each window is laid out; 0 means that there is no share */
     _Atomic uint64_t keys_laid;
-    _Atomic bool overflows; /* adds that find no room are counted in the overflow counter */
-    twi_parts parts;        /* memory that is reserved for it, which is bytes_max, or more if the share was larger */
+    _Atomic bool overflows; /* adds of keys without memory are counted in the overflow counter */
+    /* the memory that is reserved for the family: bytes_max, or more if the share was larger before */
+    twi_parts parts;
 };
 
-/* Records that are laid out in advance (area.h), of 1 to 4 lines. `places` is their number, for short keys or for long
- * ones; 0 means that there is no area for them, or not yet. It is stored last, and a thread that takes a record sees by
- * it that the other fields are complete (H1). */
+/* Records that are prepared in advance (area.h). Each has 1 to 4 lines. `places` is the number of records for short
+ * or for long keys; 0 means that there is no area for them, or not yet. It is stored last. A thread that takes a
+ * record sees by it that the other fields are complete (H1). */
 struct twi_area {
-    int64_t first; /* bytes from the generation to the first record */
+    int64_t first; /* the distance in bytes from the generation to the first record */
     _Atomic uint32_t places[2];
-    uint32_t per_chunk; /* places from one chunk to the next */
-    uint32_t taken;     /* lines of the whole, which go back with the window */
-    uint8_t lines;      /* the lines of a record; its kind is one less */
+    uint32_t per_chunk; /* how many places are between the beginnings of two chunks */
+    uint32_t taken;     /* the lines of the whole area, which are given back with the window */
+    uint8_t lines;      /* the number of lines of a record; its kind is this number less 1 */
 };
 
-/* Pieces of one size that a counter may have instead of stripes (limit/lease.h). Their generation owns them and gives
- * them back without reading their content. The link is at the beginning of each piece's second line. */
+/* Pieces of one size that a counter may have in place of stripes (limit/lease.h). The generation owns these pieces,
+ * and gives them back without reading their content. The link is at the beginning of each piece's second line. */
 #define TWI_ATTACHED_LINES 4u
 struct twi_attached {
-    uint32_t older; /* line of the next older piece; set before sharing */
+    uint32_t older; /* the line of the next older piece; set before the piece is shared */
 };
 TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
     return (struct twi_attached *)((unsigned char *)piece + TWI_LINE_BYTES);
@@ -127,7 +134,7 @@ TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
 
 enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED, TWI_HISTORY, TWI_DROPPED };
 
-/* Which of its counters have unsent counts (dirty.c). Any thread. */
+/* Which counters of the generation have unsent counts (dirty.c). Any thread. */
 struct twi_generation_marks {
     _Atomic uint32_t chunks; /* newest marked chunk */
     uint32_t next;           /* next generation on the engine's list */
@@ -135,80 +142,84 @@ struct twi_generation_marks {
     _Atomic uint8_t overflow;
 };
 
-/* For a Redis that has lost everything (restore_notes.h). */
+/* The state for restoring a Redis that has lost all data (restore_notes.h). */
 struct twi_generation_restore {
-    uint32_t next; /* next generation being restored */
+    uint32_t next; /* the next generation that is being restored */
     /* the row with the counts that each store has acknowledged (restore_stores.h); 0 means that there is one store */
     uint32_t row;
-    bool listed : 1;       /* restoring must walk it */
-    bool has_given_up : 1; /* something was given up of one of its counters, and that is noted */
+    bool listed : 1;       /* a restoration still has to walk the generation */
+    bool has_given_up : 1; /* units of one of its counters were given up, and notes have them */
     bool over : 1;         /* by Redis's clock */
-    bool has_negative : 1; /* a negative delta was counted, so its totals may fall */
-    bool is_short : 1;     /* counts of it were given up, so its hook never gets it as complete */
-    bool unrestorable : 1; /* it can no longer be determined how much of it Redis had */
+    bool has_negative : 1; /* a negative delta was counted, so totals of the generation may fall */
+    bool is_short : 1;     /* counts of the generation were given up, so its hook never gets it as complete */
+    bool unrestorable : 1; /* it is unknown how many of its units Redis had */
 };
 
-/* For packing it once it is over (history.c). */
+/* The state for packing the generation after its end (history.c). */
 struct twi_generation_history {
-    uint32_t packing;   /* line of the packed form while it is being built */
-    uint32_t next;      /* next generation that waits to be packed */
-    bool in_hand : 1;   /* history.c is packing it, or will */
+    uint32_t packing;   /* the line of the packed form that is being built */
+    uint32_t next;      /* the next generation that waits for packing */
+    bool in_hand : 1;   /* history.c packs the generation now or later */
     bool unpacking : 1; /* the unfinished packed form is being given back */
-    bool gives_way : 1; /* it leaves history before its time, because the family's share is needed (rollover.c) */
+    bool gives_way : 1; /* it leaves the history before its time, because the family needs the memory (rollover.c) */
 };
 
-/* For one engine that closes it for all (closing_windows.h). */
+/* The state for families in which one engine closes a window for all (closing_windows.h). */
 struct twi_generation_closing {
-    bool is_adopted : 1;     /* counted elsewhere; this engine looks after it, whether counts come here or not */
+    /* other engines counted in it; this engine has adopted it, whether or not counts come here */
+    bool is_adopted : 1;
     bool names_recorded : 1; /* Redis has names of its keys */
-    bool is_listed : 1;      /* its family's list of windows in Redis has it, by an announcement of this engine */
-    bool is_held : 1;        /* its counts wait for that announcement */
+    bool is_listed : 1;      /* the family's list of windows in Redis contains it, because this engine announced it */
+    bool is_held : 1;        /* its counts wait for this announcement */
 };
 
-/* The turn's state of a generation. It is separate from the fields that callers write, and can be derived from them by
- * a walk. Later it will be moved out of the arena, into memory that is private to the turn. */
+/* The turn's state of a generation. It is separate from the fields that callers write, and a walk can compute it
+ * from them. Later it will be moved out of the arena, into memory that only the turn uses. */
 struct twi_generation_turn {
-    uint32_t outstanding;  /* items in batches, or waiting to be collected again */
-    uint32_t seal_tag;     /* how far sealing has come */
-    uint32_t taken;        /* marked chunks that were taken and not yet looked at */
-    uint32_t owed;         /* the newest of the chunks that the turn itself has marked */
-    uint32_t next_pending; /* next generation being collected */
-    uint32_t next_all;     /* next generation of the family */
-    uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
+    uint32_t outstanding;  /* how many items are in batches or wait to be collected again */
+    uint32_t seal_tag;     /* the tag that sealing has reached */
+    uint32_t taken;        /* marked chunks that were taken, but not looked at yet */
+    uint32_t owed;         /* the newest chunk that the turn itself has marked */
+    uint32_t next_pending; /* the next generation in the list of those being collected */
+    uint32_t next_all;     /* the next generation of the family */
+    uint32_t striped;      /* the newest set of stripes (stripe.h), and the number of sets */
     uint32_t striped_cells;
     bool pending;
     bool hook_done;
     _Atomic bool
-        wants_totals; /* sealed, and its totals are requested all the same, for its hook shows them (turn/closing.h) */
+        /* it is sealed, but its totals are still requested, because its hook shows them (turn/closing.h) */
+        wants_totals;
     struct twi_generation_closing closing;
-    bool distinct;         /* its cells have sketches in place of counts (sketch.h); set before sharing */
-    bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
-    bool hidden;           /* unlinked for a grace period, and not `current` since */
-    uint64_t retired;      /* epoch stamp of its unlinking, or, while it is hidden, of its hiding */
-    int64_t hook_after_ms; /* monotonic time when a hook that returned false is called again */
+    /* its cells have sketches instead of counts (sketch.h); set before the generation is shared */
+    bool distinct;
+    bool known, announced; /* it is in the family's list; it has come with the family's arrivals (perhaps later) */
+    bool hidden;           /* it was unlinked for a grace period, and has not been `current` since */
+    uint64_t retired;      /* the epoch stamp of its unlinking; while it is hidden, the stamp of its hiding */
+    int64_t hook_after_ms; /* the monotonic time at which a hook that returned false is called again */
     int64_t sealed_mono_ms;
-    int64_t hurried_mono_ms; /* closed, and when it was last to be collected at once (rollover.c) */
-    /* used by the turn alone; here because the line has room */
-    uint64_t acked_units;  /* sum of magnitudes that Redis has acknowledged */
-    int64_t pack_after_ms; /* monotonic time of the next try after memory was short */
+    int64_t hurried_mono_ms; /* it is closed; the time at which it was last to be collected at once (rollover.c) */
+    /* only the turn uses the next fields; they are here because the line has room */
+    uint64_t acked_units;  /* the sum of the magnitudes that Redis has acknowledged */
+    int64_t pack_after_ms; /* the monotonic time of the next try after memory was short */
     struct twi_generation_restore restore;
     struct twi_generation_history history;
 };
 
-/* Lines of pieces that no key is found through. */
+/* The lines of pieces through which no key is found. */
 struct twi_generation_aside {
-    _Atomic uint32_t spares; /* records that lost a race to be published, linked by `end_ms`, for later inserts */
-    _Atomic uint32_t spill;  /* the sketch of the adds that overflowed (spill.h); 0 means that there were none */
+    /* records that lost a race to be published; `end_ms` links them, and later inserts use them */
+    _Atomic uint32_t spares;
+    _Atomic uint32_t spill; /* the sketch of the adds that overflowed (spill.h); 0 means that none overflowed */
 };
 
 /* Running tw_each() and tw_top() calls. */
 struct twi_generation_readers {
-    _Atomic uint32_t all;      /* the generation is not dropped meanwhile */
-    _Atomic uint32_t of_table; /* the table is not given back meanwhile */
+    _Atomic uint32_t all;      /* the generation is not dropped while this is not 0 */
+    _Atomic uint32_t of_table; /* the table is not given back while this is not 0 */
 };
 
 struct twi_generation {
-    /* the first line has every field that a call for an existing key reads */
+    /* the first line has all fields that a call for an existing key reads */
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
     struct tw_family *family;
@@ -217,35 +228,39 @@ struct twi_generation {
     struct twi_quota *quota;
     _Atomic uint8_t phase;
     bool synced;
-    bool has_cells;                     /* sealing has met a counter that is not the overflow counter; the turn's own */
-    _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
+    /* sealing has found a counter that is not the overflow counter; only the turn uses it */
+    bool has_cells;
+    _Atomic uint32_t chunks[TWI_KINDS]; /* the newest chunk of each kind */
     struct twi_generation_aside aside;
-    _Atomic uint32_t packed;     /* line of its packed form, which has replaced the table (history.c); 0: none */
-    _Atomic uint64_t pieces;     /* entry of the newest index piece */
-    _Atomic uint64_t successors; /* with idle eviction, keys that continued in the next generation */
+    /* the line of the packed form, which has replaced the table (history.c); 0 means that there is none */
+    _Atomic uint32_t packed;
+    _Atomic uint64_t pieces;     /* the entry of the newest index piece */
+    _Atomic uint64_t successors; /* idle eviction: how many keys continued in the next generation */
 
-    /* The overflow counter, and its cold part behind it. It has no key. Other fields are in that place. */
+    /* The overflow counter, followed by its cold part. This counter has no key. Other fields use the place of the
+     * key. */
     union {
         struct twi_cell overflow;
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
-            _Atomic uint32_t leases; /* newest lease (limit/lease.h), the head of a list by twi_attached */
-            /* Published keys whose records have 2, 3, 4 and more lines. They decide the next window's area. */
+            _Atomic uint32_t leases; /* the newest lease (limit/lease.h); the head of a list that twi_attached links */
+            /* How many published keys have records of 2, 3, 4 and more lines. These numbers decide the area of the
+             * next window. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
-            /* How many keys were announced for a window whose area is still to be laid out (area.h). */
+            /* How many keys were announced for a window whose area is not laid out yet (area.h). */
             _Atomic uint32_t announced;
-            /* The next place of its area that is looked at where a key's own is taken. */
+            /* The next place in the area to look at if a key's own place is taken. */
             _Atomic uint32_t area_cursor;
         };
     };
     struct twi_cold overflow_cold;
 
-    /* written by inserts and adders */
+    /* inserts and adders write these fields */
     _Atomic uint64_t keys; /* published keys */
-    _Atomic int64_t bytes; /* bytes of the pieces that this generation owns */
-    int64_t expiry_ms;     /* expiry in Redis, which is max(end, opening) + retention; 0 means never */
+    _Atomic int64_t bytes; /* the bytes of the pieces that this generation owns */
+    int64_t expiry_ms;     /* when it expires in Redis: max(end, opening) + retention; 0 means never */
     struct twi_generation_marks marks;
-    _Atomic uint32_t next_arrival; /* next generation that the turn has not yet seen */
+    _Atomic uint32_t next_arrival; /* the next generation that the turn has not seen yet */
     struct twi_generation_readers readers;
     struct twi_generation_turn turn;
 };
@@ -255,12 +270,12 @@ static_assert(offsetof(struct twi_generation, overflow_cold) ==
               "where twi_cell_cold() looks for it");
 static_assert(offsetof(struct twi_generation, quota) == TWI_LINE_BYTES, "a hit reads one line of its window");
 
-/* A key as the table looks it up. In TW_WINDOW_FROM_FIRST families one generation may hold a key twice, if Redis has
- * ended its first incarnation early. The second has INCARNATION set, and its own tag. */
+/* A key as the table looks it up. In TW_WINDOW_FROM_FIRST families a generation may have a key twice, if Redis has
+ * ended the first incarnation of the key early. The second one has INCARNATION set, and a tag of its own. */
 struct twi_lookup_key {
     tw_key key;
     uint32_t tag;
-    uint32_t meta;  /* the value that meta must have, which is the size, and INCARNATION or not */
+    uint32_t meta;  /* the value that meta must have: the size, and INCARNATION or not */
     uint32_t place; /* the other half of the hash, which decides the place in an area */
 };
 #define TWI_INCARNATION_TAG UINT32_C(0x5bd1e995)
@@ -279,7 +294,8 @@ TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_lookup_
            twi_key_equal(cell->key, lookup->key.data, lookup->key.size);
 }
 
-/* Publishes a found cell for walkers and returns its meta. Call it before using a cell (T9 in table.c). */
+/* Publishes a cell that was found, so that walkers see it, and returns its meta word. Call it before you use a cell
+ * (T9 in table.c). */
 TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))
@@ -287,7 +303,7 @@ TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     return meta;
 }
 
-/* Returns true if the packed form has replaced the table. Records and index are given back, or soon will be. */
+/* Returns true if the packed form has replaced the table. Then records and index are given back, or soon will be. */
 TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
     return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */
 }
@@ -306,11 +322,11 @@ TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta
     return (struct twi_chunk *)((unsigned char *)cell - lines * TWI_LINE_BYTES) - 1;
 }
 
-/* The generation at a line; NULL for line 0. */
+/* Returns the generation at a line; NULL for line 0. */
 TWI_INLINE struct twi_generation *twi_generation_at(const struct twi_arena *arena, uint32_t line) {
     return line != 0 ? twi_arena_at(arena, line) : NULL;
 }
-/* The cold part of one of its counters, or of its overflow counter. */
+/* Returns the cold part of one of its counters, or of its overflow counter. */
 TWI_INLINE struct twi_cold *twi_generation_cold(struct twi_generation *generation, struct twi_cell *cell,
                                                 uint64_t meta) {
     return (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
@@ -322,7 +338,7 @@ TWI_INLINE uint32_t twi_leaf_log2(const struct twi_leaf *leaf) {
 TWI_INLINE uint32_t twi_leaf_room(const struct twi_leaf *leaf) {
     return leaf->room_log2 >> 4;
 }
-/* The lines of a leaf or a node. */
+/* Returns the lines of a leaf or a node. */
 TWI_INLINE uint32_t twi_entry_lines(uint64_t entry) {
     if (!twi_entry_is_node(entry)) return twi_leaf_lines(entry);
     uint64_t words = (UINT64_C(1) << (64 - twi_node_shift(entry))) + 2;

@@ -1,4 +1,4 @@
-/* packed.c -- see packed.h. Building, finding, walking and giving back. */
+/* packed.c -- see packed.h. It builds the packed form, finds keys in it, walks it and gives it back. */
 #include "engine/table/packed.h"
 
 #include "engine/table/record.h"
@@ -10,7 +10,8 @@ enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };
 #define DIRECTORY_BUCKETS (UINT32_C(1) << TWI_PACKED_DIRECTORY_LOG2)
 #define DIRECTORIES_MAX ((uint32_t)((TWI_SEGMENT_BYTES - sizeof(struct twi_packed)) / sizeof(uint32_t)))
 #define PAGE_BYTES_MAX (TWI_SEGMENT_BYTES - (uint32_t)sizeof(struct twi_page))
-#define COUNTER_WORK 15u /* work for a counter beyond looking at its record, for its hash, its bucket and its place */
+/* the work for a counter besides looking at its record: for its hash, its bucket and its place */
+#define COUNTER_WORK 15u
 
 static_assert(DIRECTORY_BUCKETS * sizeof(uint64_t) == TWI_SEGMENT_BYTES, "a whole directory is a segment");
 static_assert(TW_KEY_SIZE_MAX < 1u << 15, "a key's size takes at most two bytes");
@@ -39,7 +40,7 @@ static _Atomic uint64_t *bucket_at(const struct twi_arena *arena, const struct t
 
 /* ---- entries ---- */
 
-/* The smallest number of bytes that hold the number with its sign. */
+/* Returns the smallest number of bytes that can contain the number with its sign. */
 static uint32_t number_bytes(int64_t number) {
     uint64_t magnitude = (uint64_t)(number < 0 ? ~number : number);
     if (number == 0) return 0;
@@ -56,7 +57,7 @@ static int64_t get_number(const unsigned char *at, uint32_t bytes) {
     if (bytes == 0) return 0;
     for (uint32_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << (8 * i);
     uint32_t above = 64 - 8 * bytes;
-    return (int64_t)(number << above) >> above; /* arithmetic shift, as in twi_word_value() */
+    return (int64_t)(number << above) >> above; /* the shift is arithmetic, as in twi_word_value() */
 }
 
 static uint32_t entry_bytes(tw_key key, struct twi_final final) {
@@ -73,7 +74,7 @@ static void put_entry(unsigned char *at, tw_key key, struct twi_final final) {
     memcpy(at, key.data, key.size);
 }
 
-/* An entry, decoded without touching its key. */
+/* A decoded entry; its key was not touched. */
 struct entry {
     const unsigned char *numbers;
     uint32_t local_bytes, base_bytes;
@@ -100,7 +101,7 @@ static struct twi_final final_of(const struct entry *entry) {
 
 /* ---- building ---- */
 
-/* Packing is optional, so it leaves the last eighth, of the arena and of the family's share, to calls that count. */
+/* Packing is optional. So it leaves the last eighth of the arena, and of the family's share, to calls that count. */
 static bool leaves_room(const struct twi_packer *packer, uint64_t bytes) {
     struct twi_quota *quota = packer->generation->quota;
     struct twi_quota_use use = twi_quota_use(packer->arena, quota);
@@ -143,7 +144,8 @@ static enum twi_packing take_directories(const struct twi_packer *packer, struct
     return TWI_PACK_DONE;
 }
 
-/* Both walks over the table, in bounded steps. An empty record costs one look, a counter some more. */
+/* The state of both walks over the table, which are made in bounded steps. An empty record costs one look, and a
+ * counter costs some more. */
 struct walk {
     const struct twi_packer *packer;
     struct twi_packed *packed;
@@ -198,7 +200,7 @@ static enum twi_packing walk_table(const struct twi_packer *packer, struct twi_p
     return TWI_PACK_DONE;
 }
 
-/* A page for the next buckets, which is a segment, or less if less is left. */
+/* Takes a page for the next buckets. It is a segment, or less if less memory is left. */
 static struct twi_page *take_page(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     uint64_t left = packed->left < PAGE_BYTES_MAX ? packed->left : PAGE_BYTES_MAX;
     uint32_t lines = lines_of(sizeof(struct twi_page) + left);
@@ -213,7 +215,7 @@ static struct twi_page *take_page(const struct twi_packer *packer, struct twi_pa
     return page;
 }
 
-/* Places each bucket, one after the other, but not across two pages. */
+/* Places the buckets one after the other. A bucket is never in two pages. */
 static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     struct twi_page *page = twi_arena_at(packer->arena, packed->page);
     for (; packed->bucket < packed->buckets; packed->bucket++) {
@@ -222,7 +224,7 @@ static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_
         _Atomic uint64_t *bucket = bucket_at(packer->arena, packed, packed->bucket);
         uint64_t bytes = twi_load_relaxed(bucket);
         if (bytes == 0) continue;
-        if (bytes > PAGE_BYTES_MAX) return TWI_PACK_USELESS; /* more keys in one bucket than chance can bring there */
+        if (bytes > PAGE_BYTES_MAX) return TWI_PACK_USELESS; /* chance cannot bring so many keys into one bucket */
         if (packed->page == 0 || page->used + bytes > (uint64_t)page->lines * TWI_LINE_BYTES) {
             page = take_page(packer, packed, work);
             if (page == NULL) return TWI_PACK_REFUSED;
@@ -236,7 +238,7 @@ static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_
 
 /* Called when all sizes are known. Decides whether packing saves memory, and whether there is room. */
 static enum twi_packing judge(const struct twi_packer *packer, struct twi_packed *packed) {
-    /* the end of a page stays empty if the next bucket does not fit there */
+    /* the end of a page stays empty if the next bucket does not fit into it */
     uint64_t slack = packed->buckets == 0 ? 0 : packed->bytes / PAGE_BYTES_MAX * (packed->bytes / packed->buckets);
     uint64_t bytes = packed->bytes + slack + sizeof(struct twi_page);
     uint64_t whole = bytes + packed->buckets * sizeof(uint64_t) + (uint64_t)packed->lines * TWI_LINE_BYTES +
@@ -265,7 +267,7 @@ enum twi_packing twi_packed_build(const struct twi_packer *packer, uint32_t line
         if (answer != TWI_PACK_DONE) return answer;
         if (packed->step == STEP_LAY) packed->left = packed->bytes;
         if (packed->step == STEP_FILL) {
-            twi_check(packed->left == 0); /* everything that was counted has been filled in */
+            twi_check(packed->left == 0); /* every entry that was counted is filled in */
             return TWI_PACK_DONE;
         }
         packed->step++;

@@ -16,19 +16,19 @@ static int64_t without_sketches(int64_t share) {
     return share - (share / 8 < SKETCHES_MAX ? share / 8 : SKETCHES_MAX);
 }
 
-/* The memory that a share has for all uses except sketches. 0 means no bound. */
+/* Returns the memory that a share has for all uses except sketches. 0 means that there is no bound. */
 static int64_t most_without_sketches(const struct twi_quota *quota) {
     return without_sketches(twi_load_relaxed(&quota->bytes_max));
 }
 
-#define INDEX_OF_KEY 18u /* bytes, if the index was laid out for so many keys */
+#define INDEX_OF_KEY 18u /* the bytes of the index for each key, if the index was laid out for that many keys */
 
 uint64_t twi_share_keys(uint64_t bytes, uint32_t windows, bool synced) {
     uint64_t record = record_lines(0, synced, 2) * TWI_LINE_BYTES / 2;
     return (uint64_t)without_sketches((int64_t)bytes) / windows / (record + INDEX_OF_KEY);
 }
 
-/* Returns false if the share has no room for it. If `most` is 0, there is no bound. */
+/* Returns false if the share has no room for the piece. If `most` is 0, there is no bound. */
 static bool charge(struct twi_generation *generation, int64_t bytes, int64_t most) {
     int64_t used = twi_add_relaxed(&generation->quota->bytes, bytes) + bytes;
     if (most != 0 && used > most) {
@@ -109,9 +109,9 @@ void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation,
     chunk->generation = twi_arena_line(arena, generation);
 }
 
-/* a chunk takes at most such a part of a share, because some of its records may not be needed */
+/* a chunk takes at most this part of a share, because some of its records may not be needed */
 #define SHARE_CHUNKS 64u
-#define SHARE_CHUNK_LINES 32u /* but may have so many lines */
+#define SHARE_CHUNK_LINES 32u /* but a chunk may always have this many lines */
 
 static uint32_t chunk_lines_max(const struct twi_generation *generation) {
     uint32_t most = generation->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
@@ -120,8 +120,9 @@ static uint32_t chunk_lines_max(const struct twi_generation *generation) {
     return share > SHARE_CHUNK_LINES ? (uint32_t)share : SHARE_CHUNK_LINES;
 }
 
-/* Chunks grow with the generation. A new chunk has about as many records as the generation has keys, at most a segment.
- * If no run of free lines is that long, half as many records do, and half of that. */
+/* Chunks grow with the generation. A new chunk has about as many records as the generation has keys, and at most a
+ * segment. If no run of free lines is that long, the function tries half as many records, and then again half as
+ * many. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {
     bool synced = generation->synced;

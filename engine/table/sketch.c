@@ -1,4 +1,4 @@
-/* sketch.c -- see sketch.h. Raising, growing, estimating, reading, sealing and giving back. */
+/* sketch.c -- see sketch.h. It raises registers, grows, estimates, reads, seals and gives back sketches. */
 #include "engine/table/sketch.h"
 
 #include "engine/base/push.h"
@@ -8,9 +8,10 @@
 #include <string.h>
 
 struct sparse {
-    _Atomic uint32_t next_retired; /* used once it is retired */
+    _Atomic uint32_t next_retired; /* used after the piece was retired */
     uint16_t lines;                /* set before sharing */
-    _Atomic uint16_t used;         /* number of slots taken, which decides when to grow. It may be late */
+    /* how many slots are taken, which decides when the piece grows. The number may be late */
+    _Atomic uint16_t used;
     _Atomic uint32_t slots[];
 };
 
@@ -34,7 +35,7 @@ static bool slot_is_empty(uint32_t slot) {
 static uint32_t slots_of(const struct sparse *piece) {
     return piece->lines * LINE_SLOTS - HEAD_SLOTS;
 }
-/* The place where the walk for a register begins, which is the same for all threads. */
+/* Returns the place where the walk for a register begins. It is the same for all threads. */
 static uint32_t walk_start(uint32_t index, uint32_t slots) {
     uint32_t mixed = index * UINT32_C(0x9e3779b1); /* neighbours lie apart */
     return (uint32_t)((uint64_t)mixed * slots >> 32);
@@ -59,9 +60,9 @@ static void put_private(void *piece, uint32_t form, uint32_t index, uint32_t val
     twi_store_relaxed(&sparse->used, (uint16_t)(twi_load_relaxed(&sparse->used) + 1));
 }
 
-/* Ends all changes of the old piece, and copies its registers. A slot is read by the operation that closes it, so
- * the copied value is final (Y2). relaxed, because U1 publishes the copy, and a slot makes no statement about other
- * memory. */
+/* Ends all changes to the old piece, and copies its registers. One operation closes a slot and reads it, so the
+ * copied value is final (Y2). It is relaxed, because U1 publishes the copy, and a slot makes no statement about
+ * other memory. */
 static void close_and_copy(struct sparse *old, void *piece, uint32_t form) {
     uint32_t slots = slots_of(old);
     for (uint32_t i = 0; i < slots; i++) {
@@ -73,8 +74,8 @@ static void close_and_copy(struct sparse *old, void *piece, uint32_t form) {
     }
 }
 
-/* The old piece is in no cell any more, but threads may still read it. It no longer counts as memory of its generation,
- * which may be dropped before the turn gives the piece back. */
+/* The old piece is in no cell any more, but threads may still read it. The piece no longer counts as memory of its
+ * generation, because the generation may be dropped before the turn gives the piece back. */
 static void retire(const struct twi_sketch *sketch, struct sparse *old) {
     uint32_t line = twi_arena_line(sketch->arena, old), head;
     twi_piece_disown(sketch->generation, old->lines);
@@ -82,8 +83,8 @@ static void retire(const struct twi_sketch *sketch, struct sparse *old) {
     twi_push(&sketch->retired->newest, line, head, twi_store_relaxed(&old->next_retired, head));
 }
 
-/* Publishes the copy in place of what `local` names. Returns false if another thread has published one, or the turn
- * seals. */
+/* Publishes the copy in place of the piece that `local` names. Returns false if another thread has published a copy,
+ * or the turn seals the sketch. */
 static bool publish(struct twi_cell *cell, uint64_t local, uint64_t copy) {
     TWI_RACE_POINT(sketch_copied_not_published);
     for (;;) {
@@ -95,11 +96,11 @@ static bool publish(struct twi_cell *cell, uint64_t local, uint64_t copy) {
     }
 }
 
-/* Makes the next larger piece, unless another thread is quicker. TWI_RAISE_NONE means that there is another piece now.
- * TWI_RAISE_NO_ROOM means that there is no memory, and no slot was closed. */
+/* Makes the next larger piece, unless another thread has done so first. TWI_RAISE_NONE means that there is another
+ * piece now. TWI_RAISE_NO_ROOM means that there is no memory, and that no slot was closed. */
 static enum twi_raise grow(const struct twi_sketch *sketch, uint64_t local) {
     uint32_t form = twi_sketch_form(local) + 1, lines = twi_sketch_lines_of_form(form);
-    /* before the first slot is closed (E15) */
+    /* memory is taken before the first slot is closed (E15) */
     uint32_t line = twi_piece_take(sketch->arena, sketch->generation, lines);
     if (line == 0) return TWI_RAISE_NO_ROOM;
     void *piece = twi_arena_at(sketch->arena, line);
@@ -130,7 +131,7 @@ static enum twi_raise raise_dense(_Atomic uint64_t *words, struct twi_hll_elemen
     return TWI_RAISED;
 }
 
-/* A piece of one line is filled to the last slot; in a larger one walks stay short. */
+/* A piece of one line is filled to its last slot. A larger piece is not, so that walks stay short. */
 static bool is_filled(struct sparse *piece) {
     uint32_t slots = slots_of(piece);
     return piece->lines > 1 && twi_load_relaxed(&piece->used) >= slots - slots / 4;
@@ -138,7 +139,7 @@ static bool is_filled(struct sparse *piece) {
 
 enum seen { SEEN_NONE, SEEN_RAISED, SEEN_CLOSED, SEEN_FULL };
 
-/* Raises the register in its slot, or in the first EMPTY one. `may_take` means that an EMPTY one may be taken. */
+/* Raises the register in its slot, or in the first EMPTY slot. `may_take` means that an EMPTY slot may be taken. */
 static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element element, bool may_take) {
     uint32_t slots = slots_of(piece), at = walk_start(element.index, slots), left = slots;
     uint32_t wanted = slot_of(element.index, element.value), slot = twi_load_relaxed(&piece->slots[at]);
@@ -149,7 +150,8 @@ static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element eleme
         if (is_empty || slot_index(slot) == element.index) {
             if (slot >= wanted) return SEEN_NONE;
             TWI_RACE_POINT(sketch_slot_seen);
-            if (!twi_cas_relaxed(&piece->slots[at], &slot, wanted)) continue; /* Y1: looks at the same slot again */
+            /* Y1: the loop looks at the same slot again */
+            if (!twi_cas_relaxed(&piece->slots[at], &slot, wanted)) continue;
             if (is_empty) (void)twi_add_relaxed(&piece->used, 1);
             return SEEN_RAISED;
         }
@@ -161,7 +163,7 @@ static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element eleme
 }
 
 enum twi_raise twi_sketch_raise_slow(const struct twi_sketch *sketch, struct twi_hll_element element) {
-    bool has_memory = true; /* otherwise the rest of a piece is filled before the call is refused */
+    bool has_memory = true; /* if there is no memory, the rest of the piece is filled before the call is refused */
     for (;;) {
         uint64_t local = twi_load_acquire(&sketch->cell->local); /* U2 */
         uint32_t form = twi_sketch_form(local);
@@ -236,7 +238,7 @@ void twi_sketch_read(const struct twi_arena *arena, struct twi_cell *cell, uint8
     }
 }
 
-/* Four sums of 16 bits in one word: 256 words with two registers each hold less than 2^16. */
+/* Four sums of 16 bits in one word: the sum of 256 words with two registers each is below 2^16. */
 #define SUM_WORDS 256u
 #define SUM_LANES UINT64_C(0x003f003f003f003f)
 
@@ -281,14 +283,14 @@ int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, 
     _Atomic int64_t *final = twi_cell_final(cell, meta);
     *lines = 0;
     if ((twi_load_relaxed(&cell->local) & TWI_FROZEN) != 0) return twi_load_relaxed(final);
-    /* U5, pairs with U1, so from here on the piece stays, and it is filled */
+    /* U5, pairs with U1, so from here on the piece stays, and it is complete */
     uint64_t local = twi_or_acqrel(&cell->local, TWI_SKETCH_SEALING);
     TWI_RACE_POINT(sketch_sealing_not_closed);
     close_all(arena, local);
     int64_t value = estimate(arena, local);
     twi_store_relaxed(final, value);
     TWI_RACE_POINT(final_stored_not_frozen);
-    (void)twi_or_acqrel(&cell->local, TWI_FROZEN); /* C1, pairs with C2: final before FROZEN */
+    (void)twi_or_acqrel(&cell->local, TWI_FROZEN); /* C1, pairs with C2: `final` is stored before FROZEN */
     *lines = 1 + twi_sketch_lines_of_form(twi_sketch_form(local));
     return value;
 }

@@ -1,8 +1,9 @@
-/* slot_line.h -- one look at a line of a leaf, which finds the words that have a tag, and those that are vacant. It
- * uses vectors if the processor has them, because a walk from slot to slot ends in a branch that no processor predicts.
- * Always true: each word is loaded once, as a whole. So both answers about a slot come from the same moment. The loads
- * are relaxed. A thread that follows a slot, or ends a walk there, loads it again by acquire (T5). ThreadSanitizer does
- * not see loads of vectors as atomic ones, so for it the words are loaded one by one. */
+/* slot_line.h -- one look at a line of a leaf. It finds the words that have a given tag, and the words that are vacant.
+ * It uses vectors if the processor has them, because no processor predicts the branch that ends a walk from slot to
+ * slot.
+ * Always true: each word is loaded once, as a whole. So both results about a slot are from the same moment. The
+ * loads are relaxed. If a thread follows a slot, or ends a walk there, it loads the slot again with acquire (T5).
+ * ThreadSanitizer does not recognise vector loads as atomic, so for ThreadSanitizer the words are loaded one by one. */
 #ifndef TWI_TABLE_SLOT_LINE_H
 #define TWI_TABLE_SLOT_LINE_H
 
@@ -13,18 +14,18 @@
 static_assert(TWI_LINE_WORDS * sizeof(uint64_t) == TWI_LINE_BYTES && TWI_LINE_WORDS == 1u << TWI_LEAF_LOG2_MIN,
               "the smallest leaf is one line");
 
-/* A bit for each word of the line. `vacant` has the words that are EMPTY or CLOSED. A vacant word is in `match` too if
- * the tag is 0. */
+/* Each result has one bit for each word of the line. `vacant` has the words that are EMPTY or CLOSED. A vacant word
+ * is in `match`, too, if the tag is 0. */
 struct twi_line_look {
     uint32_t match, vacant;
 };
 
 #if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
 #include <emmintrin.h>
-typedef __m128i twi_quad; /* halves of four words */
+typedef __m128i twi_quad; /* the halves of four words */
 TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
     const volatile __m128i *pairs = (const volatile __m128i *)(const volatile void *)(uintptr_t)words;
-    /* volatile, so each is loaded exactly once */
+    /* volatile, so that each word is loaded exactly once */
     __m128 first = _mm_castsi128_ps(pairs[0]), last = _mm_castsi128_ps(pairs[1]);
     *lower = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(2, 0, 2, 0)));
     *upper = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(3, 1, 3, 1)));
@@ -39,7 +40,8 @@ TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
 #include <arm_neon.h>
 typedef uint32x4_t twi_quad;
 TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
-    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words; /* elements of 64 bits, so each is loaded as a whole */
+    /* the elements have 64 bits, so that each word is loaded as a whole */
+    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words;
     uint32x4_t first = vreinterpretq_u32_u64(vld1q_u64(pairs)), last = vreinterpretq_u32_u64(vld1q_u64(pairs + 2));
     __asm__ volatile("" : "+w"(first), "+w"(last)); /* each loaded once */
     *lower = vuzp1q_u32(first, last);
@@ -59,7 +61,7 @@ TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uin
     twi_quad lower, upper, lower_last, upper_last;
     twi_quad_load(words, &lower, &upper);
     twi_quad_load(words + 4, &lower_last, &upper_last);
-    /* EMPTY is 0, CLOSED is 1, and each cell has a line number of at least 2: half of it is not 0 */
+    /* EMPTY is 0, CLOSED is 1, and each cell has a line number of at least 2: a half of it is not 0 */
     return (struct twi_line_look){
         twi_quad_bits(twi_quad_are(upper, tag), twi_quad_are(upper_last, tag)),
         twi_quad_bits(twi_quad_are(twi_quad_halved(lower), 0), twi_quad_are(twi_quad_halved(lower_last), 0))};
@@ -74,18 +76,18 @@ TWI_INLINE struct twi_line_look twi_line_look(const _Atomic uint64_t *words, uin
 #endif
 }
 
-/* Returns whether a word has the upper half of the hash as its tag. *twice becomes two times the number of the first
- * such word. It is a hint, because such a word may be vacant. */
+/* Returns true if a word has the upper half of the hash as its tag. *twice becomes two times the number of the first
+ * such word. The result is a hint, because such a word may be vacant. */
 TWI_INLINE bool twi_line_shows(const _Atomic uint64_t *words, uint64_t hash, size_t *twice) {
 #if TWI_EPOCH_SEES_FENCES && defined(__SSE2__)
-    /* The same answer, but the loads are operands. Because there is only one answer, a word may be loaded more than
+    /* Gives the same result, but the loads are operands. There is only one result, so a word may be loaded more than
      * once. */
     const __m128 *pairs = (const __m128 *)(const void *)(uintptr_t)words;
     __m128i tag = _mm_shuffle_epi32(_mm_set1_epi64x((long long)hash), _MM_SHUFFLE(1, 1, 1, 1));
     __m128i first = _mm_castps_si128(_mm_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(3, 1, 3, 1)));
     __m128i last = _mm_castps_si128(_mm_shuffle_ps(pairs[2], pairs[3], _MM_SHUFFLE(3, 1, 3, 1)));
     __m128i halves = _mm_packs_epi32(_mm_cmpeq_epi32(first, tag), _mm_cmpeq_epi32(last, tag));
-    uint64_t match = (uint32_t)_mm_movemask_epi8(halves); /* two bits for each word */
+    uint64_t match = (uint32_t)_mm_movemask_epi8(halves); /* there are two bits for each word */
     if (twi_unlikely(match == 0)) return false;
     *twice = (size_t)__builtin_ctzll(match);
 #else

@@ -1,24 +1,26 @@
 /* spill.c -- see spill.h.
  *
- * Under the lock of a shard, `heap` has the numbers of its entries, the lightest first, `places` has where in the
- * heap each entry is, and `index` has numbers + 1 by tag, with open addressing, at most half full, and without
- * tombstones. */
+ * Three tables are under the lock of a shard: `heap` has the numbers of its entries, the lightest first. `places`
+ * has the place of each entry in the heap. `index` has numbers + 1 by tag, with open addressing, at most half full,
+ * without tombstones. */
 #include "engine/table/spill.h"
 
 #include "engine/table/record.h"
 
 #include <string.h>
 
-/* looks at the shards of a kind before a unit is missed, as a bound, so that no thread waits for another */
+/* how many times the shards of a kind are tried before a unit is missed; the bound makes sure that no thread waits
+ * for another */
 #define TRIES 64u
-#define READS 16u /* reads of one entry */
+#define READS 16u /* how often one entry is read */
 #define SKETCH_LINES ((uint32_t)((sizeof(struct twi_spill) + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES))
-#define LINES_LEAST 96u /* the least lines of a piece, for 80 short keys, or 5 of the longest */
+#define LINES_LEAST 96u /* the fewest lines of a piece: room for 80 short keys, or 5 of the longest keys */
 #define PREPARE_BYTES 131072
-#define PREPARE_PART 16u /* part of a window's memory */
-#define PER_ENTRY 8u     /* bytes of heap, places and index */
+#define PREPARE_PART 16u /* this part of the memory of a window */
+#define PER_ENTRY 8u     /* the bytes of heap, places and index for each entry */
 
-/* How many lines a shard of each kind takes. With a sketch in front of it, it takes half a segment, or whole ones. */
+/* How many lines a shard of each kind has. Together with a sketch in front of it, a shard fills half a segment, or
+ * whole segments. */
 static const uint16_t shard_lines[TWI_KINDS] = {492, 492, 1004, 1004, 2028, 3052};
 
 /* ---- memory ---- */
@@ -29,7 +31,8 @@ static uint32_t room_in(uint32_t lines, uint32_t kind) {
     return (uint32_t)((uint64_t)(lines - 1) * TWI_LINE_BYTES / (twi_kinds[kind].lines * TWI_LINE_BYTES + PER_ENTRY));
 }
 
-/* A shard behind the first `before` lines of a new piece; a smaller one where memory is short. NULL means no memory. */
+/* Makes a shard behind the first `before` lines of a new piece, or a smaller one if memory is short. Returns NULL if
+ * there is no memory. */
 static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                           uint32_t before, uint32_t most) {
     uint32_t lines = before + shard_lines[kind] < most ? before + shard_lines[kind] : most;
@@ -43,12 +46,13 @@ static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_ge
     return shard;
 }
 
-/* The generation's sketch, with a shard of this kind if this thread makes it. NULL means refused; *is_refused means
- * that it was refused just now. */
+/* Returns the sketch of the generation. If this thread makes the sketch, it has a shard of this kind. NULL means
+ * that the sketch is refused. *is_refused means that this call refused it. */
 static struct twi_spill *begin(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t most,
                                bool *is_refused) {
     struct twi_spill_shard *shard = make_shard(arena, generation, kind, SKETCH_LINES, most);
-    if (shard == NULL && most != UINT32_MAX) return NULL; /* ahead of time, so it is tried again */
+    /* the sketch is made in advance, so a later call tries it again */
+    if (shard == NULL && most != UINT32_MAX) return NULL;
     uint32_t found = 0, line = shard != NULL ? shard->piece : TWI_SPILL_REFUSED;
     struct twi_spill *sketch = shard != NULL ? twi_arena_at(arena, line) : NULL;
     if (sketch != NULL) twi_store_relaxed(&sketch->shards[kind][0], line + SKETCH_LINES);
@@ -71,8 +75,8 @@ struct twi_spill_shard *twi_spill_shard_of(const struct twi_arena *arena, struct
     return line != 0 ? twi_arena_at(arena, line) : NULL;
 }
 
-/* Returns false if others may need the memory more. The first shard of a kind is always tried; further ones leave half
- * of what the reserve and the share have for sketches, and a free arena an eighth. */
+/* Returns false if other uses may need the memory more. The first shard of a kind is always tried. Further ones
+ * leave half of what the reserve and the share have for sketches, and an eighth of the arena. */
 static bool may_add(const struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t number) {
     struct twi_quota *quota = generation->quota;
     int64_t bytes = (int64_t)shard_lines[kind] * TWI_LINE_BYTES, most = twi_load_relaxed(&quota->bytes_max);
@@ -82,7 +86,7 @@ static bool may_add(const struct twi_arena *arena, struct twi_generation *genera
     return most != 0 || use.most - use.used >= use.most / 8 || twi_arena_reserve_is_half_free(arena);
 }
 
-/* One shard more, unless memory is short. */
+/* Adds one more shard, unless memory is short. */
 static void add_shard(struct twi_arena *arena, struct twi_generation *generation, struct twi_spill *sketch,
                       uint32_t kind, uint32_t number) {
     if (!may_add(arena, generation, kind, number)) return;
@@ -105,7 +109,8 @@ bool twi_spill_give(struct twi_arena *arena, struct twi_generation *generation, 
             twi_piece_give(arena, generation, shard->piece, shard->piece_lines);
         }
     }
-    for (uint32_t kind = 0; sketch != NULL && kind < TWI_KINDS; kind++) { /* the piece with the sketch goes last */
+    /* the piece that contains the sketch is given back last */
+    for (uint32_t kind = 0; sketch != NULL && kind < TWI_KINDS; kind++) {
         struct twi_spill_shard *shard = twi_spill_shard_of(arena, sketch, kind, 0);
         if (shard == NULL) continue;
         twi_piece_give(arena, generation, shard->piece, shard->piece_lines);
@@ -137,7 +142,7 @@ static int64_t count_of(struct twi_spill_shard *shard, uint32_t number) {
     return twi_load_relaxed(&entry_at(shard, number)->count);
 }
 
-/* The least that its key can have had since it has the entry. */
+/* Returns the least count that the key can have had since it has the entry. */
 static int64_t least_of(struct twi_spill_shard *shard, uint32_t number) {
     return count_of(shard, number) - twi_load_relaxed(&entry_at(shard, number)->error);
 }
@@ -156,7 +161,7 @@ static bool has_key(struct twi_spill_entry *entry, const struct twi_lookup_key *
     return true;
 }
 
-/* The number of the key's entry. *at becomes its place in the index, or the empty place where it would be. */
+/* Returns the number of the key's entry. *at becomes its place in the index, or the empty place where it would be. */
 static bool find(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, uint32_t *number, uint32_t *at) {
     const uint16_t *index = index_of(shard);
     for (*at = home_of(shard, lookup->tag); index[*at] != 0; *at = (*at + 1) % (2 * shard->room)) {
@@ -166,7 +171,8 @@ static bool find(struct twi_spill_shard *shard, const struct twi_lookup_key *loo
     return false;
 }
 
-/* Takes the entry out of the index. Entries behind it come nearer to their homes, so that no hole is in their way. */
+/* Removes the entry from the index. Entries behind it are moved towards the places of their tags, so that no search
+ * ends at the hole. */
 static void forget(struct twi_spill_shard *shard, uint32_t number) {
     uint16_t *index = index_of(shard);
     uint32_t places = 2 * shard->room, hole = home_of(shard, entry_at(shard, number)->tag);
@@ -185,7 +191,7 @@ static void set_place(struct twi_spill_shard *shard, uint32_t place, uint16_t nu
     places_of(shard)[number] = (uint16_t)place;
 }
 
-/* The entry at `place` of the heap is heavier or lighter than before. */
+/* Moves the entry at `place` of the heap after it has become heavier or lighter. */
 static void sort_in(struct twi_spill_shard *shard, uint32_t place) {
     const uint16_t *heap = heap_of(shard);
     uint32_t used = twi_load_relaxed(&shard->used);
@@ -201,13 +207,14 @@ static void sort_in(struct twi_spill_shard *shard, uint32_t place) {
     set_place(shard, place, moved);
 }
 
-/* ---- adding; under the shard's lock ---- */
+/* ---- adding, under the lock of the shard ---- */
 
-/* Readers that see a part of it, or a later count (B7), see the odd version or a later one, and read again (B1, B2). */
+/* A reader that sees a part of the new entry, or a later count (B7), sees the odd version or a later one, and reads
+ * again (B1, B2). */
 static void write_entry(struct twi_spill_entry *entry, const struct twi_lookup_key *lookup, int64_t count,
                         int64_t error) {
     uint32_t version = twi_load_relaxed(&entry->version);
-    twi_store_release(&entry->version, version + 1); /* B1, pairs with B2; so do the next ones */
+    twi_store_release(&entry->version, version + 1); /* B1, pairs with B2; the same is true for the next stores */
     twi_store_release(&entry->size, (uint32_t)lookup->key.size);
     for (size_t word = 0; word * 8 < lookup->key.size; word++)
         twi_store_release(&entry->key[word], key_word(lookup->key, word));
@@ -226,11 +233,11 @@ static bool in_range(int64_t count) {
     return count <= TW_COUNT_MAX && count >= -TW_COUNT_MAX;
 }
 
-/* A key without an entry gets one. Returns false if it must be missed. */
+/* Gives an entry to a key that has none. Returns false if the units must be missed. */
 static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lookup, int64_t delta, uint32_t at) {
     uint32_t number = twi_load_relaxed(&shard->used), place = number;
     int64_t floor = twi_load_relaxed(&shard->floor), below_zero = 0;
-    if (number == shard->room && delta < 0) { /* it is only known that it is less */
+    if (number == shard->room && delta < 0) { /* it is only known that the key's count is less */
         add_saturated(&shard->debt, -delta);
         return true;
     }
@@ -242,11 +249,12 @@ static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lo
     }
     if (!in_range(floor + delta)) return false;
     if (place == 0 && twi_load_relaxed(&shard->used) == shard->room) {
-        twi_store_relaxed(&shard->floor, floor); /* B1, before the entry changes, like the debt */
+        /* stored before B1, because the entry changes after it; the same is true for the debt */
+        twi_store_relaxed(&shard->floor, floor);
         add_saturated(&shard->debt, below_zero);
         forget(shard, number);
         uint32_t other;
-        (void)find(shard, lookup, &other, &at); /* its empty place may be another one now */
+        (void)find(shard, lookup, &other, &at); /* the empty place may be another one now */
     }
     struct twi_spill_entry *entry = entry_at(shard, number);
     write_entry(entry, lookup, floor + delta, floor);
@@ -269,8 +277,8 @@ static bool count_in(struct twi_spill_shard *shard, const struct twi_lookup_key 
     return true;
 }
 
-/* The first shard of the kind whose lock is free, now held. NULL means that all of them were held. *shards becomes the
- * number of shards. Threads begin at different ones. */
+/* Locks the first shard of the kind whose lock is free, and returns it. NULL means that all locks were held. *shards
+ * becomes the number of shards. Threads begin at different shards. */
 static struct twi_spill_shard *lock_one(struct twi_arena *arena, struct twi_spill *sketch, uint32_t kind,
                                         uint32_t thread, uint32_t *shards) {
     *shards = 0;
@@ -320,7 +328,8 @@ void twi_spill_prepare(struct twi_arena *arena, struct twi_generation *generatio
 bool twi_spill_read(struct twi_spill_shard *shard, uint32_t number, struct twi_spill_seen *seen) {
     struct twi_spill_entry *entry = entry_at(shard, number);
     for (uint32_t reads = 0; reads < READS; reads++) {
-        uint32_t version = twi_load_acquire(&entry->version); /* B2, pairs with B1; so do the next ones */
+        /* B2, pairs with B1; the same is true for the next loads */
+        uint32_t version = twi_load_acquire(&entry->version);
         if ((version & 1) != 0) continue;
         seen->size = twi_load_acquire(&entry->size);
         for (size_t word = 0; word * 8 < seen->size; word++) seen->key[word] = twi_load_acquire(&entry->key[word]);

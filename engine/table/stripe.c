@@ -35,7 +35,7 @@ int64_t twi_stripes_collapse(struct twi_stripes *stripes) {
         sum += freeze_word(&stripes->each[i].word);
         TWI_RACE_POINT(stripe_frozen_not_collapsed);
     }
-    twi_store_relaxed(&stripes->collapsed, sum);     /* the same sum, whichever thread stores it */
+    twi_store_relaxed(&stripes->collapsed, sum);     /* it is the same sum, whichever thread stores it */
     twi_store_release(&stripes->is_collapsed, true); /* S3, pairs with S4 */
     return sum;
 }
@@ -51,7 +51,7 @@ int64_t twi_stripes_freeze(struct twi_cell *cell) {
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     int64_t sum = 0;
-    /* D2, word by word, because each word has a separate DIRTY */
+    /* D2, word by word, because each word has a DIRTY of its own */
     uint64_t word = twi_and_acqrel(&stripes->shared_stripe, ~TWI_DIRTY);
     *sealed = (word & TWI_FROZEN) != 0;
     for (uint32_t i = 0; i <= stripes->mask; i++)
@@ -67,14 +67,15 @@ bool twi_stripes_mark_requested(struct twi_cell *cell) {
 
 /* ---- adding ---- */
 
-/* Returns false if the stripe is frozen, or the add would reach its edge. */
+/* Returns false if the stripe is frozen, or if the add would reach the edge of the stripe. */
 static bool add_to_stripe(struct twi_stripe *stripe, uint64_t dirty, int64_t delta, bool *unlisted) {
     uint64_t word = twi_load_relaxed(&stripe->word), after;
     do {
         int64_t sum = twi_saturated_sum(twi_word_value(word), delta);
         if ((word & TWI_FROZEN) != 0 || sum >= TWI_STRIPE_EDGE || sum <= -TWI_STRIPE_EDGE) return false;
         after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after)); /* D1: DIRTY together with the count, then the lists */
+        /* D1: DIRTY is set together with the count, and the lists follow */
+    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after));
     *unlisted = (word & TWI_DIRTY) != dirty;
     return true;
 }
@@ -91,7 +92,7 @@ static enum twi_added add_to_shared(struct twi_stripes *stripes, int64_t final, 
         if ((word & TWI_FROZEN) != 0) return TWI_ADD_FROZEN;
         sum = twi_saturated_sum(twi_word_value(word), delta);
         if (twi_unlikely(sum >= TWI_SHARED_EDGE || sum <= -TWI_SHARED_EDGE)) {
-            /* the exact whole must be known before it may grow further (trap E4) */
+            /* the exact sum must be known before it may grow further (trap E4) */
             int64_t total = twi_saturated_sum(sum, final + twi_stripes_collapse(stripes));
             if (is_out_of_range(total) || is_out_of_range(sum)) return TWI_ADD_RANGE;
         }
@@ -102,7 +103,7 @@ static enum twi_added add_to_shared(struct twi_stripes *stripes, int64_t final, 
     return TWI_ADDED;
 }
 
-/* Adds to a striped cell whose local was seen frozen. */
+/* Adds to a striped cell whose `local` was found frozen. */
 static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
                                   const struct twi_thread *self, struct twi_counted *counted) {
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
@@ -111,7 +112,7 @@ static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t 
     if (!wants_sum && stripes->limit == TWI_NO_LIMIT) {
         struct twi_stripe *stripe = &stripes->each[twi_stripe_own(stripes, self)];
         if (twi_likely(add_to_stripe(stripe, dirty, delta, &counted->unlisted))) return TWI_ADDED;
-        /* frozen, or at its edge, so from now on the shared stripe takes all adds */
+        /* the stripe is frozen or at its edge, so from now on the shared stripe receives all adds */
         (void)twi_stripes_collapse(stripes);
     }
     return add_to_shared(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
@@ -123,7 +124,7 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
     uint64_t meta = twi_load_relaxed(&cell->meta);
     /* C2, so `final` and the ceilings are visible */
     if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) {
-        uint64_t before; /* the stripes exist, but the turn has not yet frozen the word */
+        uint64_t before; /* the stripes exist, but the turn has not frozen the word yet */
         enum twi_added added = twi_cell_add(cell, meta, delta, &before);
         if (added != TWI_ADD_FROZEN) {
             counted->local = twi_word_value(before) + delta;
@@ -132,8 +133,8 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
         }
         (void)twi_load_acquire(&cell->local); /* C2 */
     }
-    /* The cell may have become striped since it was looked up. STRIPED was set before FROZEN, so after C2 this sees it;
-     * a cell that is not striped is sealed. */
+    /* The cell may have become striped since it was looked up. STRIPED was set before FROZEN, so this load sees it
+     * after C2. A cell that is not striped was sealed. */
     meta = twi_load_acquire(&cell->meta); /* S2 */
     return add_striped(cell, meta, delta, wants_sum, self, counted);
 }

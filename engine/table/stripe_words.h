@@ -7,9 +7,9 @@
 
 struct twi_cell;
 
-/* The sum of the stripes. The sum, after freezing them, so that no more is added (sealing). The sum, clearing DIRTY in
- * each word (*sealed means that no add can follow). Marks the counter because its total is needed; false means that it
- * was marked or sealed. */
+/* Returns the sum of the stripes. Freezes the stripes, so that no thread can add to them (sealing), and returns the
+ * sum. Clears DIRTY in each word, and returns the sum (*sealed means that no add can follow). Marks the counter
+ * because its total is needed. Returns false if the counter was already marked, or is sealed. */
 int64_t twi_stripes_count(struct twi_cell *cell);
 int64_t twi_stripes_freeze(struct twi_cell *cell);
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);

@@ -1,4 +1,4 @@
-/* table.c -- see table.h. Making a generation, inserting (insert.h), walking, sealing and giving back. */
+/* table.c -- see table.h. It makes a generation, inserts (insert.h), walks, seals and gives back. */
 #include "engine/table/table.h"
 
 #include "engine/base/push.h"
@@ -9,17 +9,17 @@
 #include "engine/table/spill.h"
 #include "engine/table/stripe.h"
 
-/* If there is no memory for so many keys, the window starts small, like any other. */
+/* If there is no memory for that many keys, the window begins small, like any other. */
 static uint64_t keys_with_room(const struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected) {
     int64_t room = twi_piece_room(arena, quota);
     if (keys_expected > (uint64_t)room / TWI_LINE_BYTES) return 0;
     return twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > room ? 0 : keys_expected;
 }
 
-/* An index that grows from small, or from too small a forecast, takes up to twice as much in the end, for closed leaves
- * stay until the window goes; and a thread that stops while it lays a whole index keeps that memory from all others. A
- * share has no memory for either. There each window has all the leaves that it may ever need, and these take their
- * memory with their keys. */
+/* An index that grows from a small one, or from a forecast that was too small, needs up to twice as much memory in
+ * the end, because closed leaves stay until the window is dropped. If a thread stops while it lays out a whole
+ * index, no other thread can use that memory. A share does not have memory for either case. So in a share each
+ * window has all the leaves that it may ever need, and a leaf gets its memory when its keys come. */
 static uint64_t make_index(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
     uint64_t laid = twi_load_relaxed(&generation->quota->keys_laid), root;
     uint32_t next = 0, work = UINT32_MAX;
@@ -71,7 +71,8 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     return cell;
 }
 
-/* All earlier counts are settled for the new cell, because the frozen cell sends its count. Returns flags of meta. */
+/* For the new cell all earlier counts are settled, because the frozen cell sends its own count. Returns flags for
+ * the meta word. */
 static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);
@@ -83,15 +84,15 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
     return (at_edge ? TWI_META_EDGE : 0) | (from->is_successor ? TWI_META_SUCCESSOR : 0);
 }
 
-/* ---- records that lost a race to be published, which the generation keeps for later inserts ---- */
+/* ---- records that lost a race to be published; the generation keeps them for later inserts ---- */
 
 static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
     uint32_t line = twi_arena_line(insert->arena, first), head;
     twi_push(&insert->generation->aside.spares, line, head, twi_store_relaxed(&last->end_ms, head)); /* D7 */
 }
 
-/* Takes the whole list, so that no other thread can change a link meanwhile, and puts back the records that it does not
- * need. */
+/* Takes the whole list, so that no other thread can change a link meanwhile, and puts back the records that it does
+ * not need. */
 static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
     struct twi_cell *found = NULL, *first = NULL, *last = NULL;
     uint32_t line = twi_swap_acqrel(&insert->generation->aside.spares, 0); /* D8 */
@@ -110,7 +111,7 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
     return found;
 }
 
-/* A complete record for the key, not yet published. Returns NULL if there is no memory. */
+/* Returns a complete record for the key, which is not published yet. Returns NULL if there is no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
@@ -123,7 +124,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
                ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
     } else if ((cell = twi_area_take(insert->generation, &insert->lookup, kind, TWI_AREA_LOOKS_LONG, &meta)) == NULL) {
         cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
-        /* without memory for more, whatever is left of the area */
+        /* if there is no memory for more, any record that is left in the area is used */
         if (cell == NULL) cell = twi_area_take(insert->generation, &insert->lookup, kind, UINT32_MAX, &meta);
         if (cell == NULL) return NULL;
     }
@@ -135,8 +136,8 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
 
 /* ---- inserting ---- */
 
-/* A record for one more key, both counted. Returns NULL if there is no memory, or if the generation has keys_max
- * keys. */
+/* Returns a record for one more key. Both the record and the key are counted. Returns NULL if there is no memory, or
+ * if the generation has keys_max keys. */
 static struct twi_cell *reserve(const struct twi_insert *insert) {
     if (!twi_insert_count_key(insert, insert->generation->synced)) return NULL;
     struct twi_cell *record = prepare_record(insert);
@@ -171,7 +172,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             answer = TWI_NO_ROOM;
             if (grown == TWI_INDEX_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
             twi_spill_prepare(arena, generation, insert->lookup.key.size);
-            may_grow = grown == TWI_INDEX_GREW; /* there is no memory for a copy, so fill the rest of this leaf */
+            may_grow = grown == TWI_INDEX_GREW; /* there is no memory for a copy, so the rest of this leaf is filled */
             continue;
         }
         if (record == NULL) {
@@ -201,10 +202,10 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
-            continue; /* another thread took or closed it, so look again */
+            continue; /* another thread has taken or closed the slot, so the loop looks again */
         /* Closing the slot is not enough. A copy of the leaf would have room for the key. Such a copy may be in
-         * progress, or an inserter that read the clock before us may make it later. A sealed leaf gets no copy any
-         * more. An inserter that needs one decides again by the clock, which has moved for every thread. */
+         * progress, or an inserter that read the clock earlier may make it later. A sealed leaf never gets a copy.
+         * An inserter that needs a copy decides again by the clock, which has moved for every thread. */
         uint64_t next = TWI_ENTRY_NONE;
         if (twi_cas_acqrel(&leaf->next, &next, TWI_NO_COPY) || next == TWI_NO_COPY) return NULL;
     }
@@ -239,10 +240,10 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
     cursor->done = true;
 }
 
-#define SEAL_WORK 7u /* work for a counter, which is mostly a cache miss */
+#define SEAL_WORK 7u /* the work for a counter, which is usually one cache miss */
 
-/* Freezes a counter, whatever it counts with, and returns its final count. *lines becomes the lines of a sketch that
- * was closed now. */
+/* Freezes a counter of any form, and returns its final count. *lines becomes the number of lines of a sketch that
+ * was closed by this call. */
 static int64_t freeze_counter(struct twi_arena *arena, struct twi_generation *generation, struct twi_cell *cell,
                               uint64_t meta, uint32_t *lines) {
     if (generation->turn.distinct) return twi_sketch_freeze(arena, cell, meta, lines);
@@ -268,7 +269,7 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
             uint32_t lines = 0;
             frozen(ctx, cell, meta, freeze_counter(arena, generation, cell, meta, &lines));
             cost += SEAL_WORK + lines;
-            if (lines != 0 && cost >= *work) { /* sketches are large, so the next call looks at this leaf once more */
+            if (lines != 0 && cost >= *work) { /* sketches are large, so the next call looks at this leaf again */
                 *work = 0;
                 return false;
             }

@@ -1,24 +1,25 @@
-/* table.h -- one generation, which has all counters of one family in one window. An index of slots over records that
- * never move. Picture of its memory: layout.h.
+/* table.h -- one generation: all counters of one family in one window. It is an index of slots that lead to records,
+ * and records never move. layout.h has a picture of its memory.
  *
- * A key's place in a leaf follows from its tag alone, so a leaf is copied without looking at a cell. A slot goes EMPTY
- * -> cell or EMPTY -> CLOSED, once, by compare-and-swap. A full slot never changes.
- * A leaf that has grown full is closed (every EMPTY -> CLOSED) and is immutable from then on. It is copied into one
- * larger leaf, or into two leaves that differ in the next bit of the tag. One swap of its `next` publishes the copy.
- * Any thread can do each step, so no thread waits. An inserter that meets CLOSED without a `next` makes the copy
- * itself. A leaf without memory for a copy takes further keys until it is full. Entries that still name a closed leaf
- * are repaired in passing. They are a shortcut, `next` is the truth.
+ * The place of a key in a leaf depends only on its tag, so a leaf can be copied without looking at a cell. A slot
+ * changes once, from EMPTY to a cell or from EMPTY to CLOSED, by compare-and-swap. A slot that is not EMPTY never
+ * changes. A leaf that has become full is closed (every EMPTY becomes CLOSED), and does not change from then on. It is
+ * copied into one larger leaf, or into two leaves that differ in the next bit of the tag. One swap of its `next`
+ * publishes the copy. Any thread can do each step, so no thread waits. An inserter that finds CLOSED without a `next`
+ * makes the copy itself. If there is no memory for a copy of a leaf, the leaf accepts further keys until it is full.
+ * Threads that pass repair entries that still name a closed leaf. The entries are only a shortcut. `next` decides.
  *
  * Always true:
- *   T1 a key is in at most one slot of the final leaf of its tag: every inserter of it walks the same slots in the same
- *      order, and takes the first EMPTY by one swap that publishes a complete record.
- *   T2 a closed leaf holds all keys of its tags that were inserted before it was closed; its `next` holds all of them
+ *   T1 a key is in at most one slot of the final leaf of its tag: every inserter of the key walks the same slots in the
+ *      same order, and takes the first EMPTY slot by one swap that publishes a complete record.
+ *   T2 a closed leaf has all keys of its tags that were inserted before it was closed, and its `next` has all of them,
  *      too.
- *   T3 a cell in the index stays there; a generation is only dropped as a whole.
- *   T4 a key that is not in front of the first EMPTY or CLOSED of its walk is not in this leaf.
- * Walkers visit records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes it
- * before using it.
- * Proofs: docs/CONCURRENCY.md. Elsewhere: growing (index.c), marks (dirty.c), which generation (window_map.c). */
+ *   T3 a cell in the index stays there, because a generation is only dropped as a whole.
+ *   T4 if a key is not in front of the first EMPTY or CLOSED of its walk, it is not in this leaf.
+ * Walkers visit records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes the
+ * cell before it uses it.
+ * Proofs: docs/CONCURRENCY.md. Elsewhere: growth (index.c), marks (dirty.c), the choice of the generation
+ * (window_map.c). */
 #ifndef TWI_TABLE_TABLE_H
 #define TWI_TABLE_TABLE_H
 
@@ -26,45 +27,47 @@
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 
-/* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. With TWI_FOUND, first_delta was not
- * counted. TWI_NO_ROOM means that there is no memory, or that the family has keys_max keys. TWI_GONE_SEALED means that
- * the generation takes no more keys. TWI_CLOCK_MOVED means that the walk met CLOSED, and that by `still_current(ctx)`
- * this is no longer the generation to insert into. Lock-free. Inside a section. */
+/* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. If the result is TWI_FOUND, first_delta
+ * was not counted. TWI_NO_ROOM means that there is no memory, or that the family has keys_max keys. TWI_GONE_SEALED
+ * means that the generation accepts no more keys. TWI_CLOCK_MOVED means that the walk found CLOSED, and that
+ * according to `still_current(ctx)` the key must not be inserted into this generation any more. Lock-free. Inside a
+ * section. */
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell);
 
-/* For TW_WINDOW_FROM_FIRST families. If `key` is not in this generation, makes sure that it never will be (trap E22).
- * Returns the cell if it is. */
+/* For TW_WINDOW_FROM_FIRST families. If `key` is not in this generation, makes sure that it never will be (trap
+ * E22). Returns the cell if the key is in it. */
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
                                        const struct twi_lookup_key *lookup);
 
-/* A generation with one small leaf. With a forecast and enough memory it has an index for `keys_expected`, and an area
- * of records, now or after its first keys. Returns NULL if there is no memory. Not yet reachable by any thread. */
+/* Makes a generation with one small leaf. If there is a forecast and enough memory, the generation has an index for
+ * `keys_expected`, and an area of records, which is laid out now or after its first keys. Returns NULL if there is
+ * no memory. No thread can reach it yet. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
-/* Gives records and index back, one unit of *work per line. No thread can reach them any more. True when all is given
- * back; the generation stays, and holds no key. */
+/* Gives records and index back. Each line costs one unit of *work. The caller makes sure that no thread can reach
+ * them any more. Returns true when all is given back. The generation itself stays, and has no keys. */
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
-/* The same, and then gives back the generation. True when all is given back. */
+/* Does the same, and then gives back the generation. Returns true when all is given back. */
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
-/* Called by the turn. Seals in steps, by closing leaves and freezing their cells. Returns true when the whole
- * generation is frozen. */
+/* Called by the turn. Seals the generation in steps: it closes leaves and freezes their cells. Returns true when the
+ * whole generation is frozen. */
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx);
 
-/* Makes a record outside the index for a counter of a packed window. The record is frozen, and all of `final` is
- * unsent. Called by the turn. Returns NULL if there is no memory. */
+/* Makes a record outside the index for a counter of a packed window. The record is frozen, and all units of `final`
+ * are unsent. Called by the turn. Returns NULL if there is no memory. */
 struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
                                   int64_t base);
 
-/* Visits PUBLISHED cells from *cursor on, until `visit` returns false or all are seen (then *cursor.done). */
+/* Visits PUBLISHED cells from *cursor on, until `visit` returns false or all were visited (then *cursor.done). */
 struct twi_cursor {
     uint32_t kind;
-    uint32_t chunk; /* the line of the chunk; 0 means not yet looked up for this kind */
+    uint32_t chunk; /* the line of the chunk; 0 means that it was not looked up for this kind yet */
     uint32_t index;
     bool begun, done;
-    uint32_t looks; /* how many more records to look at before stopping; 0 means all */
+    uint32_t looks; /* how many more records to look at before the walk stops; 0 means all */
 };
 void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
                     bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx);
