@@ -58,12 +58,11 @@
 #define TWI_META_KIND_SHIFT 24
 /* the store of the counter cannot accept it now, so the counter is not collected (parked.c) */
 #define TWI_META_PARKED (UINT64_C(1) << 30)
-#define TWI_META_UNTOLD \
 /* the present store of Redis has not yet received what an earlier store has (restore_notes.h) */
-(UINT64_C(1) << 31)
+#define TWI_META_UNTOLD (UINT64_C(1) << 31)
 #define TWI_META_INDEX_SHIFT 32
 
-    struct twi_cell {
+struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
     union {
