@@ -1,6 +1,6 @@
 /* atomic.h -- the only file that spells memory orders. The order is part of each operation's name.
  * Always true: words that threads share are C11 atomics, so ThreadSanitizer and model checkers see every access.
- * Elsewhere: which operation pairs with which. docs/CONCURRENCY.md has the table, and each call has its label. */
+ * Elsewhere: docs/CONCURRENCY.md has the table of which operation pairs with which, and each call has its label. */
 #ifndef TWI_BASE_ATOMIC_H
 #define TWI_BASE_ATOMIC_H
 
@@ -26,7 +26,7 @@
 #define twi_or_acqrel(p, v) atomic_fetch_or_explicit((p), (v), memory_order_acq_rel)
 #define twi_and_acqrel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
 
-/* Compare-and-swap. `expected` is a pointer. After a failure it contains the value that was found. */
+/* Compare-and-swap. `expected` is a pointer. If the exchange fails, it contains the value that was found. */
 #define twi_cas_relaxed(p, expected, v) \
     atomic_compare_exchange_strong_explicit((p), (expected), (v), memory_order_relaxed, memory_order_relaxed)
 #define twi_cas_acqrel(p, expected, v) \

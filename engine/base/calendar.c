@@ -1,18 +1,18 @@
-/* calendar.c -- see calendar.h. Dates of the proleptic Gregorian calendar. As in Unix time, there are no leap
+/* calendar.c -- see calendar.h. It has dates of the proleptic Gregorian calendar. As in Unix time, there are no leap
  * seconds. */
 #include "engine/base/calendar.h"
 
 #include "engine/base/check.h"
 
-/* A year starts in March here. Then the leap day is the last day of its year, and the first day of a month depends on
- * the month alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01. It lies in the 400 years that started
- * on 1600-03-01. */
+/* In this file a year starts in March. Then the leap day is the last day of its year, and the first day of a month
+ * depends on the month alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01. It is within the 400
+ * years that started on 1600-03-01. */
 #define DAYS_400_YEARS 146097
 #define DAYS_100_YEARS 36524
 #define DAYS_4_YEARS 1461
 #define DAY_OF_1600_03_01 (-135080)
 
-/* Days before each month, in a year that starts in March. */
+/* The days before each month, in a year that starts in March. */
 static const uint16_t month_begin[12] = {0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337};
 
 static int64_t floor_div(int64_t a, int64_t b) {
@@ -32,7 +32,8 @@ struct date {
 static struct date date_of_day(int64_t day) {
     int64_t era = floor_div(day - DAY_OF_1600_03_01, DAYS_400_YEARS);
     uint32_t left = (uint32_t)(day - DAY_OF_1600_03_01 - era * DAYS_400_YEARS);
-    /* The last day of 400 years, and of 4 years, is a leap day. The division would count one unit too many there. */
+    /* The last day of 400 years, and of 4 years, is a leap day. Without this the division would count one unit too
+     * many. */
     uint32_t centuries = left / DAYS_100_YEARS - (left == DAYS_400_YEARS - 1);
     left -= centuries * DAYS_100_YEARS;
     uint32_t fours = left / DAYS_4_YEARS;

@@ -1,6 +1,6 @@
-/* check.h -- assertions, race points for tests, and the few compiler attributes the engine uses.
- * Wrong data leads to a tw_status. Wrong code trips a check, and the process traps without printing. Build option
- * `checks`: 0 none, 1 checks that cost O(1) (default), 2 more expensive checks, 3 walks over whole structures. */
+/* check.h -- assertions, race points for tests, and the few compiler attributes that the engine uses. Wrong data
+ * leads to a tw_status. Wrong code fails a check, and the process traps without printing. Build option `checks`: 0
+ * none, 1 checks that cost O(1) (default), 2 more expensive checks, 3 walks over whole structures. */
 #ifndef TWI_BASE_CHECK_H
 #define TWI_BASE_CHECK_H
 
@@ -33,8 +33,8 @@
 #define twi_check_full(x) ((void)0)
 #endif
 
-/* Widens a race on purpose. With -Drace_points=true it expands to a short random nap (race_point.c), otherwise to an
- * empty statement. */
+/* Widens a race on purpose, for tests. With -Drace_points=true it expands to a short random pause (race_point.c).
+ * Otherwise it expands to an empty statement. */
 #ifdef TWI_RACE_POINTS
 void twi_race_nap(const char *name);
 #define TWI_RACE_POINT(name) twi_race_nap(#name)

@@ -1,21 +1,21 @@
 /* clock.c -- see clock.h. The only file that reads the system's clocks.
  *
- * Line means monotonic clock + offset_ms. Engine time would follow it if there were no wall clock. Drift means wall
- * clock minus line, now. The observation of leaps has two states:
+ * "Line" means the monotonic clock + offset_ms. Engine time would follow the line if there were no wall clock. "Drift"
+ * means the wall clock minus the line, now. The observation of leaps has two states:
  *   AGREED   leap == 0          drift up to 5 s, either way   -> the line moves to the wall
  *                               drift beyond 5 s forward      -> WATCHED, since now
  *   WATCHED  leap = since, size drift small again             -> AGREED (it was a glitch)
  *                               drift of another size         -> WATCHED, since now
  *                               drift has lasted for 5 s      -> AGREED, with the line on the wall
  * The wall was set back if the drift is more than 5 s backward, or if it is backward at all while engine time is
- * already more than 5 s ahead of the wall. Then the line stays. This is no state, because the next reading decides
- * again.
+ * already more than 5 s ahead of the wall. In this case the line stays. This is not a state, because the next reading
+ * decides again.
  * In every state engine time = max(engine time, min(wall, line)), or max(engine time, line) if the wall was set back.
- * So engine time never follows a leap that has not lasted. It stops for 5 s at most, because the line moves down only
- * to a wall that engine time is at most 5 s ahead of.
- * Always true: `word` only grows, by compare-and-swap for the greater value. All other state only advises that one
- * rule. A thread that sleeps between its reading of the clocks and its decision can at worst delay or restart an
- * observation. */
+ * So engine time never follows a leap that has not lasted. Engine time stops for at most 5 s, because the line moves
+ * down only to a wall clock that is at most 5 s behind engine time.
+ * Always true: `word` only grows, by a compare-and-swap that stores the greater value. All other state only helps
+ * this one rule. A thread may stop between its reading of the clocks and its decision. The worst effect is that an
+ * observation is delayed or begins again. */
 #include "engine/base/clock.h"
 
 #include "tallywheel.h"
@@ -25,19 +25,20 @@
 
 #define NS_PER_MS INT64_C(1000000)
 
-/* The two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may fall between. A
- * drift this small is no step. Storing it would make all readers share a written line without a benefit. */
+/* The two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may come between
+ * the two readings. A drift this small does not count as a step. If it were stored, all readers would share a line
+ * that is often written, without a benefit. */
 #define NOISE_MS 20
 
-/* The leap word has the monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The lower 24
- * bits contain the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one
- * compare-and-swap changes both. */
+/* The `leap` word has the monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The
+ * lower 24 bits contain the size in steps of 2.5 s (up to 242 days; greater sizes have the same value). Both are in
+ * one word, so that one compare-and-swap changes both. */
 #define LEAP_SIZE_BITS 24
 #define LEAP_STEP_MS 2500
 #define LEAP_SIZE_MAX ((INT64_C(1) << (LEAP_SIZE_BITS - 1)) - 1)
 
-/* A fine clock that answers within this time is read without a system call, from the vDSO in 20 to 40 ns. If the vDSO
- * cannot read the machine's time source, the kernel reads it in a microsecond or more. */
+/* If a fine clock answers within this time, it is read without a system call, from the vDSO, in 20 to 40 ns. If the
+ * vDSO cannot read the machine's time source, the kernel reads it in a microsecond or more. */
 #define FINE_NS 500
 #define FINE_TRIES 8
 
@@ -51,7 +52,7 @@ static int64_t floor_ms(int64_t ns) {
 
 static int64_t system_ns(clockid_t id) {
     struct timespec now = {0};
-    (void)clock_gettime(id, &now); /* cannot fail for these clocks */
+    (void)clock_gettime(id, &now); /* the call cannot fail for these clocks */
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -86,7 +87,7 @@ static int64_t fine_us(const struct twi_clock *clock, int kind) {
     return floor_by(ns, 1000);
 }
 
-/* 0 if the fine clock is quick, otherwise the tick of the coarse one */
+/* Returns 0 if the fine clock is quick, otherwise the tick of the coarse clock */
 static int64_t find_grain_ms(void) {
     int64_t least_ns = INT64_MAX;
     for (int i = 0; i < FINE_TRIES && getauxval(AT_SYSINFO_EHDR) != 0; i++) {
@@ -105,7 +106,7 @@ static int64_t find_grain_ms(void) {
 static _Thread_local struct {
     struct twi_clock *clock; /* NULL means none */
     uint32_t away;           /* how many brackets are open */
-    bool is_long;            /* this iteration has lasted for long, so one of the brackets belongs to it */
+    bool is_long;            /* this iteration has lasted for a long time, so one of the brackets belongs to it */
     int64_t began_ms;        /* monotonic time at which this iteration began */
 } keeper __attribute__((tls_model("initial-exec")));
 
@@ -121,17 +122,17 @@ static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;
 }
 
-/* How long the word was relied on without a refresh, if that is so long that the keeper must be blocked. Otherwise 0.
- * Both readings are coarse, so their grain does not count as lateness. */
+/* Returns for how long the word was used without a refresh, if the keeper must be blocked. Otherwise returns 0.
+ * Both readings are coarse, so the grain of the clocks does not count as lateness. */
 static int64_t late_by_ms(const struct twi_clock *clock, int64_t word, int64_t now_ms) {
     if ((word & 1) != 0 || now_ms - (word >> 1) <= TWI_CLOCK_REFRESH_MS || keeper.clock == clock) return 0;
     int64_t lag_ms = twi_clock_mono_ms(clock) - twi_load_relaxed(&clock->refreshed_ms);
     return lag_ms > TWI_CLOCK_REFRESH_MS ? lag_ms : 0;
 }
 
-/* Moves engine time forward to `now_ms`, unless it is there already. Returns engine time. A caller that finds the word
- * late sets the flag, too. Relaxed operations suffice, because the word publishes only itself, and all modifications of
- * one word have one order. "Never goes back" needs no more. It is lock-free, because a failed exchange means that
+/* Moves engine time forward to `now_ms`, unless engine time is already there. Returns engine time. A caller that
+ * finds the word late sets the flag, too. Relaxed operations are enough, because the word publishes only itself, and
+ * all changes of one word have one order. "Never goes back" needs no more. This is lock-free: if the exchange fails,
  * another thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
@@ -168,15 +169,15 @@ static bool leap_has_stood(uint64_t leap, int64_t mono_ms) {
     return mono_ms - since_ms >= TWI_CLOCK_STAND_MS;
 }
 
-/* The wall is more than 5 s ahead of the line. Returns true if it has been so for 5 s, so that engine time follows
- * it. */
+/* Called if the wall clock is more than 5 s ahead of the line. Returns true if this has been so for 5 s, so that
+ * engine time follows the wall clock. */
 static bool watch(struct twi_clock *clock, int64_t drift_ms, int64_t mono_ms) {
     int64_t since_ms = mono_ms - clock->mono_origin_ms;
     uint64_t leap = twi_load_relaxed(&clock->leap);
     if (leap_is_same(leap, drift_ms)) return leap_has_stood(leap, since_ms);
-    if (since_ms < 0) since_ms = 0; /* a hook's monotonic clock may go back; keep the word well-formed */
+    if (since_ms < 0) since_ms = 0; /* the monotonic clock of a hook may go back; this keeps the word valid */
     (void)twi_cas_relaxed(&clock->leap, &leap, leap_pack(since_ms, leap_size(drift_ms)));
-    return false; /* after a lost exchange another thread observes the leap, and its start is as good */
+    return false; /* the exchange failed, so another thread observes the leap, and its start is as good */
 }
 
 static void forget_leap(struct twi_clock *clock) {
@@ -194,7 +195,7 @@ static bool was_set_back(const struct twi_clock *clock, int64_t drift_ms, int64_
     return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
 }
 
-/* The value that these two readings allow engine time to reach. */
+/* Returns the value that these two readings allow for engine time. */
 static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     int64_t offset = twi_load_relaxed(&clock->offset_ms);
     int64_t drift = wall - mono - offset;
@@ -242,9 +243,9 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
 int64_t twi_clock_read(struct twi_clock *clock) {
     int64_t wall = wall_ms(clock);
     int64_t now = twi_load_relaxed(&clock->word) >> 1;
-    /* Most reads of a coarse clock fall into a tick that another read has seen, or behind what the fine clock has shown
-     * since. Engine time cannot move then, and one reading is enough. A hook is always called for both clocks, as
-     * promised, because a test may move only one of them. */
+    /* Most reads of a coarse clock give a tick that another read has already seen, or a time before that of the last
+     * fine reading. Then engine time cannot move, and one reading is enough. A hook is always called for both
+     * clocks, as promised, because a test may move only one of them. */
     if (wall <= now && now - wall <= NOISE_MS && clock->hook == NULL) return now;
     return read_at(clock, wall, twi_clock_mono_ms(clock));
 }
@@ -254,13 +255,14 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
     int64_t wall_us = fine_us(clock, TW_CLOCK_WALL), wall = floor_by(wall_us, 1000);
     int64_t ahead = wall - (twi_load_relaxed(&clock->word) >> 1), now;
     if (ahead >= 0 && ahead <= NOISE_MS && clock->hook == NULL) {
-        now = advance(clock, wall); /* no step that concerns the other clock */
+        now = advance(clock, wall); /* no step that requires the other clock */
         return now == wall ? wall_us : now * 1000;
     }
     int64_t mono_us = fine_us(clock, TW_CLOCK_MONOTONIC), mono = floor_by(mono_us, 1000);
     now = read_at(clock, wall, mono);
     if (now == wall) return wall_us;
-    int64_t line_us = mono_us + twi_load_relaxed(&clock->offset_ms) * 1000; /* while the wall clock is not followed */
+    /* this time is used while the wall clock is not followed */
+    int64_t line_us = mono_us + twi_load_relaxed(&clock->offset_ms) * 1000;
     return floor_by(line_us, 1000) == now ? line_us : now * 1000;
 }
 
@@ -274,7 +276,7 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
 
 /* ---- the work of the keeper -------------------------------------------------------------------------------------- */
 
-/* A keeper that is not blocked clears the flag of any thread, because the word is fresh. */
+/* If a keeper is not blocked, it clears the flag that any thread has set, because the word is up to date. */
 static void refresh(struct twi_clock *clock, bool clears) {
     int64_t mono = twi_clock_mono_ms(clock);
     int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms);
@@ -282,8 +284,8 @@ static void refresh(struct twi_clock *clock, bool clears) {
     (void)read_at(clock, wall_ms(clock), mono);
     twi_store_relaxed(&clock->refreshed_ms, mono);
     if (relied_on) note_lag(clock, lag);
-    if (!relied_on && clears)
-        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough, because it has no partner */
+    if (!relied_on && clears) /* a relaxed operation would be enough, because this one has no partner */
+        (void)twi_and_acqrel(&clock->word, ~INT64_C(1));
 }
 
 void twi_clock_refresh(struct twi_clock *clock) {
@@ -305,7 +307,7 @@ void twi_clock_abandon(struct twi_clock *clock) {
 
 void twi_clock_away(void) {
     if (keeper.clock == NULL || keeper.away++ != 0) return;
-    refresh(keeper.clock, false); /* the lag up to here counts */
+    refresh(keeper.clock, false); /* the lag until here is counted */
     twi_or_relaxed(&keeper.clock->word, 1);
 }
 
@@ -327,7 +329,7 @@ void twi_clock_tick(void) {
     if (keeper.clock == NULL || keeper.is_long) return;
     int64_t mono_ms = twi_clock_mono_ms(keeper.clock);
     if (mono_ms - keeper.began_ms > TWI_CLOCK_REFRESH_MS) {
-        keeper.is_long = true; /* to the end of the iteration, because the length of its next step is unknown */
+        keeper.is_long = true; /* until the end of the iteration, because the length of its next step is unknown */
         twi_clock_away();
     } else if (mono_ms != twi_load_relaxed(&keeper.clock->refreshed_ms)) {
         refresh(keeper.clock, keeper.away == 0);

@@ -1,5 +1,5 @@
-/* decimal.h -- a number in decimal digits, for names and commands in which snprintf() would cost more than all the
- * rest. Always true: no leading zeros, no sign, no NUL. */
+/* decimal.h -- writes a number in decimal digits, for names and commands in which snprintf() would cost more than
+ * all the rest. Always true: the text has no leading zeros, no sign and no NUL. */
 #ifndef TWI_BASE_DECIMAL_H
 #define TWI_BASE_DECIMAL_H
 
@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
-#define TWI_DECIMAL_MAX 20 /* digits of a uint64_t */
+#define TWI_DECIMAL_MAX 20 /* the most digits of a uint64_t */
 
-/* Writes the digits of `value` in front of `end`. Returns the first of them. */
+/* Writes the digits of `value` in front of `end`. Returns the first digit. */
 TWI_INLINE char *twi_decimal_before(char *end, uint64_t value) {
     do *--end = (char)('0' + value % 10);
     while ((value /= 10) != 0);

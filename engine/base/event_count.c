@@ -1,5 +1,5 @@
-/* event_count.c -- see event_count.h. ck_ec supplies the protocol, futexes the sleep.
- * Always true: empty in a build without libck. */
+/* event_count.c -- see event_count.h. ck_ec has the protocol, and futexes let threads sleep.
+ * Always true: this file is empty in a build without libck. */
 #include "engine/base/event_count.h"
 
 #ifndef TWI_OWN_EVENT_COUNT
@@ -35,7 +35,7 @@ static void wake32(const struct ck_ec_ops *ops, const uint32_t *address) {
     (void)syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* 64-bit counts are not used, but ck_ec requires the functions. */
+/* The library does not use 64-bit counts, but ck_ec requires the functions. */
 static void wait64(const struct ck_ec_wait_state *state, const uint64_t *address, uint64_t expected,
                    const struct timespec *deadline) {
     wait32(state, (const uint32_t *)(const void *)address, (uint32_t)expected, deadline);
@@ -66,7 +66,7 @@ void twi_event_count_raise(struct twi_event_count *event) {
     ck_ec32_inc(&event->count, &mode);
 }
 
-/* ck_ec waits as long as its back-off, even beyond the deadline. This ends each wait at the deadline. */
+/* ck_ec waits as long as its back-off says, even beyond the deadline. This ends each wait at the deadline. */
 static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *iteration) {
     *iteration = *(const struct timespec *)state->data;
     return 0;

@@ -1,8 +1,8 @@
-/* event_count.h -- event counts, by which a thread sleeps until another thread signals a change. event_count.c uses
- * ck_ec of libck, event_count_own.c C11 atomics, for builds without libck (-Dck=disabled, the one file, musl). Raising
- * an event costs no system call unless a thread sleeps. Each turn and each refund raises one. Only calls that may wait
- * (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and the like) sleep here. tw_add(), tw_get() and tw_acquire()
- * do neither.
+/* event_count.h -- event counts, with which a thread sleeps until another thread signals a change. event_count.c uses
+ * ck_ec of libck. event_count_own.c uses C11 atomics, for builds without libck (-Dck=disabled, the one file, musl).
+ * Raising an event costs no system call unless a thread sleeps. Each turn raises one, and each refund raises another
+ * one. Only calls that may wait (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and similar calls) sleep here.
+ * tw_add(), tw_get() and tw_acquire() neither raise an event nor sleep.
  * Always true: a thread that reads the value, then looks for work, and then waits for a change of that value, misses no
  * event. */
 #ifndef TWI_BASE_EVENT_COUNT_H
@@ -13,7 +13,7 @@
 #ifdef TWI_OWN_EVENT_COUNT
 struct twi_event_count {
     _Atomic uint32_t count;
-    _Atomic uint32_t sleepers; /* threads that sleep, or are about to; each raise wakes all of them */
+    _Atomic uint32_t sleepers; /* how many threads sleep or are about to; each raise wakes all of them */
 };
 #else
 #include <ck_ec.h>

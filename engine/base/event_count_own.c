@@ -1,6 +1,7 @@
-/* event_count_own.c -- see event_count.h. The same without libck. C11 atomics supply the protocol, futexes the sleep.
- * Always true: empty in a build with libck. When one thread raises while another goes to sleep, either the raised count
- * is seen or the sleeper is woken. tests/orderings/events.cpp is the model. */
+/* event_count_own.c -- see event_count.h. It does the same without libck. C11 atomics have the protocol, and futexes
+ * let threads sleep.
+ * Always true: this file is empty in a build with libck. If one thread raises while another one goes to sleep,
+ * either the sleeper sees the new count or it is woken. tests/orderings/events.cpp is the model. */
 #include "engine/base/event_count.h"
 
 #ifdef TWI_OWN_EVENT_COUNT
@@ -13,7 +14,7 @@
 #include <unistd.h>
 #if __has_include(<linux/futex.h>)
 #include <linux/futex.h>
-#else /* musl-gcc has no headers of the kernel; these numbers never change */
+#else /* musl-gcc has no headers of the kernel, so the numbers are repeated here; they never change */
 #define FUTEX_WAIT_PRIVATE 128
 #define FUTEX_WAKE_PRIVATE 129
 #endif
@@ -24,7 +25,8 @@ static int64_t monotonic_ns(void) {
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Sleeps while *word is `expected`. The kernel looks once more. May return early, also without a reason. */
+/* Sleeps while *word is `expected`. The kernel compares the word again before it sleeps. It may return early, even
+ * without a reason. */
 static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t ns) {
     struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &left, NULL, 0);
@@ -40,7 +42,7 @@ void twi_event_count_make(struct twi_event_count *event) {
 }
 
 uint32_t twi_event_count_value(const struct twi_event_count *event) {
-    return twi_load_acquire(&event->count); /* I3, pairs with I1, so changes before the raise are seen */
+    return twi_load_acquire(&event->count); /* I3, pairs with I1, so changes that were made before the raise are seen */
 }
 
 void twi_event_count_raise(struct twi_event_count *event) {
@@ -51,11 +53,12 @@ void twi_event_count_raise(struct twi_event_count *event) {
 void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms) {
     if (twi_event_count_value(event) != seen) return;
     int64_t deadline = monotonic_ns() + ms * INT64_C(1000000), left = deadline - monotonic_ns();
-    (void)twi_add_seqcst(&event->sleepers, 1); /* I4, pairs with I1 and I2, counted in before the last look */
+    /* I4, pairs with I1 and I2; the thread is counted before its last look */
+    (void)twi_add_seqcst(&event->sleepers, 1);
     for (; left > 0 && twi_load_seqcst(&event->count) == seen; left = deadline - monotonic_ns()) {
         sleep_while(&event->count, seen, left);
     }
-    (void)twi_sub_relaxed(&event->sleepers, 1); /* a wake too many does no harm */
+    (void)twi_sub_relaxed(&event->sleepers, 1); /* one wake-up too many does no harm */
 }
 #else
 typedef int twi_own_event_count_is_empty; /* ISO C does not allow an empty file */

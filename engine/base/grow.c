@@ -12,7 +12,7 @@ bool twi_grow(void *array, size_t element_bytes, uint32_t *room, size_t wanted, 
     if (wanted > UINT32_MAX / 2) return false;
     uint32_t more = *room != 0 ? *room : first;
     while (more < wanted) more *= 2;
-    void *elements; /* copied, since `array` points to a pointer of any type */
+    void *elements; /* the pointer is copied, because `array` is the address of a pointer of any type */
     memcpy(&elements, array, sizeof elements);
     elements = realloc(elements, more * element_bytes);
     if (elements == NULL) return false;

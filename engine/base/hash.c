@@ -1,5 +1,5 @@
-/* hash.c -- see hash.h. SipHash-1-3 as specified by Aumasson and Bernstein, keyed with the first half of the secret.
- * Used where the processor has no AES rounds (hash_aes.h).
+/* hash.c -- see hash.h. SipHash-1-3 as specified by Aumasson and Bernstein, keyed with the first half of the secret. It
+ * is used if the processor has no AES rounds (hash_aes.h).
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #include "engine/base/hash.h"
 
@@ -49,7 +49,7 @@ static inline struct sip sip_absorb(struct sip s, uint64_t word, int rounds) {
     return s;
 }
 
-/* The last word, which is the rest of the key, with the low byte of its size on top. */
+/* Returns the last word: the rest of the key, with the low byte of its size in the highest byte. */
 static inline uint64_t sip_tail(const unsigned char *bytes, size_t left, size_t size) {
     uint64_t word = (uint64_t)size << 56;
     for (size_t index = 0; index < left; index++) word |= (uint64_t)bytes[index] << (8 * index);
@@ -71,7 +71,7 @@ uint64_t twi_hash_sip(const struct twi_hash_secret *secret, const void *data, si
     return sip(secret->words, data, size, 1, 3);
 }
 
-/* For tests, the variant that has published test vectors. */
+/* This variant, for tests, has published test vectors. */
 uint64_t twi_hash_sip_2_4(const struct twi_hash_secret *secret, const void *data, size_t size) {
     return sip(secret->words, data, size, 2, 4);
 }

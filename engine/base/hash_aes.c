@@ -1,4 +1,4 @@
-/* hash_aes.c -- see hash_aes.h. The AES hash as a function, and the choice of the hash for this process. */
+/* hash_aes.c -- see hash_aes.h. It has the AES hash as a function, and the choice of the hash for this process. */
 #include "engine/base/hash_aes.h"
 
 #if TWI_WITH_AES

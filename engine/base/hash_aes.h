@@ -1,21 +1,21 @@
-/* hash_aes.h -- the AES hash, inline, which hash_aes.c offers as a function, and fast_aes.c inlines into the hot path.
+/* hash_aes.h -- the AES hash, inline. hash_aes.c makes a function of it, and fast_aes.c inlines it into the hot path.
  *
- * There are two lanes of 16 bytes. They start as the two halves of the secret. Each lane takes every second block of
- * the key by exclusive or, and goes through two rounds, through three behind its last block. Then the lanes are joined,
- * and one more round goes over both (R is a round):
+ * There are two lanes of 16 bytes. They start as the two halves of the secret. Every second block of the key is
+ * combined with each lane by exclusive or. Two rounds follow, and three rounds after the last block of the lane. Then
+ * the lanes are combined, and one more round is made over both (R is a round):
  *
  *   a = half 0 ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R- ^ size -R- ^ b -R- the lower half: 64 bits
  *   b = half 1 ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---------R-----+
  *
- * Two rounds spread a difference of one byte over all 16 bytes. It takes a predictable way through them for at most one
- * secret in about 2^28 (five active S-boxes), so colliding keys cannot be prepared. The last blocks may overlap the
- * previous ones, so that no byte behind the key is read. The size tells such keys apart. It is joined at a place where
- * no byte of a key goes in. In the same step as a block, the block could undo it under every secret (flood_test.c).
- * A key of up to 16 bytes is one block in lane a alone. Two such keys of one size never agree in all 128 bits.
- * Each call waits for its hash, so there are four rounds behind a block and no more. With three, keys that differ in a
- * few bytes share 32 bits too often (hash_test.c). A fold of both halves brings no gain after four. Two keyed
- * multiplications would take two thirds of the time, but each observed collision is an equation in the secret that can
- * be solved (docs/SPEED.md).
+ * Two rounds spread a difference of one byte over all 16 bytes. For at most one secret in about 2^28 it takes a
+ * predictable way through these bytes (five active S-boxes), so colliding keys cannot be prepared. The last blocks may
+ * overlap the previous ones, so that no byte beyond the key is read. The size distinguishes such keys. It is combined
+ * at a place where no byte of a key is combined. If it were combined in the same step as a block, that block could undo
+ * it under every secret (flood_test.c). A key of up to 16 bytes is one block in lane a alone. Two such keys of one size
+ * never agree in all 128 bits. Each call waits for its hash, so there are only four rounds after a block. With three
+ * rounds, keys that differ in a few bytes have the same 32 bits too often (hash_test.c). After four rounds it brings no
+ * gain to fold the two halves. Two multiplications with keys would take two thirds of the time, but each observed
+ * collision is an equation in the secret, which can be solved (docs/SPEED.md).
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #ifndef TWI_BASE_HASH_AES_H
 #define TWI_BASE_HASH_AES_H
@@ -26,10 +26,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* NULL if the processor has no AES rounds. */
+/* Returns NULL if the processor has no AES rounds. */
 twi_hash_fn *twi_hash_aes(void);
-/* The fastest hash for this processor: the AES hash if it has AES rounds, otherwise SipHash-1-3. Always the same answer
- * within one process. */
+/* Returns the fastest hash for this processor: the AES hash if it has AES rounds, otherwise SipHash-1-3. The result
+ * is always the same within one process. */
 twi_hash_fn *twi_hash_choose(void);
 
 /* ---- the AES hash: one algorithm on a few operations that each processor family spells differently -------------- */
@@ -42,15 +42,15 @@ typedef __m128i lane;
 #define lane_load_aligned(bytes) _mm_load_si128((const __m128i *)(const void *)(bytes))
 #define lane_of(low, high) _mm_set_epi64x((long long)(high), (long long)(low))
 #define lane_xor(x, y) _mm_xor_si128((x), (y))
-#define lane_round(x, key) _mm_aesenc_si128((x), (key)) /* substitute, shift, mix, then ^ key */
+#define lane_round(x, key) _mm_aesenc_si128((x), (key)) /* substitute, shift, mix, then combine with the key */
 #define lane_low(x) ((uint64_t)_mm_cvtsi128_si64(x))
 #define lane_or(x, y) _mm_or_si128((x), (y))
 #define lane_is_zero(x) (_mm_testz_si128((x), (x)) != 0)
 #define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
 #define TWI_WITH_AES 1
 #elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto). The build decides, because not
- * every compiler offers these intrinsics to a single function. */
+/* ARM64, if built for processors with the cryptography extension (-march=armv8-a+crypto). This is decided by the
+ * build, because some compilers do not offer these intrinsics to a single function. */
 #include <arm_neon.h>
 #define TWI_AES_CODE
 typedef uint8x16_t lane;
@@ -76,8 +76,8 @@ static inline uint64_t twi_load_32(const unsigned char *bytes) {
     return word;
 }
 
-/* A key of up to 16 bytes as one block. Two keys of one size never make the same block, because together the loads
- * cover every byte. */
+/* Reads a key of up to 16 bytes as one block. Two different keys of one size never make the same block, because the
+ * loads together cover every byte. */
 TWI_AES_CODE static inline lane twi_block_small(const unsigned char *bytes, size_t size) {
     if (size >= 8) return lane_of(twi_load_64(bytes), twi_load_64(bytes + size - 8));
     if (size >= 4) return lane_of(twi_load_32(bytes), twi_load_32(bytes + size - 4));
@@ -85,7 +85,7 @@ TWI_AES_CODE static inline lane twi_block_small(const unsigned char *bytes, size
     return lane_of((uint64_t)bytes[0] | (uint64_t)bytes[size / 2] << 8 | (uint64_t)bytes[size - 1] << 16, 0);
 }
 
-/* Both lanes after their last block, joined with the size. */
+/* Combines both lanes, after their last block, with the size. */
 TWI_AES_CODE static inline uint64_t twi_hash_aes_end(lane a, lane b, lane key_a, lane key_b, size_t size) {
     a = lane_round(lane_round(lane_round(a, key_b), lane_xor(key_a, lane_of(size, 0))), key_b);
     b = lane_round(lane_round(lane_round(b, key_a), key_b), key_a);
@@ -105,15 +105,15 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_se
             a = lane_round(lane_round(lane_xor(a, lane_load(bytes)), key_b), key_a);
             b = lane_round(lane_round(lane_xor(b, lane_load(bytes + 16)), key_a), key_b);
         }
-        /* 1 to 32 bytes are left. The first of these two blocks may begin before `bytes` (sizes above 32), or the two
-         * may overlap (17 to 31). */
+        /* from 1 to 32 bytes are left. The first of these two blocks may begin before `bytes` (sizes above 32), or
+         * the two may overlap (17 to 31). */
         a = lane_xor(a, lane_load(last));
         b = lane_xor(b, lane_load(end - 16));
     }
     return twi_hash_aes_end(a, b, key_a, key_b, size);
 }
 
-/* The same for keys of more than 32 bytes. */
+/* Does the same for keys of more than 32 bytes. */
 TWI_AES_CODE static inline uint64_t twi_hash_aes_long(const struct twi_hash_secret *secret, const void *data,
                                                       size_t size) {
     const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
@@ -126,7 +126,7 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_long(const struct twi_hash_secr
     } while (bytes < last);
     return twi_hash_aes_end(lane_xor(a, lane_load(last)), lane_xor(b, lane_load(last + 16)), key_a, key_b, size);
 }
-/* Compares two keys of more than 32 bytes. The second is that of a record, so its bytes are aligned. */
+/* Compares two keys of more than 32 bytes. The second key is in a record, so its bytes are aligned. */
 TWI_AES_CODE static inline lane twi_differ_32(const unsigned char *a, const unsigned char *b) {
     return lane_or(lane_xor(lane_load(a), lane_load(b)), lane_xor(lane_load(a + 16), lane_load(b + 16)));
 }
@@ -138,22 +138,22 @@ TWI_AES_CODE static inline bool twi_long_key_is(const unsigned char *key, const 
     return lane_is_zero(lane_or(differ, twi_differ_32(key + last, of_record + last)));
 }
 
-/* A key of 4 to 32 bytes in registers, in the form for the hash. It is read once, for the hash and for the comparison.
- * Two keys of one size are equal if their blocks are. */
+/* A key of 4 to 32 bytes in registers, in the form that the hash needs. It is read once, for the hash and for the
+ * comparison. Two keys of one size are equal if their blocks are. */
 struct twi_short_key {
-    lane first, last; /* for up to 16 bytes, one block, and 0 */
+    lane first, last; /* for a key of up to 16 bytes: one block, and 0 */
 };
 TWI_AES_CODE static inline struct twi_short_key twi_short_key(const unsigned char *bytes, size_t size) {
     if (twi_likely(size > 16)) return (struct twi_short_key){lane_load(bytes), lane_load(bytes - 16 + size)};
     return (struct twi_short_key){twi_block_small(bytes, size), lane_of(0, 0)};
 }
-/* The hash of such a key, which is that of twi_hash_aes_inline(). */
+/* Returns the hash of such a key, the same as twi_hash_aes_inline(). */
 TWI_AES_CODE static inline uint64_t twi_hash_aes_short(const struct twi_hash_secret *secret, struct twi_short_key key,
                                                        size_t size) {
     const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
     return twi_hash_aes_end(lane_xor(key_a, key.first), lane_xor(key_b, key.last), key_a, key_b, size);
 }
-/* Returns true if the `size` bytes at `bytes` are that key, which has as many. */
+/* Returns true if the `size` bytes at `bytes` are that key, which has the same size. */
 TWI_AES_CODE static inline bool twi_short_key_is(struct twi_short_key key, const unsigned char *bytes, size_t size) {
     lane differ;
     if (twi_likely(size > 16))

@@ -14,7 +14,7 @@ static uint64_t mixed(uint64_t word) {
     return word * HASH_FACTOR;
 }
 
-/* Up to 8 bytes, the first one lowest, on any processor. */
+/* Returns up to 8 bytes as a number, the first byte in the lowest place, on any processor. */
 static uint64_t word_of(const unsigned char *bytes, size_t size) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     if (twi_likely(size == 8)) {
@@ -41,8 +41,8 @@ uint64_t twi_hll_hash(const void *data, size_t size) {
 
 /* ---- the estimate ---- */
 
-/* Square root of a number in (0, 1), by Newton's method from above, which falls until it stops. So the library needs no
- * libm. */
+/* Returns the square root of a number in (0, 1). Newton's method starts above the root, and the value falls until it
+ * stops. So the library needs no libm. */
 static double root(double x) {
     double at = 1, next = (at + x) / 2;
     while (next < at) {

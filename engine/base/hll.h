@@ -1,17 +1,18 @@
-/* hll.h -- HyperLogLog, which is the register and value of an element, and the estimate of all registers.
+/* hll.h -- HyperLogLog: the register and the value of an element, and the estimate from all registers.
  *
  * A sketch has 2^14 registers of 6 bits. An element is hashed. The lower 14 bits of the hash choose the register. The
- * register keeps the greatest value that any element gave it: 1 + the number of zero bits in front of the first one bit
- * of the rest. So adding an element twice has no effect, and the union of two sketches is the maximum of each register.
+ * register keeps the greatest value that any element gave it. The value is 1 + the number of zero bits before the first
+ * one bit in the rest of the hash. So adding an element twice has no effect, and the union of two sketches has the
+ * maximum of each register.
  *
- * Hash, number of registers and estimator are those of Redis. The same elements give the same estimate as PFCOUNT, to
- * the unit.
+ * Hash, number of registers and estimator are the same as in Redis. So the same elements give exactly the same estimate
+ * as PFCOUNT.
  *   the sketch     P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: HyperLogLog, 2007
  *   the estimator  O. Ertl: New cardinality estimation algorithms for HyperLogLog sketches, 2017, sections 2 and 3
  *   the hash       A. Appleby: MurmurHash2, the variant of 64 bits for 64-bit processors (MurmurHash64A)
- * Always true: pure functions of their arguments. The hash is not keyed, so a user who chooses the elements also
- * chooses the registers, and thereby an estimate.
- * Elsewhere: how the registers of a counter lie in memory (sketch.h). */
+ * Always true: these are pure functions of their arguments. The hash has no secret, so a user who chooses the elements
+ * also chooses the registers, and thereby an estimate.
+ * Elsewhere: the form of the registers in memory (sketch.h). */
 #ifndef TWI_BASE_HLL_H
 #define TWI_BASE_HLL_H
 
@@ -23,14 +24,14 @@
 #define TWI_HLL_INDEX_BITS 14u
 #define TWI_HLL_REGISTERS (1u << TWI_HLL_INDEX_BITS)
 #define TWI_HLL_REST_BITS (64u - TWI_HLL_INDEX_BITS)
-#define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51, if the rest of the hash is 0 */
+#define TWI_HLL_VALUE_MAX (TWI_HLL_REST_BITS + 1) /* 51; the value if the rest of the hash is 0 */
 
-/* An element's register, and the least value of the register afterwards. */
+/* The register of an element, and the least value of this register afterwards. */
 struct twi_hll_element {
     uint32_t index, value;
 };
 
-/* The hash of any bytes; `data` may be NULL if there are no bytes. */
+/* Returns the hash of any bytes. `data` may be NULL if there are no bytes. */
 uint64_t twi_hll_hash(const void *data, size_t size);
 
 TWI_INLINE struct twi_hll_element twi_hll_element(uint64_t hash) {
@@ -38,12 +39,12 @@ TWI_INLINE struct twi_hll_element twi_hll_element(uint64_t hash) {
     return (struct twi_hll_element){(uint32_t)hash & (TWI_HLL_REGISTERS - 1), (uint32_t)__builtin_ctzll(rest) + 1};
 }
 
-/* How many registers have each value. The sum is TWI_HLL_REGISTERS. */
+/* How many registers have each value. The sum of all of them is TWI_HLL_REGISTERS. */
 struct twi_hll_histogram {
     uint32_t registers[TWI_HLL_VALUE_MAX + 1];
 };
 
-/* The estimated number of distinct elements. 0 if all registers are 0. */
+/* Returns the estimated number of distinct elements. It is 0 if all registers are 0. */
 int64_t twi_hll_estimate(const struct twi_hll_histogram *histogram);
 
 #endif

@@ -19,10 +19,11 @@ static void put_head(unsigned char *bytes, unsigned char encoding) {
     memset(bytes, 0, TWI_HLL_BYTES_HEAD);
     memcpy(bytes, magic, sizeof magic);
     bytes[4] = encoding;
-    bytes[TWI_HLL_BYTES_HEAD - 1] = 0x80; /* Redis computes the estimate on request */
+    bytes[TWI_HLL_BYTES_HEAD - 1] = 0x80; /* this means that Redis computes the estimate when it needs it */
 }
 
-/* One run of equal registers, or the part of it that fits into one code. Returns how many registers were written. */
+/* Writes one run of equal registers, or the part of the run that fits into one code. Returns how many registers were
+ * written. */
 static uint32_t put_run(unsigned char *at, uint32_t value, uint32_t run, size_t *size) {
     if (value != 0) {
         uint32_t part = run < VALUE_RUN_MAX ? run : VALUE_RUN_MAX;
@@ -35,7 +36,7 @@ static uint32_t put_run(unsigned char *at, uint32_t value, uint32_t run, size_t 
     return part;
 }
 
-/* 0 means that it does not fit. */
+/* Returns 0 if the registers do not fit. */
 static size_t put_sparse(const uint8_t *registers, unsigned char *at) {
     size_t size = 0;
     for (uint32_t index = 0; index < TWI_HLL_REGISTERS;) {

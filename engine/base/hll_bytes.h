@@ -1,4 +1,5 @@
-/* hll_bytes.h -- registers as Redis keeps them in a string, which PFADD writes, and PFCOUNT and PFMERGE read.
+/* hll_bytes.h -- registers in the form in which Redis has them in a string. PFADD writes this form, and PFCOUNT and
+ * PFMERGE read it.
  *
  *   | "HYLL" | encoding : 8 | 0 0 0 | cached estimate : 64, its highest bit: not valid | registers ... |
  *
@@ -8,8 +9,8 @@
  *     01nnnnnn nnnnnnnn  n + 1 registers of value 0, the higher bits first
  *     1vvvvvnn           n + 1 registers of value v + 1
  *
- * Always true: twi_hll_decode() reads the bytes of twi_hll_encode() and of Redis, and gives the same registers. It
- * refuses all other bytes, also a value that no hash has, and reads no byte behind the end. */
+ * Always true: twi_hll_decode() reads the bytes of twi_hll_encode() and of Redis, and returns the same registers. It
+ * refuses all other bytes, including a value that no hash can have, and reads no byte beyond the end. */
 #ifndef TWI_BASE_HLL_BYTES_H
 #define TWI_BASE_HLL_BYTES_H
 
@@ -19,11 +20,12 @@
 
 #define TWI_HLL_BYTES_HEAD 16u
 #define TWI_HLL_BYTES_MAX (TWI_HLL_BYTES_HEAD + TWI_HLL_REGISTERS / 4 * 3)
-#define TWI_HLL_SPARSE_MAX 3000u /* bytes of runs, which is the default of hll-sparse-max-bytes in Redis */
+#define TWI_HLL_SPARSE_MAX 3000u /* the most bytes of runs; this is the default of hll-sparse-max-bytes in Redis */
 
-/* One byte for each register. Returns the number of bytes written, sparse if possible, otherwise dense. */
+/* `registers` has one byte for each register. Returns the number of bytes that were written. The form is sparse if
+ * possible, otherwise dense. */
 size_t twi_hll_encode(const uint8_t registers[TWI_HLL_REGISTERS], unsigned char bytes[TWI_HLL_BYTES_MAX]);
-/* Returns false if these are not the bytes of a sketch. Then `registers` may contain a part. */
+/* Returns false if these are not the bytes of a sketch. Then `registers` may contain a part of them. */
 bool twi_hll_decode(const unsigned char *bytes, size_t size, uint8_t registers[TWI_HLL_REGISTERS]);
 
 #endif

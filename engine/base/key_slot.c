@@ -51,7 +51,7 @@ uint16_t twi_key_slot_crc16(const void *data, size_t size) {
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
-/* The hash tag of a name, or NULL. */
+/* Returns the hash tag of a name, or NULL. */
 static const char *hash_tag(const char *name, size_t size, size_t *tag_size) {
     const char *open = size != 0 ? memchr(name, '{', size) : NULL;
     if (open == NULL) return NULL;
@@ -79,7 +79,8 @@ static uint32_t slot_of_number(uint32_t number) {
 
 /* ---- tags and shorts -------------------------------------------------------------------------------------------- */
 
-/* The tags of each T, at [T, 2T). A group of T is two of 2T, so its tag is the smaller of theirs. */
+/* The tags for each number of groups T, at [T, 2T). A group of T consists of two groups of 2T, so its tag is the
+ * smaller of their tags. */
 static uint16_t tags[2 * TWI_KEY_SLOT_TAGS_MAX];
 static pthread_once_t tags_made = PTHREAD_ONCE_INIT;
 

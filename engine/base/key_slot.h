@@ -1,16 +1,17 @@
-/* key_slot.h -- where a name lies in a Redis Cluster (its key slot), and short texts for any slot.
+/* key_slot.h -- the key slot of a name in a Redis Cluster, and short texts for any slot.
  *
- * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag, the bytes between the first
- * "{" and the first "}" behind it, if there are any. Then only the tag is hashed. Names with one tag lie in one slot.
+ * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag: the bytes between the first
+ * "{" and the first "}" after it, if there are any. Then Redis Cluster hashes only the tag. So names with the same tag
+ * are in one slot.
  *
  *   group   CRC16(key) mod T: keys are divided into T groups, T a power of two (redis_tags)
  *   tag     of a group: the smallest decimal number whose slot lies in [group * 16384 / T, (group + 1) * 16384 / T). So
- *           the tags lie evenly over the slots, and each master of a cluster gets an even part of the groups. The tags
- *           of a smaller T are among the tags of each larger one
+ *           the tags are spread evenly over the slots, and each master of a cluster gets an even part of the groups.
+ *           The tags of a smaller T are also tags of each larger T
  *   short   of a slot: the smallest decimal number with exactly that slot
  *
- * Always true: tags and shorts are parts of names in Redis, so they are the same in every process and version.
- * Pure functions; any thread. */
+ * Always true: tags and shorts are parts of names in Redis, so they are the same in every process and version. These
+ * are pure functions. Any thread may call them. */
 #ifndef TWI_BASE_KEY_SLOT_H
 #define TWI_BASE_KEY_SLOT_H
 
@@ -19,26 +20,28 @@
 
 #define TWI_KEY_SLOTS 16384u
 #define TWI_KEY_SLOT_TAGS_MAX 1024u
-#define TWI_KEY_SLOT_TAG_DIGITS 4u /* the longest tag: 3157, of 1024 */
-#define TWI_KEY_SLOT_BRACE_MAX 8u  /* "{109757}": the longest short, in braces */
+#define TWI_KEY_SLOT_TAG_DIGITS 4u /* the longest tag is 3157, for 1024 groups */
+#define TWI_KEY_SLOT_BRACE_MAX 8u  /* the longest short, in braces, is "{109757}" */
 
-/* CRC16 as in XMODEM, with polynomial 0x1021, from 0 on, the highest bit first. */
+/* Returns the CRC16 of XMODEM: polynomial 0x1021, starting with 0, the highest bit first. */
 uint16_t twi_key_slot_crc16(const void *data, size_t size);
 
-/* The slot of a name. */
+/* Returns the slot of a name. */
 uint32_t twi_key_slot_of(const void *name, size_t size);
 
-/* The tags of all groups, by group. `count` is T. The table is for ever. */
+/* Returns the tags of all groups, by the number of the group. `count` is T. The table is valid until the process
+ * ends. */
 const uint16_t *twi_key_slot_tags(uint32_t count);
 
-/* The shorts of all slots, by slot. Cost: some milliseconds, once in a process, which keeps the table. */
+/* Returns the shorts of all slots, by the number of the slot. Cost: some milliseconds, once in a process, which then
+ * keeps the table. */
 const uint32_t *twi_key_slot_shorts(void);
 
-/* The text "{short}" that puts any other name into this name's slot. Empty if the name has a tag (the other name then
- * contains it), or if `of_slots` is NULL (there is one Redis). Returns the size. */
+/* Writes the text "{short}", which puts any other name into the slot of this name. The text is empty if the name has
+ * a tag (the other name then contains the tag), or if `of_slots` is NULL (there is one Redis). Returns the size. */
 size_t twi_key_slot_brace(const uint32_t *of_slots, const void *name, size_t size, char out[TWI_KEY_SLOT_BRACE_MAX]);
 
-/* Writes a number's digits; at most 10. Returns how many. */
+/* Writes the digits of a number, at most 10. Returns how many. */
 size_t twi_key_slot_decimal(uint32_t number, char *out);
 
 #endif

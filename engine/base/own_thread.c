@@ -5,8 +5,8 @@
 #include <signal.h>
 
 #ifdef __GLIBC__
-/* The processors of the process when the library was loaded, as taskset or a service manager set them. Later the opener
- * may have reserved one of them. */
+/* The processors that the process had when the library was loaded, as set by taskset or by a service manager. Later
+ * the thread that opens the engine may have reserved one of them. */
 static cpu_set_t process_cpus;
 static bool knows_cpus;
 
@@ -14,12 +14,12 @@ __attribute__((constructor)) static void note_cpus(void) {
     knows_cpus = sched_getaffinity(0, sizeof process_cpus, &process_cpus) == 0;
 }
 
-/* Before the thread exists, because it could not run to do this while its opener polls. */
+/* This is done before the thread exists, because the thread could not run while its opener polls. */
 static void take_cpus(pthread_attr_t *attributes) {
     if (knows_cpus) (void)pthread_attr_setaffinity_np(attributes, sizeof process_cpus, &process_cpus);
 }
 #else
-/* musl has no such attribute, so the thread has its opener's processors. */
+/* musl has no such attribute, so the thread has the processors of its opener. */
 static void take_cpus(pthread_attr_t *attributes) {
     (void)attributes;
 }

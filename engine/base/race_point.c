@@ -1,6 +1,7 @@
-/* race_point.c -- the naps of race points, which widen races on purpose. Only in builds with -Drace_points=true. Always
- * true: without that option this file is empty. Each thread has a random sequence of naps. A nap lasts at most about 50
- * us, and most last no time, so a test's schedule is disturbed, not replaced. */
+/* race_point.c -- the pauses at race points, which widen races on purpose. They exist only in builds with
+ * -Drace_points=true. Always true: without that option this file is empty. Each thread has a random sequence of
+ * pauses. A pause lasts at most about 50 us, and most pauses have no length. So the schedule of a test is disturbed,
+ * but not replaced. */
 #include "engine/base/check.h"
 
 #ifdef TWI_RACE_POINTS
@@ -12,7 +13,7 @@
 #define SPINS_MAX 512u
 
 /* Each thread has another sequence, because the address of its state differs, and so does the moment of its first
- * nap. */
+ * pause. */
 static uint32_t next_draw(void) {
     static _Thread_local uint64_t state;
     if (state == 0) {
@@ -28,9 +29,10 @@ static void spin(uint32_t rounds) {
     for (volatile uint32_t round = 0; round < rounds; round++) continue;
 }
 
-/* 40 of 64 draws have no effect, 12 yield, 9 spin, 3 sleep (a sleep costs about 60 us, timer slack included). */
+/* Of 64 draws, 40 have no effect, 12 yield, 9 spin, and 3 sleep (a sleep costs about 60 us, including the timer
+ * slack). */
 void twi_race_nap(const char *name) {
-    (void)name; /* for a debugger's breakpoint conditions */
+    (void)name; /* the name is used in breakpoint conditions of a debugger */
     uint32_t draw = next_draw(), kind = draw & 63, size = draw >> 6;
     if (kind < 40) return;
     if (kind < 52) {

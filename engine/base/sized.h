@@ -1,5 +1,5 @@
-/* sized.h -- results in a struct of the caller, which may come from an older or a newer header.
- * Always true: every byte of the caller's struct is written, and no byte behind it. Fields that the library does not
+/* sized.h -- results in a struct of the caller. The caller may have an older or a newer header.
+ * Always true: every byte of the caller's struct is written, and no byte beyond it. Fields that the library does not
  * have become 0. */
 #ifndef TWI_BASE_SIZED_H
 #define TWI_BASE_SIZED_H

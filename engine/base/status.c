@@ -1,4 +1,4 @@
-/* status.c -- the texts for tw_status, and the version. Pure functions, for any thread.
+/* status.c -- the texts for tw_status, and the version. These are pure functions. Any thread may call them.
  * Always true: every status of the header has one line in the list below, and no function returns NULL. */
 #include "tallywheel.h"
 

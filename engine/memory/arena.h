@@ -121,17 +121,15 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
  * a segment itself. */
 void twi_arena_survey(struct twi_arena *arena, int64_t mono_ms);
 /* Faults in memory in advance for threads that take fresh segments: twice as much as they took in the busiest recent 50
- * ms, and 2 MiB.
- * This reserve is at most 2 MiB plus an eighth of the memory that is taken. An arena from which no thread takes gets
- * no more memory. A small arena stays within its first 2 MiB. *work limits the number of touched lines. An arena
- * from which no thread takes gets no more memory, and a small one stays within its first 2 MiB. *work bounds the
- * lines touched. Only the turn calls it, at its end. */
+ * ms, and 2 MiB. This reserve is at most 2 MiB plus an eighth of the memory that is taken. An arena from which no
+ * thread takes gets no more memory. A small arena stays within its first 2 MiB. *work limits the number of touched
+ * lines. Only the turn calls it, at its end. */
 void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
-/* Faults in a piece for later use, before another thread can reach it. Returns NULL if there are none. */
+/* Faults in a piece for later use, before another thread can reach it. Only the turn calls it. */
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
 
-/* Pages outside of any arena that the kernel wipes in a forked child (for epoch.c). NULL means that none are
- * available. */
+/* Returns pages outside of any arena that the kernel wipes in a forked child (for epoch.c). Returns NULL if there are
+ * none. */
 void *twi_arena_wiped_pages(size_t bytes);
 
 TWI_INLINE void *twi_arena_at(const struct twi_arena *arena, uint32_t line) {

@@ -1,10 +1,11 @@
-/* messages.h -- the contract on messages other than counters: gauges and holds that are present, reservations that are
- * over, leases of hard limits, windows that one engine closes, and the number of live engines.
+/* messages.h -- the contract on messages other than counters: gauges and holds, expired reservations, leases of hard
+ * limits, windows that one engine closes, and the number of live engines.
  *
- * The engine decides what to send. sync/ sends it in order over the batches' connection and reports the outcome.
- * Threads: the owner of the turn calls everything here (one thread at a time, see core/state.h), except where noted.
- * Always true: each message states absolute values, so sending it again is harmless. Each gets exactly one answer, at
- * the latest when its connection is lost. */
+ * The engine decides what to send. sync/ sends it in order on the connection of the batches, and reports the outcome.
+ * Threads: only the owner of the turn calls these functions (one thread at a time, see core/state.h), except where a
+ * comment names others.
+ * Always true: each message has absolute values, so sending it again does no harm. Each message gets exactly one
+ * answer, at the latest when its connection is lost. */
 #ifndef TWI_PORT_MESSAGES_H
 #define TWI_PORT_MESSAGES_H
 
@@ -12,26 +13,27 @@
 
 /* ---- gauges, holds and expired reservations ---- */
 
-/* All gauges and all holds of tw_hold() have to be sent again now, because a connection was lost or Redis may have lost
+/* All gauges and all holds of tw_hold() must be sent again now, because a connection was lost or Redis may have lost
  * them. */
 void twi_port_presence_resend(tw_engine *engine);
-/* Returns one hold of tw_hold() that has to be re-sent. Returns false if there is none. Any thread. */
+/* Returns one hold of tw_hold() that must be sent again. Returns false if there is no such hold. Any thread. */
 struct twi_hold_member {
     char name[TWI_OWN_NAME_MAX]; /* the name of the set in Redis */
     size_t name_size;
     char member[56];
 };
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part);
-/* twi_port_holds_sent() reports that the holds returned since the last call have been sent as one message.
- * twi_port_holds_answered() reports that the oldest message in flight was answered, or lost. */
+/* twi_port_holds_sent() reports that all holds that were returned since the last call were sent as one message.
+ * twi_port_holds_answered() reports that the oldest message in flight was answered, or was lost. */
 void twi_port_holds_sent(tw_engine *engine);
 void twi_port_holds_answered(tw_engine *engine);
-/* Returns a key with a reservation that has expired (reserve.lua, sweep). For each one, twi_port_sweep_answered()
- * reports in how many ms the next reservation expires; -1 means that there is none. Any thread. */
+/* Returns a key with a reservation that has expired (reserve.lua, sweep). For each of these keys,
+ * twi_port_sweep_answered() reports in how many ms its next reservation expires. -1 means that there is none. Any
+ * thread. */
 struct twi_sweep {
     uint64_t serial;
     size_t sizes[3];
-    /* the names of the counter, of its reservations, and of the times when these return */
+    /* the names of the counter, of its reservations, and of the times at which these expire */
     char names[3][TWI_OWN_NAME_MAX];
 };
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep);
@@ -40,80 +42,85 @@ void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms
 /* ---- messages about the leases of hard limits (engine/limit/lease.h, sync/message/lease.c) ---- */
 
 #define TWI_LEASE_OTHERS_MAX 100u
-/* An epoch is a time in which a store has certainly forgotten no grant. It ends when another store appears in its
- * place, even an empty one. Each store (twi_port_store()) has separate epochs. */
+/* An epoch is a time in which a store has surely not forgotten any grant. It ends when another store replaces the
+ * store, even an empty one. Each store (twi_port_store()) has separate epochs. */
 struct twi_lease_epoch {
-    char instance[33];                     /* the id of this engine in the epoch */
-    char id[33];                           /* "": none is known */
-    char run[41];                          /* the history (master_replid) that the epoch began in; "": unknown */
-    char resent_in[33];                    /* the epoch in which this engine has restated everything */
-    char incarnation[33];                  /* this engine's incarnation, as Redis names it; "": unknown */
-    char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, as far as known */
+    char instance[33]; /* the id of this engine in the epoch */
+    char id[33];       /* the id of the epoch; "" means that none is known */
+    /* the history (master_replid) in which the epoch began; "" means that it is unknown */
+    char run[41];
+    char resent_in[33]; /* the epoch in which this engine has stated everything again */
+    /* the incarnation of this engine, as Redis names it; "" means that it is unknown */
+    char incarnation[33];
+    char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, if they are known */
     uint32_t other_count;
-    int64_t changes;  /* changes of the members are known up to this number; -1 means that no changes are known */
-    int64_t every_ms; /* how often this engine is to send its heartbeat */
+    int64_t changes;  /* the number of the last change of the members that is known; -1 means that none is known */
+    int64_t every_ms; /* how often this engine must send its heartbeat */
 };
 
 struct twi_lease;
-/* One message. Its numbers are absolute, so sending it again is harmless. */
+/* One message. Its numbers are absolute, so sending it again does no harm. */
 struct twi_lease_message {
-    struct twi_lease *lease; /* NULL means a message about the epoch (leases.lua) */
-    uint32_t store;  /* the index of the store to which the message goes; the names are those of that store's epoch */
-    uint64_t serial; /* for a message about the epoch, the serial number of the connection that it was made for */
-    struct twi_item item; /* names the counter, for twi_port_render(); its expiry */
+    struct twi_lease *lease; /* NULL means that the message is about the epoch (leases.lua) */
+    uint32_t store;  /* the index of the store that gets the message; the names in it are those of that store's epoch */
+    uint64_t serial; /* for a message about the epoch: the serial number of the connection for which it was made */
+    struct twi_item item; /* names the counter, for twi_port_render(), and has its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
     int64_t risk; /* the value in the last reply */
-    int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: there is none, or it is unknown */
+    /* the largest `returned` that an earlier incarnation has sent; -1 means that there is none, or that it is
+     * unknown */
+    int64_t base;
     bool look, restate;
-    uint32_t names;                /* how many ids the engine had before it was made */
-    bool leaves;                   /* for a message about the epoch, this engine has no lease any more and leaves */
-    bool wants_members;            /* for a message about the epoch, the reply has to name the other engines, too */
+    uint32_t names;                /* how many ids the engine had before the message was made */
+    bool leaves;                   /* for a message about the epoch: this engine has no lease any more and leaves */
+    bool wants_members;            /* for a message about the epoch: the reply must also name the other engines */
     int64_t requested_since_ms;    /* epoch */
-    char epoch[33], resent_in[33]; /* as they were when this message was made */
+    char epoch[33], resent_in[33]; /* the values when this message was made */
 };
 /* The kind of Redis's reply. */
 enum twi_lease_kind {
     TWI_LEASE_NUMBERS,  /* the reply has the numbers */
-    TWI_LEASE_RESEND,   /* refused, or of unknown outcome, so the message is sent again */
-    TWI_LEASE_ENDED,    /* the epoch is another one, so Redis changed nothing */
+    TWI_LEASE_RESEND,   /* it was refused, or its outcome is unknown, so it is sent again */
+    TWI_LEASE_ENDED,    /* there is another epoch now, so Redis changed nothing */
     TWI_LEASE_TOO_LATE, /* the window is over by Redis's clock */
     TWI_LEASE_TWIN      /* another copy of this process uses the same id, so Redis changed nothing */
 };
 struct twi_lease_answer {
     enum twi_lease_kind kind;
-    bool refused; /* with RESEND, Redis refused; an immediate retry is pointless */
+    bool refused; /* with RESEND: Redis refused the message, so sending it again at once is useless */
     int64_t redis_ms;
-    bool open; /* grants may be given */
-    /* numbers of a lease; `stranded` is -1 if it is not in the reply */
+    bool open; /* Redis may grant units */
+    /* the numbers of a lease; `stranded` is -1 if the reply does not have it */
     int64_t granted, total, spent_all, stranded, risk;
-    int64_t wait_ms;                    /* for a lease, the time for which this engine is new */
+    int64_t wait_ms;                    /* for a lease: for how long this engine is new */
     const char *id, *run, *incarnation; /* of the epoch */
     int64_t every_ms, changes;          /* of the epoch */
-    /* for the epoch, the reply names all members, not only the changes */
+    /* for the epoch: the reply names all members, and not only the changes */
     bool whole;
 };
-/* Returns up to `count_max` messages to the store with that index, to send on its connection, which has this serial
- * number (it rises with each connection of the store). Each gets exactly one twi_port_lease_answered(), at the latest
- * when that connection is lost. Until then its window stays. With several stores the engine takes part in the epoch of
- * a store only while it has or requests a lease there. The first request creates the store (twi_port_stores()). */
-/* The first store from that index on for which sync has to fetch messages about leases, and when they are due;
- * UINT32_MAX means that there is none. It may be one that sync does not have yet. */
+/* Writes up to `count_max` messages to the store with that index, which the caller sends on the store's connection.
+ * That connection has this serial number, which rises with each connection of the store. Each message gets exactly
+ * one twi_port_lease_answered(), at the latest when that connection is lost. Until then its window stays in memory.
+ * With several stores the engine takes part in the epoch of a store only while it has or requests a lease there. The
+ * first request for such a lease creates the store (twi_port_stores()). */
+/* Returns the first store, from that index on, from which sync must fetch messages about leases, and when they are
+ * due. UINT32_MAX means that there is none. It may be a store that sync does not have yet. */
 uint32_t twi_port_lease_next_store(tw_engine *engine, uint32_t from);
 size_t twi_port_leases(tw_engine *engine, uint32_t index, uint64_t serial, struct twi_lease_message *messages,
                        size_t count_max);
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
                              const struct twi_lease_answer *answer);
-/* Called before the answer about the epoch of that store, for another engine that takes part ('+'), or no longer
- * does. */
+/* Called before the answer about the epoch of that store. It names another engine that takes part ('+'), or no
+ * longer does. */
 void twi_port_lease_other(tw_engine *engine, uint32_t store, const char *instance, bool takes_part);
-/* Called before that answer. Other engines request units of the lease with this name in Redis. */
+/* Called before that answer, too. It says that other engines request units of the lease with this name in Redis. */
 void twi_port_lease_requested(tw_engine *engine, uint32_t store, const char *name, size_t size);
-/* Two copies of this process run and use the same names in Redis. From now on the engine has another id (twin.c). Only
- * the owner of the turn calls it. */
+/* Called if two copies of this process run and use the same names in Redis. From now on the engine has another id
+ * (twin.c). Only the owner of the turn calls it. */
 void twi_port_twin(tw_engine *engine);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine, uint32_t store);
-/* The monotonic time at which there will be a message about leases to that store; INT64_MAX means that none is
- * expected. Call it only for stores that can be sent to. */
+/* Returns the monotonic time of the next message about leases to that store. INT64_MAX means that none is expected.
+ * Call it only for stores that can be reached. */
 int64_t twi_port_lease_due(tw_engine *engine, uint32_t index);
 
 /* ---- messages about windows that one engine closes for all (engine/turn/closing.h, sync/message/closing.c) ---- */
@@ -127,9 +134,10 @@ enum twi_closing_verb {
     TWI_CLOSING_SEND_LAST,
     TWI_CLOSING_SEND_READ,
     TWI_CLOSING_SEND_PASS,
-    TWI_CLOSING_SEND_PARTIAL, /* the window was reported before its time */
+    TWI_CLOSING_SEND_PARTIAL, /* the window was reported before its end */
     TWI_CLOSING_SEND_DONE,
-    /* Only where names lie by tag. These go to the set of names of one group, not to the election. */
+    /* The next messages exist only if names are grouped by tag. They are sent to the set of names of one group, and
+     * not to the election. */
     TWI_CLOSING_SEND_ADD,
     TWI_CLOSING_SEND_FETCH,
     TWI_CLOSING_SEND_DROP
@@ -141,36 +149,37 @@ enum twi_closing_verb {
 struct twi_closing_announcement {
     uint32_t count;
     struct {
-        /* the times of a window; when an engine that has not counted in it may look after it */
+        /* the times of a window, and the time from which an engine that has not counted in it may adopt it */
         int64_t start_ms, due_ms, expiry_ms;
     } at[TWI_CLOSING_LISTED_MAX];
 };
-/* One message. Sending it again is harmless. */
+/* One message. Sending it again does no harm. */
 struct twi_closing_message {
     enum twi_closing_verb verb;
     tw_family *family;
-    /* the election to which the window belongs; NULL means none, or a window that is no longer held */
+    /* the election of the window; NULL means that there is none, or that the window no longer exists here */
     struct twi_close_election *election;
     int64_t start_ms, end_ms, expiry_ms;   /* the times of the window */
     int64_t floor_ms;                      /* the engine delays all windows that end later than this ... */
     int64_t ends_ms[TWI_CLOSING_ENDS_MAX]; /* ... and those that end at these times */
     uint32_t end_count;
     bool known;    /* Redis knew this engine before */
-    bool flag;     /* in CLAIM, the names are listed; in READ, the engine has a claim */
-    bool through;  /* in LIST and CLAIM, an earlier message stated that the engine does not delay the window */
+    bool flag;     /* in CLAIM: the names are listed; in READ: the engine has a claim */
+    bool through;  /* in LIST and CLAIM: an earlier message said that the engine does not delay the window */
     char scan[24]; /* READ, FETCH */
     int64_t life_ms, sent_ms;
-    int64_t word_ms; /* in HEARTBEAT, the engine's time when it wrote which windows it delays */
+    int64_t word_ms; /* in HEARTBEAT: the engine's time when it wrote the list of windows that it delays */
     bool by_tag;     /* names are grouped by tag (engine/turn/closing_tags.h), and LIST and READ are about the index */
-    uint32_t group, round; /* the set, in ADD, FETCH and DROP */
-    bool recorded;         /* in LIST and ADD, this engine has recorded names of the window (twi_port_window_names()) */
-    /* In PARTIAL, when others may look after the window. In HEARTBEAT, a window that others might have looked after
+    uint32_t group, round; /* the set of names, in ADD, FETCH and DROP */
+    bool recorded;         /* in LIST and ADD: this engine has recorded names of the window (twi_port_window_names()) */
+    /* In PARTIAL: when other engines may adopt the window. In HEARTBEAT: a window that others could have adopted
      * before this time is forgotten. */
     int64_t look_ms;
-    struct twi_closing_announcement announced; /* in HEARTBEAT by tag, windows in which this engine will count */
+    /* in HEARTBEAT, if names are grouped by tag: windows in which this engine will count */
+    struct twi_closing_announcement announced;
     uint32_t name_count;
     tw_key
-        /* in LIST and ADD, valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
+        /* in LIST and ADD; valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
         *names;
 };
 enum twi_closing_kind {
@@ -180,53 +189,62 @@ enum twi_closing_kind {
     TWI_CLOSING_REPLY_OTHER,
     TWI_CLOSING_REPLY_YOU,
     TWI_CLOSING_REPLY_DONE,
-    TWI_CLOSING_REPLY_LATE,   /* in LIST and DONE, the window was closed without some of the counts */
+    TWI_CLOSING_REPLY_LATE,   /* in LIST and DONE: the window was closed without some of the counts */
     TWI_CLOSING_REPLY_NEW,    /* Redis no longer lists this engine */
-    TWI_CLOSING_REPLY_RESEND, /* of unknown outcome, or refused, so send it again */
+    TWI_CLOSING_REPLY_RESEND, /* the outcome is unknown, or Redis refused, so the message is sent again */
     TWI_CLOSING_REPLY_REFUSED
 };
 struct twi_closing_answer {
     enum twi_closing_kind kind;
-    bool is_repeat;   /* in YOU, the window was reported earlier */
-    const char *scan; /* READ, FETCH: "0": all names were read */
-    bool reads_all; /* by tag, in YOU, an engine has died, and may have recorded names in groups that the index lacks */
-    bool lacks_names; /* by tag, in YOU, counts were announced after it was closed, so their keys cannot all be known */
-    uint32_t round;   /* by tag, in LIST, CLAIM, LAST and DONE, the round of the sets to which names are added now */
-    int64_t every_ms; /* the interval of the heartbeat; 0 means not in the reply */
+    bool is_repeat;   /* in YOU: the window was reported earlier */
+    const char *scan; /* in READ and FETCH: "0" means that all names were read */
+    /* in YOU, if names are grouped by tag: an engine has died, and may have recorded names in groups that the index
+     * lacks */
+    bool reads_all;
+    /* in YOU, if names are grouped by tag: counts were announced after the window was closed, so some of their keys
+     * may be unknown */
+    bool lacks_names;
+    /* in LIST, CLAIM, LAST and DONE, if names are grouped by tag: the round of the sets to which names are added now */
+    uint32_t round;
+    int64_t every_ms; /* the interval of the heartbeat; 0 means that the reply does not have it */
 };
-/* Returns the next message. Returns false if there is none. Each gets exactly one answer, at the latest when the
- * connection is lost. */
+/* Returns the next message. Returns false if there is none. Each message gets exactly one answer, at the latest when
+ * the connection is lost. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message);
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer);
-/* Called before the answer to a HEARTBEAT. A window that has counts and is not closed, by its start. */
+/* Called before the answer to a HEARTBEAT. It names a window that has counts and is not closed, by the start of the
+ * window. */
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
-/* Called before the answer to a READ or a FETCH, with one name, or one member of the index. */
+/* Called before the answer to a READ or a FETCH. It has one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
 #define TWI_CLOSING_KEYS 4
-/* Writes the keys in Redis of the family's engines, of the window, of its names (by tag, of the index), and of the
- * family's windows that are not closed. For ADD, FETCH and DROP it writes the key of the set. All lie in one key slot.
- * Each has room for TWI_OWN_NAME_MAX bytes. Returns how many there are. */
+/* Writes four keys in Redis: of the engines of the family, of the window, of the window's names (or of the index, if
+ * names are grouped by tag), and of the family's windows that are not closed. For ADD, FETCH and DROP it writes the
+ * key of the set. All of them are in one key slot. Each has room for TWI_OWN_NAME_MAX bytes. Returns how many there
+ * are. */
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
-/* Called in families by tag, when a store that this engine met was empty a while ago. Other engines may have to send
- * again the counts that the store had, and may not have noticed that yet. No window is closed before this time
- * (monotonic). */
+/* Called in families whose names are grouped by tag, if a store of this engine was empty a short time ago. Other
+ * engines may have to send again the counts that the store had, and may not have noticed that yet. No window is
+ * closed before this time (monotonic). */
 void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
-/* The monotonic time at which there will be a message; INT64_MAX means none is expected. */
+/* Returns the monotonic time of the next message. INT64_MAX means that none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
-/* ---- the state of Redis and of other engines (engine/core/peers.h). Only the owner of the turn calls these ---- */
+/* ---- the state of Redis and of other engines (engine/core/peers.h). Only the owner of the turn calls the next
+ * functions ---- */
 
-/* Reports whether Redis answers. With several stores, whether some of them answer. tw_stats.redis_connected is 1 only
- * if, in addition, no store is unreachable. */
+/* Reports whether Redis answers. With several stores, it reports whether some of them answer.
+ * tw_stats.redis_connected is 1 only if, in addition, no store is unreachable. */
 void twi_port_connected(tw_engine *engine, bool is_connected);
-/* Since when that store has failed to answer (monotonic ms); 0 means that it answers, or was never tried. sync calls it
- * in each turn for each store; it costs one load if the value has not changed. A store that was not met
- * (twi_port_store()) counts as unreachable only while all others are. */
+/* Reports since when that store has failed to answer (monotonic ms). 0 means that it answers, or was never tried.
+ * sync calls it for each store in each turn. It costs one load if the value has not changed. A store that is not
+ * known yet (twi_port_store()) counts as unreachable only while all others are unreachable. */
 void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms);
-/* Redis's clock minus engine time, in ms. */
+/* Reports Redis's clock minus engine time, in ms. */
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);
-/* The number of live engines, with this one, from the last reply. 0 means unknown (decisions treat it as 1). */
+/* Reports the number of live engines, including this one, from the last reply. 0 means that it is unknown (then
+ * decisions use 1). */
 void twi_port_live_engines(tw_engine *engine, uint32_t count);
 
 #endif

@@ -1,8 +1,8 @@
 /* watch.h -- the contract between the engine and the code that answers on its watch socket (tw_options.watch_path,
  * extras/watch.c).
  *
- * Always true: this code reads and changes no state. It runs on a separate thread. No caller, no turn waits for it. A
- * lock is held only while some families are copied. */
+ * Always true: the code only reads, and changes no state. It runs on a separate thread. No caller and no turn waits
+ * for this thread. A lock is held only while some families are copied. */
 #ifndef TWI_PORT_WATCH_H
 #define TWI_PORT_WATCH_H
 
@@ -12,44 +12,47 @@
 
 struct twi_watch;
 
-#define TWI_WATCH_PATH_MAX 107u /* bytes of the path of a unix socket */
+#define TWI_WATCH_PATH_MAX 107u /* the most bytes of the path of a unix socket */
 
 struct twi_watch_server {
-    /* Opens the socket and starts the thread. Returns NULL if the path or the system refuses it; `why` contains the
-     * reason. */
+    /* Opens the socket and starts the thread. Returns NULL if the path or the system refuses it. `why` then contains
+     * the reason. */
     struct twi_watch *(*open)(tw_engine *engine, const char *path, char *why, size_t why_size);
-    /* Ends the thread, removes the socket. Waits for an answer that is being made, not for its reader. */
+    /* Ends the thread and removes the socket. It waits for a reply that is being made, but not for the reader of the
+     * reply. */
     void (*close)(struct twi_watch *watch);
-    /* In a forked child, which has no such thread: it frees the inherited memory and descriptors. The socket stays the
-     * parent's. */
+    /* Called in a forked child, which has no such thread. It frees the inherited memory and descriptors. The socket
+     * still belongs to the parent. */
     void (*abandon)(struct twi_watch *watch);
 };
 
-/* extras/watch.c defines it. The engine reaches that file only through this function. */
+/* extras/watch.c defines it. The engine finds that file only with this function. */
 const struct twi_watch_server *twi_watch_find(void);
 
-/* ---- functions of the engine that it calls, besides the public ones; engine/watch.c defines them ---- */
+/* ---- functions of the engine that this code calls, in addition to the public ones; engine/watch.c defines them
+ * ---- */
 
 struct twi_watch_family {
     char name[65];
     uint32_t kind, window, limit_mode, redis_shape; /* as in tw_family_options */
-    int64_t window_ms;                              /* 0 means endless and calendar windows */
-    int64_t start_ms, end_ms; /* the times of the current window; 0 and TW_UNBOUNDED if the keys have no common one */
-    int64_t windows, keys;    /* held */
-    int64_t admitted, denied, near, shadow_denied; /* calls of its limits */
+    int64_t window_ms;                              /* 0 in families with endless and calendar windows */
+    /* the times of the current window; 0 and TW_UNBOUNDED if the keys have no common window */
+    int64_t start_ms, end_ms;
+    int64_t windows, keys;                         /* held */
+    int64_t admitted, denied, near, shadow_denied; /* the calls of its limits */
 };
 
-/* The open families, sorted by name. The caller frees the list. Returns false if there is no memory, and *list is NULL.
- * A family that is held is let go. */
+/* Lists the open families, sorted by name. The caller must free the list. Returns false if there is no memory. Then
+ * *list is NULL. If a family was held, it is released. */
 bool twi_watch_families(tw_engine *engine, struct twi_watch_family **list, size_t *count);
-/* The family of that name, which is not freed before twi_watch_let_go(): its user may close it meanwhile. Returns NULL
- * if there is none. One family at a time. */
+/* Holds the family of that name. It is not freed before twi_watch_let_go(), even if its user closes it meanwhile.
+ * Returns NULL if there is no such family. Only one family is held at a time. */
 tw_family *twi_watch_hold(tw_engine *engine, const char *name);
 void twi_watch_let_go(tw_engine *engine);
 uint32_t twi_watch_kind(const tw_family *family); /* as in tw_family_options */
 int64_t twi_watch_mono_ms(void);                  /* the system's clock, for deadlines */
 int64_t twi_watch_now_ms(tw_engine *engine);
-/* How long ago tw_stats.last_error was noted; -1 means that no error was noted. */
+/* Returns how long ago tw_stats.last_error was noted. -1 means that no error was noted. */
 int64_t twi_watch_last_error_age_ms(tw_engine *engine);
 
 #endif
