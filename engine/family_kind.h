@@ -1,4 +1,5 @@
-/* family_kind.h -- the kind of a family decides which work its calls have to do, and which functions do it. */
+/* family_kind.h -- the kind of a family. It decides which work the calls of the family have to do, and which
+ * functions do it. */
 #ifndef TWI_FAMILY_KIND_H
 #define TWI_FAMILY_KIND_H
 
@@ -6,7 +7,7 @@
 
 struct tw_family;
 
-/* Fills family->kind, once, when the family is opened. `options` are checked; the family has its rule and template. */
+/* Fills family->kind when the family is opened. `options` are checked, and the family has its rule and template. */
 void twi_family_kind_choose(struct tw_family *family, const tw_family_options *options);
 
 #endif

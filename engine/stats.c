@@ -1,10 +1,10 @@
-/* stats.c -- see stats.h. Values are in base units; a name ends with its unit; counters end in _total.
- * The text formats of Prometheus and of OpenMetrics 1.0 differ little. OpenMetrics describes a counter without its
- * _total, names units, and has a type for constant values. The Prometheus format has no unit, and writes `info` as a
- * gauge.
- * Always true: each sample (of a histogram: all samples of a family) is one piece of text, passed to `write` once.
- * TYPE, UNIT (if any) and HELP come before the first sample of a metric. All samples of a metric are together. Family
- * names need no escapes (options.c).
+/* stats.c -- see stats.h. Values are in base units. A name ends with its unit, and the name of a counter ends with
+ * _total. The text formats of Prometheus and of OpenMetrics 1.0 differ little. OpenMetrics describes a counter without
+ * its _total, has a UNIT line, and has a type for constant values. The Prometheus format has no UNIT line, and writes
+ * `info` as a gauge.
+ * Always true: each sample is one piece of text, which is passed to `write` once. For a histogram this piece has all
+ * samples of a family. TYPE, UNIT (if the format has it) and HELP come before the first sample of a metric. All samples
+ * of a metric are together. Family names need no escapes (options.c).
  *
  *   field             name                              sample
  *   increments        tallywheel_increments             tallywheel_increments_total 5
@@ -20,7 +20,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A program built with an older header reads every field at the offset that this header had. */
+/* A program that was built with an older header reads every field at the offset of that header. */
 static_assert(offsetof(tw_stats, last_error) == TW_STATS_ROOM * sizeof(int64_t), "a new figure moves no other field");
 static_assert(sizeof(tw_stats) == TW_STATS_ROOM * sizeof(int64_t) + 128, "nor does it make the struct longer");
 static_assert(offsetof(tw_stats, increments) == 0, "figures begin the struct");
@@ -31,7 +31,7 @@ static_assert(offsetof(tw_stats, audit_findings) == 68 * sizeof(int64_t), "figur
 struct metric {
     const char *field, *text;
     bool is_counter;
-    bool has_none; /* -1 means "none yet" and is no duration */
+    bool has_none; /* -1 means that there is no value yet, and is no duration */
     int64_t value;
 };
 
@@ -39,7 +39,7 @@ enum unit { UNIT_NONE, UNIT_SECONDS, UNIT_BYTES, UNIT_RATIO };
 
 static const char *const unit_names[] = {"", "seconds", "bytes", "ratio"};
 
-/* Copies the field's name without its unit; returns the unit. */
+/* Copies the name of the field without its unit, and returns the unit. */
 static enum unit split_name(const char *field, char name[64]) {
     size_t size = strlen(field);
     const char *bytes = strstr(field, "_bytes");
@@ -69,7 +69,7 @@ static void format_value(const struct metric *metric, enum unit unit, char value
 /* ---- a page of pieces of text ---- */
 
 #define DESCRIPTION_BYTES 400
-#define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* with the braces, and with the labels added here */
+#define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* includes the braces, and the labels that are added here */
 #define PIECE_BYTES (DESCRIPTION_BYTES + 200 + LABELS_ROOM)
 
 struct output {
@@ -84,7 +84,7 @@ static void put(struct output *output, const char *text, int size) {
 
 enum kind { GAUGE, COUNTER, HISTOGRAM, INFO };
 
-/* "name" is without the prefix, and without the suffix of its samples. */
+/* `name` has no prefix, and not the suffix of its samples. */
 static void describe(const struct output *output, enum kind kind, const char *name, enum unit unit, const char *help,
                      char text[DESCRIPTION_BYTES]) {
     bool is_open = output->page->is_open;

@@ -1,10 +1,10 @@
 /* fetch_shapes.c -- tw_fetch_fields(), tw_fetch_top() and tw_fetch_rank() read a hash or a sorted set from Redis
- * (totals.lua). The fields of a hash are read by HSCAN, some hundred in one script. HGETALL of a large hash would delay
- * all other clients of that Redis, and its reply has no bound. A ranking is one script, because only one moment has an
- * order. The thread that drives the calls gathers the pages. They are put in order, and shown, by the thread that is
- * answered.
- * Always true: the visitor is called when all pages are there, or not at all. Redis is not changed, so no call is
- * numbered. */
+ * (totals.lua). The fields of a hash are read with HSCAN, some hundred fields in each script call. HGETALL of a large
+ * hash would delay all other clients of that Redis, and its reply would have no bound. A ranking is read with one
+ * script call, because an order is valid only for one moment. The thread that drives the calls collects the pages. The
+ * thread that gets the result sorts them and shows them.
+ * Always true: the visitor is called after all pages have arrived, or it is never called. Redis is not changed, so
+ * no call has a number. */
 #include "engine/ask/redis_call.h"
 #include "engine/ask/totals.h"
 #include "engine/base/check.h"
@@ -17,13 +17,13 @@
 #define HISTORY_MAX 48u
 #define CURSOR_MAX 24u
 
-/* The reason why a fetch did not finish. */
+/* Why a fetch did not finish. */
 enum trouble {
     NO_TROUBLE,
     TROUBLE_TIME,    /* its time was over between two pages */
     TROUBLE_OUTCOME, /* the reason is in result.outcome */
-    TROUBLE_SAID,    /* Redis sent the reason, which is in `why` */
-    TROUBLE_REPLY,   /* no list of names and totals */
+    TROUBLE_SAID,    /* the reason came from Redis, and is in `why` */
+    TROUBLE_REPLY,   /* the reply is no list of names and totals */
     TROUBLE_TOO_MANY,
     TROUBLE_MEMORY
 };
@@ -32,13 +32,13 @@ enum what { WHAT_FIELDS, WHAT_TOP, WHAT_RANK };
 
 typedef bool visit_fn(void *ctx, tw_key name, int64_t total);
 
-/* The request of the caller. */
+/* What the caller requests. */
 struct wish {
     enum what what;
     tw_family *family;
-    tw_key key; /* any counter of that hash or sorted set; for a rank, the member */
+    tw_key key; /* any counter of that hash or sorted set; for a rank: the member */
     int64_t start_ms;
-    size_t n; /* for a ranking, how many members */
+    size_t n; /* for a ranking: how many members */
     visit_fn *visit;
     void *visit_ctx;
 };
@@ -48,9 +48,9 @@ struct fetch {
     struct wish wish;
     struct twi_totals totals;
     enum trouble trouble;
-    int64_t place; /* for a ranking, where the next page begins; -1 means that there is none */
+    int64_t place; /* for a ranking: where the next page begins; -1 means that there is no next page */
     char cursor[CURSOR_MAX], history[HISTORY_MAX]; /* for a hash */
-    bool is_first;                                 /* its first page is still to come */
+    bool is_first;                                 /* the first page has not come yet */
     char why[sizeof((struct twi_script_value *)0)->text];
 };
 static_assert(sizeof(struct fetch) <= TWI_OPERATION_BYTES, "operation.h");
@@ -65,7 +65,7 @@ static bool ask(struct twi_operation *operation) {
     twi_check(wish->family != NULL && wish->what <= WHAT_RANK);
     twi_check(wish->what != WHAT_TOP || fetch->totals.count < wish->n);
     twi_redis_call_begin(&call, operation->engine, TWI_SCRIPT_TOTALS, 1);
-    /* each key of the window leads to its sorted set */
+    /* any key of the window leads to its sorted set */
     tw_key key = wish->what == WHAT_FIELDS ? wish->key : tw_str("x");
     twi_redis_call_key(&call, wish->family, NULL, key, wish->start_ms);
     twi_redis_call_text(&call, words[wish->what]);
@@ -77,7 +77,7 @@ static bool ask(struct twi_operation *operation) {
     return twi_redis_call_send(&call, operation);
 }
 
-/* Copies the printable characters of a word that a server sent. */
+/* Copies the printable characters of a word that came from a server. */
 static void copy_printable(const struct twi_script_value *value, char *text) {
     twi_check(value->size < sizeof value->text);
     size_t size = 0;
@@ -88,7 +88,7 @@ static void copy_printable(const struct twi_script_value *value, char *text) {
     text[size] = '\0';
 }
 
-/* Returns true if it was answered by so many values. */
+/* Returns true if the reply has that many values. */
 static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, size_t values) {
     twi_check(values <= TWI_SCRIPT_VALUES_MAX && fetch->trouble == NO_TROUBLE);
     const struct twi_result *result = &fetch->operation.result;
@@ -103,13 +103,13 @@ static bool is_answered(struct fetch *fetch, const struct twi_answer *answer, si
     return fetch->trouble == NO_TROUBLE;
 }
 
-/* Gathers the page that is the reply's last value. */
+/* Adds the page that is the last value of the reply. */
 static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t most) {
     twi_check(fetch->trouble == NO_TROUBLE && most > 0);
     char *page = answer->long_text;
     if (page == NULL) fetch->trouble = TROUBLE_REPLY;
     if (page == NULL) return false;
-    answer->long_text = NULL; /* it is the totals' now */
+    answer->long_text = NULL; /* the text now belongs to `totals` */
     switch (twi_totals_add(&fetch->totals, page, answer->long_size, most)) {
     case TWI_TOTALS_ADDED: return true;
     case TWI_TOTALS_MALFORMED: fetch->trouble = TROUBLE_REPLY; break;
@@ -119,8 +119,8 @@ static bool add_page(struct fetch *fetch, struct twi_answer *answer, int64_t mos
     return false;
 }
 
-/* A cursor belongs to the hash of one server. If another server replies (a failover, a slot that moved), the fields are
- * read from the beginning. Returns true if there is another page. */
+/* A cursor is valid only for the hash of one server. If another server replies (a failover, a slot that moved), the
+ * fields are read from the beginning. Returns true if there is another page. */
 static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
     twi_check(fetch->wish.what == WHAT_FIELDS);
     if (!is_answered(fetch, answer, 4) || !add_page(fetch, answer, INT64_MAX)) return false;
@@ -135,9 +135,9 @@ static bool take_fields(struct fetch *fetch, struct twi_answer *answer) {
     return is_another || strcmp(fetch->cursor, "0") != 0;
 }
 
-/* One reply has the whole ranking, unless names are long, or values of others are left out. Then those that are missing
- * are requested, and a member that has moved meanwhile counts as it was last seen. Returns true if there is another
- * page. */
+/* One reply has the whole ranking, unless names are long, or values of other programs are left out. In these cases
+ * the missing members are requested next. If a member has moved meanwhile, its last place is used. Returns true if
+ * there is another page. */
 static bool take_top(struct fetch *fetch, struct twi_answer *answer) {
     twi_check(fetch->wish.what == WHAT_TOP && fetch->totals.count < fetch->wish.n);
     size_t before = fetch->totals.count, missing = fetch->wish.n - before;
@@ -157,7 +157,7 @@ static void take_rank(struct fetch *fetch, const struct twi_answer *answer) {
     if ((result->are_numbers & 2u) == 0 || result->numbers[1] < -1)
         fetch->trouble = TROUBLE_REPLY;
     else
-        copy_printable(&answer->values[2], fetch->why); /* the text of a score that is no count */
+        copy_printable(&answer->values[2], fetch->why); /* the text is a score that is no valid count */
 }
 
 static bool take_reply(struct twi_operation *operation, struct twi_answer *answer) {
@@ -200,7 +200,7 @@ static tw_status answer_of(const struct fetch *fetch) {
     return outcome == TWI_REQUEST_UNKNOWN && !is_stopped ? refuse_time() : twi_redis_call_refuse(engine, outcome);
 }
 
-/* Computes the result, in the thread that is answered. The pages of HSCAN may have a field twice. */
+/* Computes the result, in the thread that gets it. The pages of HSCAN may contain a field twice. */
 static tw_status conclude(struct fetch *fetch) {
     const struct wish *wish = &fetch->wish;
     tw_status status = answer_of(fetch);
@@ -243,7 +243,7 @@ static const struct twi_operation_kind kind = {.send = ask, .reply = take_reply,
 /* ---- allowed requests
  * ---------------------------------------------------------------------------------------------- */
 
-/* The window of a moment. `unix_ms` may lie in any window. Redis has more of them than this process. */
+/* Chooses the window of a moment. `unix_ms` may be in any window. Redis has more windows than this process. */
 static tw_status choose_window(struct wish *wish, int64_t unix_ms) {
     tw_family *family = wish->family;
     if (unix_ms == TW_NOW) unix_ms = twi_clock_now_ms(&family->engine->clock);
@@ -256,7 +256,7 @@ static tw_status choose_hash(struct wish *wish, tw_key subject, unsigned char ke
     const tw_family *family = wish->family;
     tw_status status = twi_hash_check(family, subject);
     if (status != TW_OK) return status;
-    /* Each key of the subject leads to its hash. */
+    /* Any key of the subject leads to its hash. */
     tw_key field = family->fields != NULL ? family->fields->each[0] : tw_str("x");
     if (!twi_hash_key(family, subject, field, key, &wish->key))
         return twi_refuse(TW_ERR_KEY, "subject: it leaves no room for a field in a key");
@@ -271,7 +271,7 @@ static tw_status choose_ranking(const struct wish *wish) {
     return wish->what == WHAT_RANK ? twi_call_check_key(wish->family, wish->key) : TW_OK;
 }
 
-/* If it returns NULL, *status is the reason. */
+/* Returns NULL if there is none; *status is then the reason. */
 static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t timeout_ms, tw_status *status) {
     tw_engine *engine = wish->family->engine;
     struct fetch *fetch = (struct fetch *)twi_operation_make(engine, &kind, wish->family, call, status);
@@ -287,7 +287,7 @@ static struct fetch *make(const struct wish *wish, tw_request *call, uint32_t ti
     return fetch;
 }
 
-/* A thread waits for the answer. */
+/* Fetches for a thread that waits. */
 static tw_status fetch_now(struct wish *wish, int64_t unix_ms, uint32_t timeout_ms, int64_t *rank, int64_t *total) {
     tw_status status = choose_window(wish, unix_ms);
     if (status == TW_OK) status = twi_redis_call_may(wish->family->engine);
@@ -299,7 +299,7 @@ static tw_status fetch_now(struct wish *wish, int64_t unix_ms, uint32_t timeout_
     return status;
 }
 
-/* The answer comes later. */
+/* Fetches for a result that comes later. */
 static tw_status start(tw_request *call, struct wish *wish, int64_t unix_ms) {
     tw_status status = choose_window(wish, unix_ms);
     if (status == TW_OK) status = twi_redis_call_may_start(wish->family->engine);

@@ -1,5 +1,5 @@
-/* login.h -- the data of an engine that separate connections need, for audits and for searches over all masters. Always
- * true: no data is copied. The engine outlives the call. */
+/* login.h -- the data of an engine that separate connections need: for audits, and for searches over all masters.
+ * Always true: no data is copied. The engine exists longer than the call. */
 #ifndef TWI_ASK_LOGIN_H
 #define TWI_ASK_LOGIN_H
 
@@ -8,7 +8,7 @@
 int64_t twi_login_mono_ms(void); /* the system's clock */
 /* Returns false if the engine is being closed. NULL means that there is no engine */
 bool twi_login_goes_on(tw_engine *engine);
-/* The address of Redis, and the settings of the connection. */
+/* The address of Redis and the settings of the connection. */
 void twi_login_of_engine(tw_engine *engine, tw_audit_options *options, struct twi_audit *audit);
 
 #endif

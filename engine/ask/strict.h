@@ -1,5 +1,5 @@
-/* strict.h -- limits for which Redis decides every call (TW_LIMIT_STRICT, with Redis).
- * Always true: a call is charged at most once, by Redis or by the policy that decided in its place. */
+/* strict.h -- limits with Redis for which Redis decides every call (TW_LIMIT_STRICT).
+ * Always true: a call is charged at most once: by Redis, or by the policy that decided in its place. */
 #ifndef TWI_ASK_STRICT_H
 #define TWI_ASK_STRICT_H
 

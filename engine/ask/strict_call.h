@@ -1,6 +1,7 @@
-/* strict_call.h -- the common part of the two kinds of strict limits (strict.c, strict_gcra.c), which is one request
- * per call, for a thread that waits or for a tw_request. If Redis does not decide it, the policy of the kind does.
- * Always true: the verdict is filled, whatever the answer. */
+/* strict_call.h -- the common part of the two kinds of strict limits (strict.c, strict_gcra.c). It makes one request
+ * for each call, for a thread that waits or for a tw_request. If Redis does not decide the call, the policy of the kind
+ * does.
+ * Always true: the verdict is filled, whatever the result. */
 #ifndef TWI_ASK_STRICT_CALL_H
 #define TWI_ASK_STRICT_CALL_H
 
@@ -11,7 +12,7 @@ struct twi_strict_request {
     tw_family *family;
     tw_key key;
     int64_t n, limit;
-    bool some; /* take as many as are left */
+    bool some; /* the call takes as many units as are left */
     int64_t now_ms;
     union {
         struct twi_span span; /* the window */
@@ -19,31 +20,32 @@ struct twi_strict_request {
     };
 };
 
-/* A kind of strict limits. `operation` has twi_strict_send and twi_strict_finish. */
+/* A kind of strict limits. The kind of `operation` has twi_strict_send and twi_strict_finish. */
 struct twi_strict_kind {
     struct twi_operation_kind operation;
     /* Completes a request that has a family, a key, units, a limit and the time. */
     void (*complete)(struct twi_strict_request *request);
     void (*write)(const struct twi_strict_request *request, struct twi_redis_call *redis_call);
-    /* Fills the verdict while there is no information. */
+    /* Fills the verdict while nothing is known. */
     void (*fill_undecided)(const struct twi_strict_request *request, tw_verdict *verdict);
-    /* Called when Redis has decided. Fills the verdict, and learns from it. Returns TW_OK or TW_DENIED. */
+    /* Called when Redis has decided. It fills the verdict, and remembers what Redis replied. Returns TW_OK or
+     * TW_DENIED. */
     tw_status (*conclude)(const struct twi_strict_request *request, const struct twi_result *result,
                           tw_verdict *verdict);
-    /* Redis has not decided. */
+    /* Called when Redis has not decided. */
     tw_status (*fall_back)(const struct twi_strict_request *request, enum twi_request_outcome outcome, int64_t *taken,
                            tw_verdict *verdict);
 };
 
-/* The request of an operation of such a kind. */
+/* Returns the request that an operation of such a kind contains. */
 const struct twi_strict_request *twi_strict_request_of(const struct twi_operation *operation);
 bool twi_strict_send(struct twi_operation *operation);
 tw_status twi_strict_finish(struct twi_operation *operation, tw_request *call);
 
-/* A thread waits for the answer. `verdict` may be NULL. */
+/* Decides for a thread that waits. `verdict` may be NULL. */
 tw_status twi_strict_decide(const struct twi_strict_kind *kind, struct twi_strict_request *request, int64_t *taken,
                             tw_verdict *verdict);
-/* The answer comes later. */
+/* Starts a call whose result comes later. */
 tw_status twi_strict_start(const struct twi_strict_kind *kind, struct twi_strict_request *request, tw_request *call);
 
 #endif

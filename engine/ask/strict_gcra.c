@@ -1,19 +1,19 @@
-/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis, for a rate and a burst of all processes together. One
- * request per call (gcra.lua). Redis keeps one moment per key and decides by its own clock.
+/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA and Redis: a rate and a burst for all processes together. It
+ * makes one request for each call (gcra.lua). Redis keeps one moment for each key and decides by its own clock.
  *
  *   request ──OK, DENIED──▶ that is the answer, and the local bucket becomes as full as Redis's, for a later outage
  *     └──refused, away, unknown──▶ LOCAL: the local bucket decides (gcra.c)                 (decided_by TW_BY_OUTAGE)
  *                                  FAIL_OPEN: admitted, and put into the local bucket as far as it holds that
  *                                  FAIL_CLOSED: denied; within outage_grace_ms: LOCAL
- * Moments do not add up, so buckets merge to the later moment. For one window after the last call that was admitted
- * without Redis, each request contains how full the local bucket is, and Redis adopts that if it is more. What two
- * engines admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window
- * the engine does not learn from Redis, because values that came from here would come back later each time, by the time
- * they travel.
+ * Moments cannot be added, so two buckets are merged by taking the later moment. For one window after the last call
+ * that was admitted without Redis, each request says how full the local bucket is. Redis adopts that value if it is
+ * greater. If two engines admitted calls in the same outage, the greater of both is known afterwards, and not the sum.
+ * During that window the engine adopts no value from Redis. A value that came from this engine would come back later
+ * each time, by the time that the messages need.
  * A request of unknown outcome is cancelled before its lane is used again (sync/ask/). Units that Redis gave to a
- * caller who has gone stay taken. A moment has no way back.
- * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
- * verdict is filled, whatever the answer. */
+ * caller who no longer waits stay taken, because a moment cannot be moved back.
+ * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends these words to
+ * Redis. The verdict is filled, whatever the result. */
 #include "engine/ask/strict_gcra.h"
 
 #include "engine/ask/strict_call.h"
@@ -23,7 +23,7 @@
 
 /* ---- verdicts ---- */
 
-/* Fills the verdict for a bucket of unknown content, as empty or full. */
+/* Fills the verdict for a bucket whose content is unknown, as if it were empty or full. */
 static void fill_undecided(const struct twi_strict_request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
     *verdict = (tw_verdict){.limit = request->limit,
@@ -55,7 +55,7 @@ static int64_t full_ms(const struct twi_strict_request *request) {
     return twi_share_up(request->burst, request->family->rule.window_ms, request->limit);
 }
 
-/* From now on requests carry the state of the local buckets, until their present content has run out. */
+/* From now on requests contain the state of the local buckets, until their present content has run out. */
 static void note_bridged(const struct twi_strict_request *request) {
     _Atomic int64_t *until_ms = &request->family->outage.bridged_until_ms;
     int64_t wanted_ms = request->now_ms + request->family->rule.window_ms, known_ms = twi_load_relaxed(until_ms);
@@ -66,17 +66,19 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     twi_check(*taken == 0);
     struct twi_why before = twi_why_now();
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
-    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
+    /* the bucket cannot hold more */
+    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request));
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
+    /* if there is no room, the call is admitted without being counted, so it was not refused */
+    twi_why_restore(before);
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
     return TW_OK;
 }
 
-/* With `some`, tries n units, then the units that are left by the verdict, then one unit, so that the verdict shows
- * when one unit may come. */
+/* If `some` is set, tries n units, then the number that the verdict shows as left, then one unit, so that the
+ * verdict shows when one unit may come. */
 static tw_status decide_here(const struct twi_strict_request *request, int64_t *taken, tw_verdict *verdict) {
     twi_check(*taken == 0);
     for (int64_t n = request->n;;) {
@@ -87,7 +89,7 @@ static tw_status decide_here(const struct twi_strict_request *request, int64_t *
     }
 }
 
-/* The state is unknown, except when the bucket is surely empty. */
+/* The state is unknown, unless the bucket is surely empty. */
 static tw_status deny(const struct twi_strict_request *request, tw_verdict *verdict) {
     twi_check(request->family->options.limit_shape == TW_SHAPE_GCRA);
     int64_t least = request->some && request->n > 1 ? 1 : request->n;
@@ -109,7 +111,7 @@ static tw_status fall_back(const struct twi_strict_request *request, enum twi_re
     return status;
 }
 
-/* Returns true if the local bucket may have to decide, or to be filled. */
+/* Returns true if the local bucket may have to decide or to be filled. */
 static bool is_used_here(tw_family *family) {
     return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->policy.on_outage) == TW_OUTAGE_FAIL_OPEN;
 }
@@ -120,7 +122,7 @@ static bool is_bridged(const struct twi_strict_request *request) {
     return request->now_ms < twi_load_relaxed(&request->family->outage.bridged_until_ms);
 }
 
-/* How full the local bucket is, if Redis may not have that value. */
+/* Returns how full the local bucket is, if Redis may not have that value. */
 static int64_t ahead_ms(const struct twi_strict_request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;
@@ -132,7 +134,7 @@ static void write_question(const struct twi_strict_request *request, struct twi_
     tw_family *family = request->family;
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
     redis_call->request.numbered = true;
-    twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* both keys serve all windows */
+    twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* both keys are used for all windows */
     twi_redis_call_key(redis_call, family, "bucket", request->key, 0);
     twi_redis_call_number(redis_call, request->n);
     twi_redis_call_number(redis_call, request->limit);
@@ -183,7 +185,7 @@ static tw_status start(tw_request *call, tw_family *family, tw_key key, int64_t 
     return twi_strict_start(&kind, &request, call);
 }
 
-/* How far a unit moved the moment follows from the limit alone, and tw_refund() does not name the limit. */
+/* How far a unit moved the moment depends on the limit, and tw_refund() has no argument for the limit. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
     return twi_refuse_for(TWI_WHY_GCRA);

@@ -18,7 +18,7 @@
 
 _Static_assert(PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS < TW_TOKEN_SIZE, "a token and its NUL fit");
 
-/* This is FNV-1a. Any single wrong letter changes it. */
+/* This is FNV-1a. Any single wrong letter changes the result. */
 static uint32_t check_of(const char *text, size_t size) {
     twi_check(text != NULL);
     uint32_t check = 2166136261u;
@@ -88,7 +88,7 @@ bool twi_token_read(const char *text, struct twi_token *token) {
     if (size == PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS && memcmp(text, "twl-", PREFIX_SIZE) == 0)
         return read_local(text, token);
     if (size < PREFIX_SIZE || memcmp(text, "twr-", PREFIX_SIZE) != 0) return false;
-    size_t digits = size - PREFIX_SIZE - 1 - CHECK_DIGITS; /* or far more, for a text that is too short */
+    size_t digits = size - PREFIX_SIZE - 1 - CHECK_DIGITS; /* the number is very large if the text is too short */
     return (digits == TWI_TOKEN_ID_DIGITS || digits == TWI_TOKEN_ID_DIGITS + SLOT_DIGITS) &&
            read_of_redis(text, digits, token);
 }

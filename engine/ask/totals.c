@@ -11,7 +11,7 @@
 #define ROOM_FIRST 64u
 #define NUMBER_DIGITS_MAX 20u /* with the sign */
 
-/* Returns false if it is no whole number within +-most. */
+/* Returns false if the text is no whole number within +-most. */
 static bool read_total(tw_key text, int64_t most, int64_t *total) {
     twi_check(most >= 0 && total != NULL);
     char digits[NUMBER_DIGITS_MAX + 1], *end;

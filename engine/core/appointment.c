@@ -14,7 +14,7 @@ static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appo
     return first;
 }
 
-/* Melds siblings into one heap, in pairs from the left, then the pairs from the right. */
+/* Combines siblings into one heap: first in pairs from the left, then the pairs from the right. */
 static struct twi_appointment *meld_all(struct twi_appointment *sibling) {
     struct twi_appointment *pairs = NULL, *heap = NULL;
     while (sibling != NULL) {
@@ -71,7 +71,7 @@ struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t no
     return first->family;
 }
 
-/* The number of members of this heap; UINT32_MAX means that it is not in order. */
+/* Returns the number of members of this heap. UINT32_MAX means that the heap is not in order. */
 static uint32_t count_in_order(const struct twi_appointment *member) {
     uint32_t count = 1;
     const struct twi_appointment *back = member;

@@ -1,7 +1,7 @@
-/* appointment.h -- a pairing heap of families in order of time, whose links lie in the families, so it allocates no
+/* appointment.h -- a pairing heap of families in order of time. The links are in the families, so the heap allocates no
  * memory.
- * Always true: a heap is its earliest member, and a member is no later than its children. An appointment is in one heap
- * at most. The turn only. */
+ * Always true: a heap is named by its earliest member, and no member is later than its children. An appointment is
+ * in one heap at most. The turn only. */
 #ifndef TWI_CORE_APPOINTMENT_H
 #define TWI_CORE_APPOINTMENT_H
 
@@ -9,13 +9,13 @@
 
 #define TWI_APPOINTMENT_NEVER INT64_MAX
 
-/* Sets the time of the appointment. TWI_APPOINTMENT_NEVER takes it out of the heap. */
+/* Sets the time of the appointment. TWI_APPOINTMENT_NEVER removes it from the heap. */
 void twi_appointment_set(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms);
-/* The family that is due for longest, if any is due at `now_ms`; it leaves the heap. NULL means that no family is
- * due. */
+/* Returns the family that has been due for the longest time, if one is due at `now_ms`, and removes it from the
+ * heap. NULL means that no family is due. */
 struct tw_family *twi_appointment_take(struct twi_appointment **heap, int64_t now_ms);
 
-/* For tests and checks of level 3: walks the heap, and counts its members. Returns false if it is not in order. */
+/* For tests and checks of level 3: walks the heap and counts its members. Returns false if the heap is not in order. */
 bool twi_appointments_are_valid(const struct twi_appointment *heap, uint32_t *count);
 
 #endif

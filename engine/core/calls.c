@@ -5,7 +5,7 @@
 #include "engine/core/queue.h"
 #include "engine/core/second.h"
 
-#define LOOK_MS 1000 /* no event is missed; a bound all the same */
+#define LOOK_MS 1000 /* no event is missed; this is only a bound */
 
 tw_status twi_calls_may_start(tw_engine *engine) {
     twi_check(engine != NULL);
@@ -35,7 +35,8 @@ tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
     twi_check(call != NULL && !operation->blocks);
     twi_check(operation->kind->send != NULL && operation->kind->finish != NULL);
-    if (operation->kind->send(operation)) return TW_STARTED; /* the call may be answered, and be gone */
+    /* the call may already have its result, and no longer exist */
+    if (operation->kind->send(operation)) return TW_STARTED;
     part(operation);
     call->status = operation->kind->finish(operation, call);
     twi_operation_give(operation);
@@ -80,7 +81,7 @@ void twi_call_answered(void *ctx, struct twi_answer *answer) {
     twi_check(ctx != NULL);
     twi_check(answer->value_count <= TWI_SCRIPT_VALUES_MAX);
     struct twi_operation *operation = ctx;
-    operation->waits_for_room = false; /* from now on the thread that drives looks at it */
+    operation->waits_for_room = false; /* from now on the driving thread looks at the operation */
     twi_result_read(&operation->result, answer);
     if (operation->kind->reply != NULL && !is_given_up(operation) && operation->kind->reply(operation, answer)) return;
     twi_queue_push(operation);

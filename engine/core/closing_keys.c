@@ -1,4 +1,4 @@
-/* closing_keys.c -- see closing_keys.h: It is a hash table with open addressing, whose entries are the lines of
+/* closing_keys.c -- see closing_keys.h. This is a hash table with open addressing. Its entries are the lines of
  * records. */
 #include "engine/core/closing_keys.h"
 
@@ -29,7 +29,7 @@ static uint64_t hash_of(tw_engine *engine, tw_key key) {
     return engine->hashing.fn(&engine->hashing.secret, key.data, key.size);
 }
 
-/* The key's slot in the table, or the free slot where it belongs. */
+/* Returns the slot of the key in the table, or the free slot where the key belongs. */
 static uint32_t *place_of(tw_engine *engine, const struct twi_closing_keys *keys, tw_key key) {
     twi_check(keys->room != 0 && (keys->room & (keys->room - 1)) == 0);
     twi_check(keys->count < keys->room);

@@ -1,13 +1,14 @@
-/* family_options.h -- the list of the options of a family, which states which of them identify it, and which may change
- * while it is open. All code that handles them one by one is made from this list. tw_family_open() of an open family
- * compares by it, tw_family_set() changes by it, and callers read by it.
- *   TEXT(field)         identity, a string
- *   IDENTITY(field)     identity, a number: tw_family_set() refuses another value
- *   POLICY(field, how)  may change. STORED: apply_policies() in family_open.c stores it into family->policy. OTHER: it
- *                       stores it in another form or order, or not at all
- * Always true: each field of tw_family_options is listed, except the head of the struct. A test compares the list with
- * the comment of tw_family_set() in the header, and with docs/OPTIONS.md (tests/unit/core/family_options_test.c).
- * on_full is a policy; only whether it is TW_ON_FULL_EVICT_IDLE is identity. */
+/* family_options.h -- the list of the options of a family: which of them identify the family, and which may change
+ * while it is open. All code that handles the options one by one is made from this list: tw_family_open() of an open
+ * family compares with it, tw_family_set() changes with it, and callers read with it.
+ *   TEXT(field)         a string that identifies the family
+ *   IDENTITY(field)     a number that identifies the family: tw_family_set() refuses another value
+ *   POLICY(field, how)  an option that may change. STORED means that apply_policies() in family_open.c stores it into
+ *                       family->policy. OTHER means that it is stored in another form or order, or not at all
+ * Always true: the list has each field of tw_family_options, except the head of the struct. A test compares the list
+ * with the comment of tw_family_set() in the header, and with docs/OPTIONS.md
+ * (tests/unit/core/family_options_test.c). on_full is a policy; only whether it is TW_ON_FULL_EVICT_IDLE is
+ * identity. */
 #ifndef TWI_CORE_FAMILY_OPTIONS_H
 #define TWI_CORE_FAMILY_OPTIONS_H
 

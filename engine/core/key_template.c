@@ -1,16 +1,16 @@
 /* key_template.c -- see key_template.h.
  *
- * A fixed frame makes names one-to-one, because head and tail have the same sizes in every window. A tag has any number
- * of digits, but it ends with the first closing brace behind the first opening one, and both have fixed places, so
- * equal names have equal tags. So equal names mean equal key sizes, hence equal keys and equal stamps. Equal stamps
- * mean the same window, and the parser ensures this. The fields %Y, %m, ... that are present without a gap from the
- * year on name a unit of time no longer than a window. Two windows never start within one unit, because starts lie at
- * least the unit's greatest length apart. Fields after a gap (%H without %d) are rendered, but the parser does not rely
- * on them.
+ * Head and tail have the same sizes in every window, so a name has exactly one key and one stamp. A tag may have any
+ * number of digits. But it ends with the first closing brace after the first opening brace, and the places of both are
+ * fixed. So equal names have equal tags. So equal names have equal key sizes, and therefore equal keys and equal
+ * stamps. Equal stamps mean the same window. The parser makes sure of that: The fields %Y, %m, ... that follow each
+ * other without a gap from the year on name a unit of time that is no longer than a window. Two windows never start
+ * within one such unit, because the distance of their starts is at least the greatest length of the unit. Fields after
+ * a gap (%H without %d) are written, but the parser does not rely on them.
  *
- * Comparing the ends shows whether two templates can meet, because a key may be any bytes. So a common name exists
- * exactly if some text can begin like both heads and end like both tails. The surplus of the longer head is key in the
- * other template. */
+ * To find out whether two templates can have a common name, it is enough to compare their ends, because a key may be
+ * any bytes. So a common name exists exactly if some text can begin with both heads and end with both tails. The
+ * longer head reaches into the key of the other template. */
 #include "engine/core/key_template.h"
 
 #include "engine/base/check.h"
@@ -24,7 +24,7 @@
 #define RESERVED "tw:"
 #define RESERVED_SIZE 3
 
-static const char stamp_fields[] = "YmdHMS"; /* from the coarsest to the finest */
+static const char stamp_fields[] = "YmdHMS"; /* from the coarsest unit to the finest */
 enum { STAMP_FIELDS = sizeof stamp_fields - 1 };
 
 static size_t stamp_width(char field) {
@@ -59,7 +59,7 @@ static tw_status too_long(struct parser *parser) {
     return refuse(parser, "with the prefix, longer than %d bytes without the key", TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
 }
 
-/* Appends to the head, or, after the key, to the tail. */
+/* Adds bytes to the head or, after the key, to the tail. */
 static tw_status append(struct parser *parser, const char *bytes, size_t size) {
     twi_check(frame_size(parser->pattern) <= TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
     struct twi_key_template *pattern = parser->pattern;
@@ -88,8 +88,8 @@ static tw_status append_stamp(struct parser *parser, char field) {
     return TW_OK;
 }
 
-/* The tag is the first thing in braces, before the key, which may contain braces. Otherwise Redis Cluster would see
- * another tag, or no tag. */
+/* The tag must be the first text in braces, and come before the key, which may contain braces. Otherwise Redis
+ * Cluster would see another tag, or none. */
 static tw_status append_tag(struct parser *parser, char next) {
     twi_check(parser->tags != 0 && (parser->tags & (parser->tags - 1)) == 0);
     struct twi_key_template *pattern = parser->pattern;
@@ -145,7 +145,7 @@ static tw_status append_text(struct parser *parser, const char *text) {
 
 /* ---- is the stamp as fine as the windows? ------------------------------------------------------------------------ */
 
-/* How many fields, from the year on, a stamp needs. */
+/* Returns how many fields, from the year on, a stamp needs. */
 static size_t fields_needed(const struct twi_window_rule *rule) {
     static const int64_t longest_ms[STAMP_FIELDS] = {366 * TW_DAY, 31 * TW_DAY, TW_DAY, TW_HOUR, TW_MINUTE, TW_SECOND};
     if (!twi_calendar_has_starts(rule)) return 0;
@@ -192,7 +192,8 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
     twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     if (!pattern->guard_reserved) return false;
     key = subject_of(pattern, key);
-    size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* the head matches the beginning of RESERVED */
+    /* the head is equal to the beginning of RESERVED */
+    size_t size = (size_t)(pattern->head_size - pattern->prefix_size);
     for (size_t index = 0; size < RESERVED_SIZE && index < key.size; index++, size++)
         if (((const char *)key.data)[index] != RESERVED[size]) return false;
     for (size_t index = 0; size < RESERVED_SIZE; index++, size++)
@@ -266,7 +267,8 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
     }
 }
 
-/* `tag` is the number of digits that were put before the frame's byte at tag_offset. `key` is the size of the key. */
+/* `tag` is the number of digits that were written before the byte of the frame at tag_offset. `key` is the size of
+ * the key. */
 static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t tag, size_t key) {
     twi_check(tag <= TWI_KEY_SLOT_TAG_DIGITS && key <= TW_KEY_SIZE_MAX);
     if (pattern->stamp_count == 0) return;
@@ -292,7 +294,7 @@ uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key k
     return group_of(pattern, subject_of(pattern, key));
 }
 
-/* The head with the group's tag. Returns its size. */
+/* Writes the head with the tag of the group. Returns its size. */
 static size_t put_head(const struct twi_key_template *pattern, const char *frame, uint32_t group, char *out) {
     twi_check(pattern->tags == NULL || group < pattern->tag_count);
     twi_check(pattern->tag_offset <= pattern->head_size);
@@ -342,7 +344,7 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
                             char *out) {
     twi_check(size >= pattern->prefix_size && size <= TWI_REDIS_KEY_MAX);
     size_t prefix = pattern->prefix_size;
-    char own[17]; /* callers have room for 16 bytes more, and for the brace */
+    char own[17]; /* callers have room for 16 more bytes, and for the brace */
     size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
     twi_check(added < sizeof own);
     memcpy(out, name, prefix);
@@ -352,7 +354,8 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
     return size + added;
 }
 
-/* A short behind the second colon may be the tag of the counter itself. Then the same name does not result again. */
+/* A short after the second colon may be the tag of the counter itself. Then the function does not return the same
+ * name. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out) {
     const char *name = own.data;
     size_t prefix = pattern->prefix_size, added = strlen(what) + sizeof "tw::" - 1, size = own.size - added;
@@ -384,7 +387,7 @@ size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, 
 
 static char *put_literal(char *out, const char *frame, size_t size) {
     for (size_t index = 0; index < size; index++) {
-        if (frame[index] == '\0') { /* a digit of the time stamp */
+        if (frame[index] == '\0') { /* the zero byte is a digit of the time stamp */
             *out++ = '?';
             continue;
         }
@@ -409,7 +412,7 @@ void twi_key_template_glob(const struct twi_key_template *pattern, const char *w
 
 /* ---- two templates ----------------------------------------------------------------------------------------------- */
 
-/* A zero byte represents a digit of a stamp (a literal cannot contain one), so any digit may be there. */
+/* A zero byte is a digit of a stamp (a literal cannot contain one), so any digit may be at its place. */
 static bool bytes_can_meet(char one, char other) {
     if (one != '\0' && other != '\0') return one == other;
     char literal = one != '\0' ? one : other;
@@ -420,8 +423,8 @@ static bool is_digit(char byte) {
     return byte == '\0' || (byte >= '0' && byte <= '9');
 }
 
-/* Returns true if some text can begin like both heads. At the place of the tag of one, the other has its tag, or
- * digits, or ends. */
+/* Returns true if some text can begin with both heads. At the place of the tag of one template, the other has its
+ * tag, or digits, or ends. */
 static bool heads_can_meet(const struct twi_key_template *one, const struct twi_key_template *other) {
     twi_check(one->prefix_size == other->prefix_size);
     size_t a = 0, b = 0;
@@ -442,8 +445,8 @@ static bool heads_can_meet(const struct twi_key_template *one, const struct twi_
     return true;
 }
 
-/* Returns true if the name without a key, which begins as the other's head, can end as its tail, with a key and perhaps
- * a tag in between. */
+/* Returns true if the name without a key, which begins with the head of the other template, can end with its tail,
+ * with a key and perhaps a tag in between. */
 static bool fixed_can_meet(const struct twi_key_template *fixed, const struct twi_key_template *other) {
     twi_check(fixed->shape.kind == TW_REDIS_ZSET && fixed->tail_size == 0);
     size_t least = frame_size(other) + (other->tags != NULL) + 1;

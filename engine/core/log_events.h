@@ -1,7 +1,7 @@
-/* log_events.h -- the log's events by name, each with what to do about it. The numbers are those of enum tw_event, for
- * ever; a line names its event as TW-E and three digits. docs/WATCH.md describes each in more detail, in the same words
- * (tests/unit/core/log_events_test.c compares).
- * Always true: a remedy is one short phrase that fits behind any line. */
+/* log_events.h -- the events of the log by name, each with advice about what to do. The numbers are those of enum
+ * tw_event, for ever; a line names its event as TW-E and three digits. docs/WATCH.md describes each in more detail, in
+ * the same words (tests/unit/core/log_events_test.c compares).
+ * Always true: a remedy is one short phrase that fits after any line. */
 #ifndef TWI_CORE_LOG_EVENTS_H
 #define TWI_CORE_LOG_EVENTS_H
 

@@ -1,6 +1,6 @@
-/* metric_labels.c -- see metric_labels.h. The grammar is name="value", and more of them after commas, without spaces. A
- * name has letters, digits and _, and begins with no digit. A value is UTF-8; \\, \" and \n stand for a backslash, a
- * quote and a line's end. */
+/* metric_labels.c -- see metric_labels.h. The grammar is name="value", and more of these after commas, without
+ * spaces. A name has letters, digits and _, and does not begin with a digit. A value is UTF-8. \\, \" and \n mean a
+ * backslash, a quote and the end of a line. */
 #include "engine/core/metric_labels.h"
 
 #include "engine/base/check.h"
@@ -36,8 +36,8 @@ static size_t name_size(const char *name) {
     return size;
 }
 
-/* How many bytes the UTF-8 character has; 0 means that it is not valid (overlong forms and surrogates are not
- * valid). */
+/* Returns how many bytes the UTF-8 character has. 0 means that it is not valid (overlong forms and surrogates are
+ * not valid). */
 static size_t character_size(const unsigned char *at) {
     if (at[0] < 0x80) return 1;
     size_t size = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;

@@ -1,4 +1,5 @@
-/* options.c -- see options.h. One function per struct, one line per field. Each refusal names its field first. */
+/* options.c -- see options.h. It has one function for each struct, and one line for each field. Each refusal begins
+ * with the name of its field. */
 #include "engine/core/options.h"
 
 #include "engine/base/key_slot.h"
@@ -12,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A struct of a later header may be longer by some fields. A size above this is an uninitialised word, and reading that
+/* A struct of a later header may be longer by some fields. A greater size is an uninitialised word. Reading that
  * many bytes would read memory that is not part of the struct. */
 #define STRUCT_BYTES_MAX 4096
 
-/* The sizes of the first version. No struct was ever smaller. */
+/* The sizes of these structs in the first version. No earlier struct was smaller. */
 #define OPTIONS_BYTES_FIRST (offsetof(tw_options, lost_ctx) + sizeof(void *))
 #define FAMILY_OPTIONS_BYTES_FIRST (offsetof(tw_family_options, closed_ctx) + sizeof(void *))
 
@@ -55,7 +56,7 @@ tw_status twi_options_refuse(char *error, size_t error_size, const char *format,
 
 #define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
 
-/* Both structs begin with these fields, which are size, error_text and error_size. */
+/* Both structs begin with these fields: size, error_text and error_size. */
 struct head {
     size_t size;
     char *error_text;
@@ -70,9 +71,9 @@ static bool is_zero(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* The address for the reason is used only in a struct that was filled. In another one it may be any address, and only
- * tw_error_text() has the reason. A struct of size 0 was probably zeroed and not initialised, so its head can be read,
- * unless its error_size is longer than any buffer. */
+/* The address for the reason is used only if the struct was filled. In another struct it may be any address. Then
+ * only tw_error_text() has the reason. A struct of size 0 was probably zeroed and not initialised. Its head can then
+ * be read, unless its error_size is longer than any buffer. */
 static tw_status check_size(const void *options, size_t first, size_t known) {
     size_t size;
     memcpy(&size, options, sizeof size);
@@ -93,7 +94,8 @@ static tw_status check_size(const void *options, size_t first, size_t known) {
     return TW_OK;
 }
 
-/* ---- the engine's ------------------------------------------------------------------------------------------------ */
+/* ---- the options of the engine
+ * ------------------------------------------------------------------------------------------------ */
 
 static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
     twi_check(max != 0);
@@ -152,15 +154,15 @@ static tw_status check_labels(const tw_options *in) {
     return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
 }
 
-/* The size of the path with %p and %% replaced. */
+/* Returns the size of the path with %p and %% replaced. */
 static size_t watch_path_size(const char *pattern) {
     size_t size = 0, digits = (size_t)snprintf(NULL, 0, "%ld", (long)getpid());
     for (const char *at = pattern; *at != '\0'; at++) size += *at == '%' && *++at == 'p' ? digits : 1;
     return size;
 }
 
-/* Whether the file system accepts the path is found out when the watch socket is opened. A refusal is logged, and is no
- * error. */
+/* Whether the file system accepts the path is known only when the watch socket is opened. Then a refusal is logged,
+ * and is no error. */
 static tw_status check_watch(const tw_options *in) {
     if (in->watch_path == NULL) return TW_OK;
     if (in->watch_path[0] != '/') return refuse(in, "watch_path: must be absolute, as /run/shop/counters.sock");
@@ -208,7 +210,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_replay(&options, options.memory_bytes_max);
     if (status != TW_OK) return status;
     if (options.replay_ms == 0) options.replay_ms = REPLAY_MS_DEFAULT;
-    if (options.replay_bytes_max == 0) { /* a share of the memory (trap E42) */
+    if (options.replay_bytes_max == 0) { /* this is a part of the memory (trap E42) */
         options.replay_bytes_max = options.memory_bytes_max / 8;
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
@@ -218,7 +220,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     return TW_OK;
 }
 
-/* ---- a family's -------------------------------------------------------------------------------------------------- */
+/* ---- the options of a family
+ * -------------------------------------------------------------------------------------------------- */
 
 static bool name_byte_is_good(char byte) {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
@@ -270,7 +273,7 @@ static tw_status check_civil(const tw_family_options *in) {
     return TW_OK;
 }
 
-/* Checks a duration for windows with starts. It may be unbounded, and may have one more special value. */
+/* Checks a duration for windows with starts. The duration may be unbounded, and may have one more special value. */
 static tw_status check_duration(const tw_family_options *in, const char *field, int64_t value_ms, int64_t special) {
     if (value_ms == 0) return TW_OK;
     if (!has_starts(in)) return refuse(in, "%s: belongs to aligned and calendar windows", field);
@@ -291,7 +294,8 @@ static tw_status check_retention(const tw_family_options *in) {
                   (long long)window_ms);
 }
 
-#define KEY_BYTES 64u /* the least that a key takes, without its place in the index; with Redis half as much again */
+/* the least memory of a key, without its place in the index; with Redis it is half as much again */
+#define KEY_BYTES 64u
 
 static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
     uint64_t most = in->memory_share != 0 ? in->memory_share : context->memory_bytes_max;
@@ -340,7 +344,7 @@ static tw_status check_hook(const tw_family_options *in, const struct twi_option
     return TW_OK;
 }
 
-/* Checks each limit field alone; combinations are checked later. */
+/* Checks each limit field separately. Combinations are checked later. */
 static tw_status check_limit_values(const tw_family_options *in) {
     if (in->kind > TW_KIND_DISTINCT) return refuse(in, "kind: %u is not a TW_KIND_ value", in->kind);
     if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is not a TW_LIMIT_ value", in->limit_mode);
@@ -353,7 +357,7 @@ static tw_status check_limit_values(const tw_family_options *in) {
     return TW_OK;
 }
 
-/* Checks what TW_LIMIT_HARD can be combined with. */
+/* Checks which options TW_LIMIT_HARD can be combined with. */
 static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD allows only TW_SHAPE_FIXED");
@@ -402,7 +406,7 @@ static tw_status check_distinct(const tw_family_options *in, const struct twi_op
     return TW_OK;
 }
 
-/* Checks what TW_LIMIT_STRICT can be combined with. */
+/* Checks which options TW_LIMIT_STRICT can be combined with. */
 static tw_status check_strict(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
     if (context->merge != TW_MERGE_SCRIPT)
@@ -412,7 +416,7 @@ static tw_status check_strict(const tw_family_options *in, const struct twi_opti
     return TW_OK;
 }
 
-/* Checks sub_windows, and writes the default. */
+/* Checks sub_windows, and writes its default. */
 static tw_status check_sub_windows(tw_family_options *options, const struct twi_options_context *context) {
     const tw_family_options *in = options;
     if (in->sub_windows == 0) options->sub_windows = 1;
@@ -424,7 +428,7 @@ static tw_status check_sub_windows(tw_family_options *options, const struct twi_
     return context->has_redis ? refuse(in, "sub_windows: only without a redis_url") : TW_OK;
 }
 
-/* Both shapes read the state of the previous window, or of all sub-windows, so it must still be there. */
+/* Both shapes read the state of the previous window or of all sub-windows, so that state must still exist. */
 static int64_t needed_ms(const tw_family_options *options) {
     twi_check(options->sub_windows != 0);
     struct twi_window_rule rule = twi_options_rule(options);
@@ -472,8 +476,8 @@ static tw_status check_fields(const tw_family_options *in) {
     return wrong == NULL ? TW_OK : refuse(in, "fields: %s", wrong);
 }
 
-/* Limits and gauges keep more in Redis than one number for a key, so their keys stay strings. A life that begins
- * with a key's first write cannot be that of a hash, which has many. */
+/* For limits and gauges Redis needs more than one number for a key, so their keys must be strings. A hash has many
+ * keys, so its life cannot begin with the first write of one key. */
 static tw_status check_redis_shape(tw_family_options *options, const struct twi_options_context *context) {
     const tw_family_options *in = options;
     if (in->redis_shape > TW_REDIS_ZSET) return refuse(in, "redis_shape: %u is not a TW_REDIS_ value", in->redis_shape);

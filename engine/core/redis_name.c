@@ -1,4 +1,5 @@
-/* redis_name.c -- the name of an item's counter in Redis (port/), by its family's template (key_template.h). */
+/* redis_name.c -- the name of an item's counter in Redis (port/), made from the template of its family
+ * (key_template.h). */
 #include "engine/core/state.h"
 
 #include "engine/core/family.h"

@@ -34,7 +34,7 @@ static int64_t since_of_name(const tw_engine *engine, const char *name, size_t s
 
 int64_t twi_store_away_since(const tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell) {
     twi_check(generation->family->engine == engine);
-    int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* a hint, as old as the last turn */
+    int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* this is a hint, as old as the last turn */
     if (twi_likely(since_ms == 0) || engine->peers.stores == NULL) return since_ms;
     char name[TWI_REDIS_KEY_MAX];
     bool is_overflow = (twi_load_relaxed(&cell->meta) & TWI_META_OVERFLOW) != 0;
@@ -46,7 +46,7 @@ int64_t twi_store_away_since(const tw_engine *engine, struct twi_generation *gen
 int64_t twi_store_away_since_key(const struct tw_family *family, tw_key key, int64_t start_ms) {
     twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     const tw_engine *engine = family->engine;
-    int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* a hint, as above */
+    int64_t since_ms = twi_load_relaxed(&engine->peers.away_since_ms); /* this is a hint, too */
     if (twi_likely(since_ms == 0) || engine->peers.stores == NULL) return since_ms;
     char name[TWI_REDIS_KEY_MAX];
     return since_of_name(engine, name, twi_key_template_render(&family->template, key, start_ms, name));

@@ -1,14 +1,15 @@
-/* window_map.c -- the map of a family's windows, which finds the generation of a moment. See family.h.
+/* window_map.c -- the map of a family's windows. It finds the generation of a moment. See family.h.
  *
  *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32
  *                                                 0 EMPTY, 1 CLOSED, 2 GONE
  *
- * The map is a hash table with open addressing. Slots go EMPTY -> generation -> GONE, or EMPTY -> CLOSED, each step
- * once. A full map is closed, copied without dropped generations, and replaced by one swap of family->map.
- * Only the turn unlinks generations, in place. This takes no memory, so a full arena can always release windows that
- * are over. The turn then raises the upper half of family->map. So a copy that still has an unlinked generation loses
- * its swap (W3). Any thread opens windows, by a compare-and-swap on a slot. So two threads that open one window at once
- * agree on one generation, and the other thread gives its own back unseen. */
+ * The map is a hash table with open addressing. A slot changes from EMPTY to a generation and then to GONE, or from
+ * EMPTY to CLOSED. Each step happens once. A full map is closed and copied without dropped generations. One swap of
+ * family->map replaces it. Only the turn unlinks generations, without a copy. This needs no memory, so windows that
+ * are over can be released even if the arena is full. The turn then raises the upper half of family->map. So a copy
+ * that still contains an unlinked generation fails in its swap (W3). Any thread opens windows, by a compare-and-swap
+ * of a slot. So if two threads open one window at once, both use the same generation, and the other thread gives its
+ * own back before any thread has seen it. */
 #include "engine/core/window_map.h"
 
 #include "engine/base/push.h"
@@ -18,13 +19,13 @@
 #include <string.h>
 
 struct map {
-    _Atomic uint64_t next_retired; /* a line; the engine's list of replaced maps */
+    _Atomic uint64_t next_retired; /* the line of the next map in the engine's list of replaced maps */
     uint32_t capacity;
     _Atomic uint32_t used;
     _Atomic uint64_t slots[];
 };
 #define MAP_HEAD_WORDS 2u
-#define MAP_GONE UINT64_C(2) /* a generation was here and has been dropped, so a lookup continues behind it */
+#define MAP_GONE UINT64_C(2) /* a generation was here and was dropped, so a look-up continues after this slot */
 #define MAP_LINE(word) ((uint32_t)(word))
 #define MAP_TURNS (UINT64_C(1) << 32)
 #define MAP_LINES_MIN 2u
@@ -38,7 +39,8 @@ static uint32_t map_lines(const struct map *map) {
     return (map->capacity + MAP_HEAD_WORDS) * 8 / TWI_LINE_BYTES;
 }
 
-/* The generation of that start, or NULL. If NULL, *at is the slot that ended the walk, and *stop its content. */
+/* Returns the generation with that start, or NULL. If it is NULL, *at is the slot that ended the walk, and *stop its
+ * content. */
 static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
                                    uint64_t *stop) {
     twi_check(map->capacity >= MAP_LINES_MIN * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS);
@@ -58,15 +60,15 @@ static struct twi_generation *look(const struct twi_arena *arena, struct map *ma
     return NULL;
 }
 
-/* The generation of a slot. Returns NULL if there is none, or one that is dropped. */
+/* Returns the generation of a slot. Returns NULL if the slot has none, or one that is dropped. */
 static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t slot) {
     if (slot <= MAP_GONE) return NULL;
     struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
     return twi_load_acquire(&generation->phase) != TWI_DROPPED ? generation : NULL;
 }
 
-/* Returns false if another thread has replaced the map meanwhile. This is checked now and then. So if many threads copy
- * a large map, most of them touch little of the memory they took for it. */
+/* Returns false if another thread has replaced the map meanwhile. The function checks this every 256 slots. So if
+ * many threads copy a large map, most of them stop before they touch much of their memory. */
 static bool copy_into(struct tw_family *family, uint64_t word, struct map *target, struct map *source) {
     twi_check(target != source);
     twi_check(target->capacity != 0);
@@ -90,15 +92,16 @@ static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
     return live;
 }
 
-/* Replaces the map of `old_word` (0 means none yet) by one with room. Returns false if there is no memory. */
+/* Replaces the map of `old_word` (0 means that there is none yet) by one with room. Returns false if there is no
+ * memory. */
 static bool replace_map(struct tw_family *family, uint64_t old_word) {
     twi_check(family->engine != NULL);
     struct twi_arena *arena = &family->engine->arena;
     uint32_t old_line = MAP_LINE(old_word);
     struct map *old = twi_arena_at(arena, old_line);
     uint32_t live = old_line != 0 ? count_live(arena, old) : 0;
-    /* Room for twice the live generations and some more. A third of it may be filled before the next replacement. The
-     * memory is taken before the old map is closed. */
+    /* The new map has room for twice the live generations and some more. A third of it may be filled before the next
+     * replacement. The memory is taken before the old map is closed. */
     uint32_t lines = twi_arena_round((live * 2 + MAP_HEAD_WORDS + 4) * 8 / TWI_LINE_BYTES + 1);
     uint32_t line = twi_quota_take(arena, &family->quota, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
     if (line == 0) return false;
@@ -111,7 +114,7 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
             if (twi_load_relaxed(&old->slots[i]) == TWI_SLOT_EMPTY)
                 (void)twi_cas_acqrel(&old->slots[i], &found, TWI_SLOT_CLOSED);
         }
-        /* more came during the count, and the next try sees them */
+        /* more generations came during the count; the next try counts them */
         if (count_live(arena, old) * 3 > map->capacity * 2) {
             twi_arena_give(arena, line, map_lines(map));
             return true;
@@ -141,7 +144,8 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
         uint32_t at;
         if (word == 0) return NULL;
         struct twi_generation *generation = look(arena, twi_arena_at(arena, MAP_LINE(word)), start_ms, &at, &stop);
-        /* After CLOSED, a window opened earlier is in front of it; a later one is in the map that replaces this one. */
+        /* A window that was opened before CLOSED is in front of it. One that was opened later is in the map that
+         * replaces this one. */
         if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == word) return generation;
     }
 }
@@ -159,7 +163,7 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
     generation->turn.distinct = family->kind.is_distinct;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
-    /* An evicted part cannot be sent again after Redis lost data, so the loss is counted for the window as a whole. */
+    /* If Redis loses data, an evicted part cannot be sent again, so the loss is counted for the window as a whole. */
     generation->turn.restore.unrestorable = family->kind.evicts_idle;
     if (family->kind.has_starts && family->kind.synced) {
         int64_t now_ms = opening_ms(family);
@@ -177,8 +181,8 @@ static void announce(struct tw_family *family, struct twi_generation *generation
     twi_agenda_notify(family);
 }
 
-/* Enters the generation into the map. Returns the one that is in the map in the end. Returns NULL if there is no memory
- * for a larger map. */
+/* Enters the generation into the map. Returns the generation that the map has in the end. Returns NULL if there is
+ * no memory for a larger map. */
 static struct twi_generation *enter(struct tw_family *family, struct twi_generation *mine, int64_t start_ms,
                                     struct twi_generation *(*make)(void *ctx), void *ctx) {
     twi_check(mine == NULL || (mine->family == family && mine->start_ms == start_ms));
@@ -249,8 +253,8 @@ void twi_window_unlink_dropped(struct tw_family *family) {
             uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4 */
             if (slot > MAP_GONE && live_in(arena, slot) == NULL) twi_store_release(&map->slots[i], MAP_GONE);
         }
-        /* A copy that read a slot before this still names the dropped generation. Raising the word makes its swap fail
-         * (W3). */
+        /* A copy that read a slot before this still contains the dropped generation. Raising the word makes the swap
+         * of that copy fail (W3). */
         if (twi_cas_acqrel(&family->map, &word, word + MAP_TURNS)) return;
     }
 }
@@ -279,7 +283,7 @@ void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys)
     }
 }
 
-/* The turn calls these for the successor of a retired map in the list, and for its size. */
+/* The turn calls these functions for the next retired map in the list, and for its size. */
 uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line) {
     twi_check(line != 0);
     struct map *map = twi_arena_at(arena, line);

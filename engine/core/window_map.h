@@ -1,45 +1,46 @@
-/* window_map.h -- the map of a family's windows: which generation holds a moment. */
+/* window_map.h -- the map of a family's windows: which generation contains a moment. */
 #ifndef TWI_CORE_WINDOW_MAP_H
 #define TWI_CORE_WINDOW_MAP_H
 
 #include "engine/core/family.h"
 
-/* Passes a replaced map to the turn, which gives it back as soon as no thread can see it. */
+/* Gives a replaced map to the turn, which frees it when no thread can see it any more. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
-/* The generation of a window. NULL means not held. Inside a section. */
+/* Returns the generation of a window. NULL means that it does not exist here. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
-/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`. With the event times of
- * many threads, `current` would change all the time, and its line would move between processors. */
+/* Returns the generation that contains a moment, if it exists here. Only the clock's moment becomes `current`. If
+ * event times of many threads changed `current`, it would change all the time, and its cache line would move between
+ * processors. */
 TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
     TWI_RACE_POINT(current_loaded_not_read);
     if (twi_likely(twi_generation_holds(generation, unix_ms))) return generation;
     generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
-    /* not before 1970, because of twi_clock_peek_ms() */
+    /* not before 1970, because twi_clock_peek_ms() cannot give such a time */
     if (generation != NULL && is_now && generation->start_ms >= 0)
         twi_store_release(&family->current, generation); /* W2 */
     return generation;
 }
 
-/* As twi_window_find(), but makes the generation if it is not held. NULL means no memory. Lock-free. Inside a
- * section. */
+/* Does the same as twi_window_find(), but makes the generation if it does not exist. NULL means that there is no
+ * memory. Lock-free. Inside a section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 /* Publishes a prepared generation. Returns false if another thread has opened the window. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It takes no memory. It gives memory
- * back. */
+/* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It needs no memory, and gives
+ * memory back. */
 void twi_window_unlink_dropped(struct tw_family *family);
-/* Gives the map of a family back. The family has no generation, and no thread can find it any more. */
+/* Gives the map of a family back. The family has no generation any more, and no thread can find it. */
 void twi_window_map_give(struct tw_family *family);
 
-/* Visits the windows that the map holds and that are not dropped. Called by the turn. */
+/* Visits the windows that are in the map and not dropped. Called by the turn. */
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);
 
 /* Adds the family's windows and keys to the sums. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
-/* The turn calls these for the next of a retired map, and for its size in lines. */
+/* The turn calls these functions for the next retired map, and for its size in lines. */
 uint32_t twi_window_map_next(struct twi_arena *arena, uint32_t line);
 uint32_t twi_window_map_lines(struct twi_arena *arena, uint32_t line);
 /* Makes a generation of that span, which no thread can reach yet. */

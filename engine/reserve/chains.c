@@ -44,14 +44,14 @@ void twi_chain_leave(tw_engine *engine, const struct twi_chains *chains, const s
     struct twi_chain_link link = kind->link(engine, line, row);
     uint32_t *at = chain_of(engine, chains, link.hash, row);
     while (*at != line) {
-        twi_check(*at != 0); /* it is in this chain */
+        twi_check(*at != 0); /* the entry is in this chain */
         at = kind->link(engine, *at, row).next;
     }
     *at = *link.next;
     *link.next = 0;
 }
 
-/* The newest entry stays the first one, because a chain is turned round, and then moved from its end. */
+/* The newest entry stays the first one: the chain is reversed, and then moved from its end. */
 static void move_chain(tw_engine *engine, const struct twi_chains *chains, const struct twi_chains_kind *kind,
                        uint32_t line, uint32_t row) {
     uint32_t last = 0;
@@ -89,7 +89,7 @@ bool twi_chains_replace(tw_engine *engine, struct twi_chains *chains, const stru
     return true;
 }
 
-/* Without memory the chains get longer. */
+/* If there is no memory, the chains get longer. */
 bool twi_chains_make(tw_engine *engine, struct twi_chains *chains, const struct twi_chains_kind *kind,
                      uint64_t entries) {
     twi_chains_move(engine, chains, kind, TWI_CHAINS_MOVES_CALL);
