@@ -138,7 +138,7 @@ static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
 static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own **own, size_t *count) {
     twi_check(own != NULL && count != NULL);
     if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
-    bool done = engine->remote.driver->own(engine->remote.sync, own, count);
+    bool done = engine->here->remote.driver->own(engine->here->remote.sync, own, count);
     twi_turn_leave(engine);
     return done ? TW_OK : twi_refuse(TW_ERR_MEMORY, NULL);
 }
@@ -150,13 +150,13 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    if (engine->remote.sync == NULL) return twi_refuse_for(TWI_WHY_REDIS);
+    if (engine->here->remote.sync == NULL) return twi_refuse_for(TWI_WHY_REDIS);
     twi_login_of_engine(engine, options, audit);
     status = read_own(engine, options->timeout_ms, &own, &audit->own_count);
     audit->own = own;
     if (status == TW_OK && !options->pattern) status = gather(&engine->roster, &patterns);
     if (!options->pattern) audit->patterns = (const char *const *)patterns.all, audit->pattern_count = patterns.count;
-    if (status == TW_OK) status = engine->remote.driver->audit(audit);
+    if (status == TW_OK) status = engine->here->remote.driver->audit(audit);
     patterns_free(&patterns);
     free(own);
     return status;
@@ -256,7 +256,7 @@ static void audit_once(tw_engine *engine) {
 
 /* Returns true when the audit is due, false when the thread has to stop. */
 static bool sleep_until_due(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->background.auditor;
+    struct twi_auditor *auditor = &engine->here->auditor;
     struct timespec due;
     twi_clock_system_monotonic(&due);
     int64_t ns = due.tv_nsec + (int64_t)(engine->options.audit_interval_ms % 1000) * 1000000;
@@ -276,8 +276,8 @@ static void *run_audits(void *arg) {
 }
 
 tw_status twi_audit_start(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->background.auditor;
-    if (engine->options.audit_interval_ms == 0 || engine->remote.sync == NULL) return TW_OK;
+    struct twi_auditor *auditor = &engine->here->auditor;
+    if (engine->options.audit_interval_ms == 0 || engine->here->remote.sync == NULL) return TW_OK;
     pthread_condattr_t by_monotonic;
     pthread_condattr_init(&by_monotonic);
     pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
@@ -290,7 +290,7 @@ tw_status twi_audit_start(tw_engine *engine) {
 }
 
 void twi_audit_stop(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->background.auditor;
+    struct twi_auditor *auditor = &engine->here->auditor;
     if (!auditor->runs) return;
     twi_lock(&auditor->lock);
     auditor->stops = true;

@@ -8,6 +8,7 @@
 #include "engine/core/state.h"
 
 #include "engine/audit.h"
+#include "engine/family_open.h"
 #include "engine/turn/closing.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/core/call_guard.h"
@@ -47,7 +48,7 @@
 /* ---- its threads ---- */
 
 static tw_status start_threads(tw_engine *engine) {
-    twi_check(!engine->life.host_driven || !engine->background.runs);
+    twi_check(!engine->life.host_driven || !engine->here->background.runs);
     if (engine->life.host_driven) return TW_OK;
     tw_status status = twi_turn_start_thread(engine);
     if (status == TW_OK) status = twi_audit_start(engine);
@@ -67,9 +68,9 @@ static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_engine *engines;
 
 static void enlist(tw_engine *engine) {
-    twi_check(engine->next_engine == NULL);
+    twi_check(engine->here->next_engine == NULL);
     twi_lock(&engines_lock);
-    engine->next_engine = engines;
+    engine->here->next_engine = engines;
     engines = engine;
     twi_unlock(&engines_lock);
 }
@@ -77,123 +78,101 @@ static void enlist(tw_engine *engine) {
 static void delist(tw_engine *engine) {
     twi_lock(&engines_lock);
     tw_engine **link = &engines;
-    while (*link != NULL && *link != engine) link = &(*link)->next_engine;
-    if (*link != NULL) *link = engine->next_engine;
+    while (*link != NULL && *link != engine) link = &(*link)->here->next_engine;
+    if (*link != NULL) *link = engine->here->next_engine;
     twi_unlock(&engines_lock);
 }
 
 static tw_status start_sync(tw_engine *engine) {
-    twi_check(engine->remote.sync == NULL);
+    twi_check(engine->here->remote.sync == NULL);
     if (!engine->life.has_redis) return TW_OK;
-    engine->remote.driver = twi_driver_find();
-    if (engine->remote.driver == NULL) {
+    engine->here->remote.driver = twi_driver_find();
+    if (engine->here->remote.driver == NULL) {
         (void)twi_options_refuse(engine->options.error_text, engine->options.error_size,
                                  "redis_url: this library was built without Redis");
         return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
     }
-    const struct twi_driver *driver = engine->remote.driver;
-    tw_status status = driver->create(engine, &engine->options, engine->remote.transport, engine->remote.transport_ctx,
-                                      &engine->remote.sync);
-    if (status == TW_OK && driver->shorts != NULL) engine->remote.shorts = driver->shorts(engine->remote.sync);
+    const struct twi_driver *driver = engine->here->remote.driver;
+    tw_status status = driver->create(engine, &engine->options, engine->here->remote.transport,
+                                      engine->here->remote.transport_ctx, &engine->here->remote.sync);
+    if (status == TW_OK && driver->shorts != NULL)
+        engine->here->remote.shorts = driver->shorts(engine->here->remote.sync);
     return status;
-}
-
-static void empty_family(struct tw_family *family) {
-    twi_check(family->engine != NULL);
-    twi_store_relaxed(&family->current, &twi_generation_none);
-    twi_store_relaxed(&family->map, 0);
-    twi_store_relaxed(&family->arrivals, 0);
-    twi_store_relaxed(&family->quota.bytes, 0);
-    family->turn.generations = family->turn.unsorted = 0;
-    family->turn.eviction.begun = false;
-    memset(&family->turn.gauge, 0, sizeof family->turn.gauge);
-    memset(&family->turn.returned, 0, sizeof family->turn.returned);
-    family->turn.due_ms = INT64_MAX;
-    family->turn.look_mono_ms = INT64_MAX;
-    twi_closing_free(family);
-    memset(&family->turn.closing, 0, sizeof family->turn.closing);
-    family->turn.history.packing = family->turn.history.waiting = 0;
-    family->turn.history.mono_ms = INT64_MAX;
-    family->turn.keys_last = 0;
-    family->turn.bytes_last = 0;
-    family->turn.prepared.generation = NULL;
-    family->turn.prepared.start_ms = INT64_MIN;
-    family->turn.held = 0;
-    family->requests.void_after = 0;
-    family->entry.holds = 0;
-    twi_limit_stats_clear(family);
 }
 
 /* The engine's identity in Redis: 128 random bits. */
 static void name(tw_engine *engine) {
     unsigned char bytes[16];
     twi_port_random(engine, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->remote.id + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->here->remote.id + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The child must not use the parent's counts, leases, batches or socket, because they belong to the parent (trap
- * E37). */
-static void renew(tw_engine *engine) {
-    twi_check(!engine->life.opening);
-    pthread_mutex_init(&engine->roster.lock, NULL);
+/* What an engine counts with. Called when it is opened, and in a forked child, which must not use the parent's counts,
+ * leases or batches (trap E37). Returns false if there is no memory. */
+static bool begin_counting(tw_engine *engine, uint64_t bytes_max) {
+    twi_check(engine->life.opening);
     twi_report_begin(&engine->report);
-    engine->life.opening = true;
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
-    twi_store_relaxed(&engine->collector.marked, 0);
-    twi_store_relaxed(&engine->unlinked.new_maps, 0);
-    twi_store_relaxed(&engine->unlinked.sketches.newest, 0);
-    engine->unlinked.sketches.waiting = 0;
+    engine->collector =
+        (struct twi_collector){.rejected = engine->collector.rejected, .stores = engine->collector.stores};
+    engine->unlinked = (struct twi_unlinked){0};
     twi_store_relaxed(&engine->stripes.of, 0);
-    twi_store_relaxed(&engine->near_ring.any, false);
-    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_ring.slots[i], 0);
+    engine->near_ring = (struct twi_near_ring){0};
     twi_overshoot_clear(engine);
-    twi_store_relaxed(&engine->turn.owned, false);
-    engine->turn.hook_family = NULL;
-    twi_store_relaxed(&engine->turn.hook_thread, NULL);
-    twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
-    engine->collector.pending = engine->collector.pending_new = engine->unlinked.generations = engine->unlinked.maps =
-        0;
-    twi_rejected_clear(engine->collector.rejected);
-    engine->collector.requested = engine->collector.running = engine->collector.hurried = false;
-    twi_restore_forget(engine->restore);
-    engine->collector.forgot_mono_ms = 0;
-    twi_leases_begin(&engine->leases);
-    twi_peers_begin(engine);
+    engine->turn = (struct twi_turn_state){.epoch_seen = UINT64_MAX};
     twi_event_count_make(&engine->turn.ended);
     twi_event_count_make(&engine->given_back);
-    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
-         family = twi_load_relaxed(&family->entry.next))
-        empty_family(family);
-    uint64_t bytes_max = engine->arena.bytes_max;
+    twi_rejected_clear(engine->collector.rejected);
+    twi_restore_forget(engine->restore);
+    twi_leases_begin(&engine->leases);
+    twi_peers_begin(engine);
+    struct tw_family *first = twi_load_relaxed(&engine->roster.first);
+    for (struct tw_family *family = first; family != NULL; family = twi_load_relaxed(&family->entry.next))
+        twi_family_begin(family);
+    twi_agenda_begin(engine);
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
     if (made) twi_arena_set_aside(&engine->arena);
-    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); made && family != NULL;
-         family = twi_load_relaxed(&family->entry.next))
+    for (struct tw_family *family = first; made && family != NULL; family = twi_load_relaxed(&family->entry.next))
         made = twi_parts_renew(&engine->arena, &family->quota.parts);
-    if (made) twi_roster_renew(engine);
-    twi_agenda_renew(engine);
-    twi_reserve_local_renew(engine);
+    twi_roster_begin(engine);
+    return made;
+}
+
+/* What belongs to a process. Called when the engine is opened, and in a forked child, where the parent still uses its
+ * own descriptors and connections. Returns false if there is no descriptor. */
+static bool begin_here(tw_engine *engine) {
+    twi_check(engine->life.opening);
+    struct twi_here *here = engine->here;
+    here->hook = (struct twi_hook_run){0};
+    here->background.runs = here->auditor.runs = false;
+    twi_reserve_local_begin(engine);
     name(engine);
-    twi_hold_book_make(engine);
-    twi_second_renew(engine);
+    twi_hold_book_begin(engine);
+    twi_second_begin(engine);
     twi_operations_begin(engine);
-    bool has_queues = twi_queue_renew(engine);
-    if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
-    engine->remote.sync = NULL;
+    bool has_queues = twi_queue_begin(engine);
+    if (here->remote.sync != NULL) here->remote.driver->abandon(here->remote.sync);
+    here->remote.sync = NULL;
+    twi_socket_set_unmake(&here->waits);
+    return twi_socket_set_make(&here->waits) && has_queues;
+}
+
+static void renew(tw_engine *engine) {
+    twi_check(!engine->life.opening);
     bool works = !twi_load_relaxed(&engine->life.stopped); /* otherwise it only waits for tw_close() */
-    twi_socket_set_unmake(&engine->background.waits);      /* the parent still uses its own descriptor */
-    made = made && twi_socket_set_make(&engine->background.waits);
-    made = made && has_queues && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
+    bool had_thread = engine->here->background.runs;
+    engine->life.opening = true;
+    twi_clock_abandon(&engine->clock); /* the parent's thread kept it; the child's will */
+    bool made = begin_counting(engine, engine->arena.bytes_max);
+    made = begin_here(engine) && made;
+    made = made && (!works || start_sync(engine) == TW_OK) && !engine->here->random.failed;
     engine->life.opening = false;
-    engine->background.auditor.runs = false;
-    if (engine->background.runs) {
-        engine->background.runs = false;
-        made = made && (!works || start_threads(engine) == TW_OK);
-    }
+    if (had_thread && works && made) made = start_threads(engine) == TW_OK;
     twi_watcher_renew(engine);
-    if (!made) twi_store_release(&engine->life.broken, true);
-    if (!made) twi_store_release(&engine->life.gate, true);
+    if (made) return;
+    twi_store_release(&engine->life.broken, true);
+    twi_store_release(&engine->life.gate, true);
 }
 
 static void renew_all(void) {
@@ -201,7 +180,7 @@ static void renew_all(void) {
     pthread_mutex_init(&engines_lock, NULL);
     twi_operations_renew_lock();
     twi_queue_renew_running();
-    for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine) renew(engine);
+    for (tw_engine *engine = engines; engine != NULL; engine = engine->here->next_engine) renew(engine);
 }
 
 /* ---- opening ---- */
@@ -216,6 +195,7 @@ static void renew_all(void) {
     X(redis_tls_ca_file) X(redis_tls_cert_file) X(redis_tls_key_file) X(redis_tls_server_name)
 
 static void free_engine(tw_engine *engine) {
+    struct twi_here *here = engine->here;
     twi_arena_unmake(&engine->arena);
 #define FREE(field) free((void *)(uintptr_t)engine->options.field);
     TEXTS(FREE)
@@ -223,21 +203,26 @@ static void free_engine(tw_engine *engine) {
     twi_rejected_free(engine->collector.rejected);
     twi_restore_free(engine->restore);
     twi_leases_free(&engine->leases);
-    twi_reserve_local_unmake(engine);
-    twi_hold_book_unmake(engine);
+    twi_reserve_local_end(engine);
+    twi_hold_book_end(engine);
     twi_operations_end(engine);
-    pthread_mutex_destroy(&engine->background.second.lock);
-    twi_roster_free(&engine->roster);
-    twi_socket_set_unmake(&engine->background.waits);
-    free(engine->shards);
-    pthread_mutex_destroy(&engine->roster.lock);
+    twi_second_end(engine);
+    twi_roster_end(engine);
+    twi_socket_set_unmake(&here->waits);
     twi_report_end(&engine->report);
+    free(here);
     free(engine);
 }
 
-/* An engine, and those of its parts whose types only their files define. */
+/* An engine, and the statistics of its threads. */
 struct whole {
     struct tw_engine engine;
+    struct twi_shard shards[TWI_SHARDS];
+};
+
+/* What belongs to a process, and those of its parts whose types only their files define. */
+struct whole_here {
+    struct twi_here here;
     struct twi_reserve_local reservations;
     struct twi_hold_book holds;
     struct twi_calls calls;
@@ -246,17 +231,30 @@ struct whole {
     struct twi_restore restore;
 };
 
+static void *zeroed(size_t bytes) {
+    bytes = (bytes + 2 * TWI_LINE_BYTES - 1) & ~(size_t)(2 * TWI_LINE_BYTES - 1);
+    void *block = aligned_alloc(2 * TWI_LINE_BYTES, bytes);
+    return block != NULL ? memset(block, 0, bytes) : NULL;
+}
+
 static tw_engine *make_engine(void) {
-    struct whole *whole = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *whole + 127) & ~(size_t)127);
-    if (whole == NULL) return NULL;
-    memset((void *)whole, 0, sizeof *whole);
-    whole->engine.reservations = &whole->reservations;
-    whole->engine.holds = &whole->holds;
-    whole->engine.background.calls = &whole->calls;
-    whole->engine.collector.rejected = &whole->rejected;
-    whole->engine.collector.stores = &whole->stores;
-    whole->engine.restore = &whole->restore;
-    whole->restore.stores = &whole->stores;
+    struct whole *whole = zeroed(sizeof *whole);
+    struct whole_here *own = zeroed(sizeof *own);
+    if (whole == NULL || own == NULL) {
+        free(whole);
+        free(own);
+        return NULL;
+    }
+    whole->engine.shards = whole->shards;
+    whole->engine.here = &own->here;
+    own->here.waits.fd = own->here.waits.bell = -1;
+    own->here.reservations = &own->reservations;
+    own->here.holds = &own->holds;
+    own->here.calls = &own->calls;
+    whole->engine.collector.rejected = &own->rejected;
+    whole->engine.collector.stores = &own->stores;
+    whole->engine.restore = &own->restore;
+    own->restore.stores = &own->stores;
     return &whole->engine;
 }
 
@@ -280,42 +278,24 @@ static uint32_t stripes_log2(void) {
 
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
     twi_check(engine->life.opening);
-    engine->background.waits.fd = engine->background.waits.bell = -1;
-    pthread_mutex_init(&engine->roster.lock, NULL);
-    twi_report_begin(&engine->report);
-    twi_event_count_make(&engine->turn.ended);
-    twi_event_count_make(&engine->given_back);
+    uint64_t bytes = options->memory_bytes_max;
     engine->options = *options;
-    pthread_mutex_init(&engine->background.second.lock, NULL);
-    twi_operations_begin(engine);
     bool copied = copy_texts(&engine->options);
-    engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
-    if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     engine->life.host_driven = options->threads == TW_HOST_DRIVEN;
     engine->life.has_redis = options->redis_url != NULL;
-    twi_store_relaxed(&engine->random.state, random_seed);
+    engine->stripes.log2 = stripes_log2();
+    twi_store_relaxed(&engine->here->random.state, random_seed);
+    twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->life.host_driven);
+    if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
+    bool made = begin_counting(engine, bytes), has_descriptors = begin_here(engine);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
-    if (!twi_random_bytes(secret, sizeof secret)) return twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
+    bool is_random = twi_random_bytes(secret, sizeof secret) && !engine->here->random.failed;
     twi_hash_secret_make(&engine->hashing.secret, secret);
     engine->hashing.fn = twi_hash_choose();
-    engine->stripes.log2 = stripes_log2();
-    twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->life.host_driven);
-    engine->turn.epoch_seen = UINT64_MAX;
-    twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
-    twi_reserve_local_make(engine);
-    name(engine);
-    twi_hold_book_make(engine);
-    uint64_t bytes = options->memory_bytes_max;
-    if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
-    twi_leases_begin(&engine->leases);
-    twi_peers_begin(engine);
-    if (!twi_arena_make(&engine->arena, bytes))
-        return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
-    twi_arena_set_aside(&engine->arena);
-    if (!twi_socket_set_make(&engine->background.waits))
-        return twi_refuse(TW_ERR_MEMORY, "no file descriptor is left for what the engine waits for");
-    return TW_OK;
+    if (!copied) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (!made) return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
+    if (!has_descriptors) return twi_refuse(TW_ERR_MEMORY, "no file descriptor is left for what the engine waits for");
+    return is_random ? TW_OK : twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
 }
 
 #define NO_RECORD "no memory for this thread's record: the system has none, or no MADV_WIPEONFORK (Linux 4.14 or newer)"
@@ -332,13 +312,14 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
     twi_epoch_set_on_fork(renew_all);
     tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    engine->remote.transport = replacements->transport;
-    engine->remote.transport_ctx = replacements->transport_ctx;
-    engine->remote.tuning = replacements->tuning != NULL ? *replacements->tuning : (struct twi_tuning)TWI_TUNING;
+    engine->here->remote.transport = replacements->transport;
+    engine->here->remote.transport_ctx = replacements->transport_ctx;
+    engine->here->remote.tuning = replacements->tuning != NULL ? *replacements->tuning : (struct twi_tuning)TWI_TUNING;
     engine->life.opening = true;
     status = fill_engine(engine, &checked, replacements->random_seed);
     if (status == TW_OK) status = start_sync(engine);
-    if (status == TW_OK && engine->random.failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
+    if (status == TW_OK && engine->here->random.failed)
+        status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     engine->life.opening = false;
     if (status == TW_OK) {
         engine->options.error_text = NULL;                       /* the caller's buffer may be gone from here on */
@@ -353,7 +334,7 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
     }
     if (status != TW_OK) {
         stop_threads(engine);
-        if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
+        if (engine->here->remote.sync != NULL) engine->here->remote.driver->destroy(engine->here->remote.sync);
         free_engine(engine);
         return status;
     }
@@ -374,8 +355,8 @@ tw_status tw_stop(tw_engine *engine) {
     (void)twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
     twi_store_release(&engine->life.stopped, true);
     twi_store_release(&engine->life.gate, true);
-    if (engine->remote.sync != NULL && engine->remote.driver->ask_stop != NULL)
-        engine->remote.driver->ask_stop(engine->remote.sync);
+    if (engine->here->remote.sync != NULL && engine->here->remote.driver->ask_stop != NULL)
+        engine->here->remote.driver->ask_stop(engine->here->remote.sync);
     twi_waiters_stop(engine);
     return TW_OK;
 }
@@ -390,16 +371,17 @@ static bool has_hooks(struct twi_roster *roster) {
 /* A new flush cuts a back-off short, because Redis may be back, and the time of a close may be shorter than the
  * pause. */
 static void try_redis_now(tw_engine *engine, int64_t now_ms, int64_t *again_ms) {
-    if (engine->remote.sync == NULL || twi_load_relaxed(&engine->peers.is_connected) || now_ms < *again_ms) return;
-    (void)engine->remote.driver->ticket_take(engine->remote.sync);
+    if (engine->here->remote.sync == NULL || twi_load_relaxed(&engine->peers.is_connected) || now_ms < *again_ms)
+        return;
+    (void)engine->here->remote.driver->ticket_take(engine->here->remote.sync);
     *again_ms = now_ms + CLOSING_RETRY_MS;
 }
 
 /* Returns true if no call is under way, and no call waits to be taken back. */
 static bool calls_are_settled(const tw_engine *engine) {
-    const struct twi_driver *driver = engine->remote.driver;
-    if (engine->remote.sync == NULL || driver->ask_owed == NULL) return true;
-    return driver->ask_owed(engine->remote.sync) == 0;
+    const struct twi_driver *driver = engine->here->remote.driver;
+    if (engine->here->remote.sync == NULL || driver->ask_owed == NULL) return true;
+    return driver->ask_owed(engine->here->remote.sync) == 0;
 }
 
 static void nap(tw_engine *engine, int64_t now_ms) {
@@ -412,11 +394,11 @@ static void nap(tw_engine *engine, int64_t now_ms) {
  * answer, they stay a while longer, and no call waits for that. */
 static void leave_redis(tw_engine *engine, int64_t deadline_ms) {
     twi_check(twi_turn_is_owned(engine));
-    const struct twi_driver *driver = engine->remote.driver;
-    if (engine->remote.sync == NULL || driver->leave == NULL) return;
+    const struct twi_driver *driver = engine->here->remote.driver;
+    if (engine->here->remote.sync == NULL || driver->leave == NULL) return;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     if (deadline_ms > now_ms + LEAVE_MS) deadline_ms = now_ms + LEAVE_MS;
-    while (now_ms < deadline_ms && !driver->leave(engine->remote.sync)) {
+    while (now_ms < deadline_ms && !driver->leave(engine->here->remote.sync)) {
         twi_turn_run(engine);
         now_ms = twi_clock_mono_ms(&engine->clock);
         nap(engine, now_ms);
@@ -433,7 +415,7 @@ static void answer_calls(tw_engine *engine) {
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(twi_turn_is_owned(engine));
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms, again_ms = INT64_MIN;
-    if (engine->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
+    if (engine->here->remote.sync == NULL && !has_hooks(&engine->roster)) return true;
     twi_rollover_begin_end(engine);
     twi_rejected_end_waits(engine->collector.rejected,
                            INT64_MIN); /* what Redis refused a while ago is tried once more */
@@ -470,8 +452,8 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     (void)twi_turn_take(engine); /* it is never left, because no other thread needs it */
     bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
     twi_check_full(twi_load_relaxed(&engine->life.broken) || twi_turn_is_valid(engine));
-    if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
-    engine->remote.sync = NULL;
+    if (engine->here->remote.sync != NULL) engine->here->remote.driver->destroy(engine->here->remote.sync);
+    engine->here->remote.sync = NULL;
     if (!drained) twi_lost_report_unsent(engine);
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {
         next = twi_load_relaxed(&family->entry.next);
@@ -523,7 +505,7 @@ static void gather_all(tw_engine *engine, tw_stats *stats) {
     stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
     stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
     stats->redis_configured = engine->life.has_redis;
-    if (engine->remote.sync != NULL) engine->remote.driver->stats(engine->remote.sync, stats);
+    if (engine->here->remote.sync != NULL) engine->here->remote.driver->stats(engine->here->remote.sync, stats);
     twi_report_error_text(&engine->report, stats->last_error);
 }
 

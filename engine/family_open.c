@@ -1,8 +1,9 @@
 /* family_open.c -- opening, changing and closing families. These calls are rare and hold the engine's lock; no call
  * that counts takes it.
  * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
-#include "engine/base/lock.h"
+#include "engine/family_open.h"
 
+#include "engine/base/lock.h"
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/core/family_options.h"
@@ -11,8 +12,10 @@
 #include "engine/core/roster.h"
 #include "engine/core/window_map.h"
 #include "engine/family_kind.h"
+#include "engine/limit/limit_stats.h"
 #include "engine/limit/shadow.h"
 #include "engine/reserve/reserve_local.h"
+#include "engine/turn/closing.h"
 #include "engine/turn/idle_eviction.h"
 
 #include <stdlib.h>
@@ -90,18 +93,27 @@ static size_t text_bytes(const char *text) {
     return text != NULL ? strlen(text) + 1 + ALLOCATION_BYTES : 0;
 }
 
-/* The turn's state of a family without counts, where no time is due. */
-static void begin_turn(struct tw_family *family) {
-    family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->agenda.by_mono = family->agenda.special = family->agenda.by_time;
-    family->turn.due_ms = INT64_MAX;
-    family->turn.look_mono_ms = INT64_MAX;
-    family->turn.history.mono_ms = INT64_MAX;
-    family->turn.prepared.start_ms = INT64_MIN;
-    family->turn.opened_ms = twi_clock_read(&family->engine->clock);
-    twi_store_relaxed(&family->marks.over_ms, INT64_MIN);
-    twi_store_relaxed(&family->marks.gone_ms, INT64_MIN);
-    twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
+void twi_family_begin(struct tw_family *family) {
+    twi_check(family->engine != NULL);
+    twi_store_relaxed(&family->current, &twi_generation_none);
+    twi_store_relaxed(&family->map, 0);
+    twi_store_relaxed(&family->arrivals, 0);
+    twi_store_relaxed(&family->started, 0);
+    twi_store_relaxed(&family->quota.bytes, 0);
+    twi_store_relaxed(&family->requests.close_seen, false);
+    family->requests.void_after = 0;
+    family->entry.holds = 0;
+    twi_closing_free(family);
+    family->turn = (struct twi_family_turn){
+        .opened_ms = family->turn.opened_ms,
+        .is_late_logged = family->turn.is_late_logged,
+        .due_ms = INT64_MAX,
+        .look_mono_ms = INT64_MAX,
+        .history.mono_ms = INT64_MAX,
+        .prepared.start_ms = INT64_MIN,
+    };
+    twi_agenda_begin_family(family);
+    twi_limit_stats_clear(family);
 }
 
 /* Copies the strings. Returns false if there is no memory. */
@@ -139,13 +151,16 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->serial = twi_add_relaxed(&families_made, 1) + 1;
     family->engine = engine;
     family->options = *options;
-    twi_store_relaxed(&family->current, &twi_generation_none);
     family->rule = twi_options_rule(options);
     if (options->on_full == TW_ON_FULL_EVICT_IDLE) family->rule.window = TWI_WINDOW_EVICTION;
     twi_family_kind_choose(family, options);
     if (family->kind.is_hard && family->kind.synced)
         twi_store_relaxed(&engine->leases.exist, true); /* the engine takes part in leases from now on */
-    begin_turn(family);
+    twi_store_relaxed(&family->marks.over_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.gone_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
+    family->turn.opened_ms = twi_clock_read(&engine->clock);
+    twi_family_begin(family);
     apply_policies(family, options);
     if (copy_texts(family)) return family;
     twi_family_free(family);
@@ -243,7 +258,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     struct twi_window_rule rule = twi_options_rule(options);
     const struct twi_redis_shape shape = {(uint8_t)options->redis_shape, options->key_separator};
     tw_status status = twi_key_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine),
-                                              (uint32_t)options->redis_tags, engine->remote.shorts, &rule, &shape,
+                                              (uint32_t)options->redis_tags, engine->here->remote.shorts, &rule, &shape,
                                               options->error_text, options->error_size);
     if (status == TW_OK) status = check_collisions(engine, options, &template);
     if (status == TW_OK) status = check_closing(engine, options, &template);

@@ -46,10 +46,10 @@ static tw_status refuse_flush(void) {
 
 /* TWI_TICKET_OPEN means that not all of it was answered in time. */
 static enum twi_ticket await_ticket(tw_engine *engine, int64_t deadline_ms) {
-    twi_check(engine->remote.sync != NULL);
-    uint64_t ticket = engine->remote.driver->ticket_take(engine->remote.sync);
+    twi_check(engine->here->remote.sync != NULL);
+    uint64_t ticket = engine->here->remote.driver->ticket_take(engine->here->remote.sync);
     for (uint32_t waits = 0;; waits++) {
-        enum twi_ticket state = engine->remote.driver->ticket_state(engine->remote.sync, ticket);
+        enum twi_ticket state = engine->here->remote.driver->ticket_state(engine->here->remote.sync, ticket);
         if (state != TWI_TICKET_OPEN || twi_clock_mono_ms(&engine->clock) >= deadline_ms) return state;
         twi_flush_wait_for_turn(engine, waits);
     }
@@ -80,7 +80,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->remote.sync == NULL) return status;
+    if (status != TW_OK || engine->here->remote.sync == NULL) return status;
     enum twi_ticket state = await_ticket(engine, deadline_ms);
     if (state == TWI_TICKET_OPEN) return refuse_late(engine);
     return answer_flush(engine, state);
@@ -112,7 +112,7 @@ static bool is_late(const struct twi_operation *operation) {
 
 static enum twi_look look_at_flush(struct twi_operation *operation) {
     struct flushing *flushing = (struct flushing *)operation;
-    const struct twi_remote *remote = &operation->engine->remote;
+    const struct twi_remote *remote = &operation->engine->here->remote;
     flushing->state = remote->driver->ticket_state(remote->sync, flushing->ticket);
     operation->wait.look_ms = plan_look(operation, flushing->looks++);
     return flushing->state == TWI_TICKET_OPEN && !is_late(operation) ? TWI_LOOK_WAITS : TWI_LOOK_OVER;
@@ -133,11 +133,11 @@ static int64_t deadline_of(tw_engine *engine, const tw_request *call) {
 tw_status tw_flush_async(tw_request *request, tw_engine *engine) {
     twi_check(request != NULL && engine != NULL);
     tw_status status = twi_calls_may_start(engine);
-    if (status != TW_OK || engine->remote.sync == NULL) return twi_call_answer(request, status);
+    if (status != TW_OK || engine->here->remote.sync == NULL) return twi_call_answer(request, status);
     struct flushing *flushing = (struct flushing *)twi_operation_make(engine, &flush_kind, NULL, request, &status);
     if (flushing == NULL) return twi_call_answer(request, status);
     flushing->operation.deadline_ms = deadline_of(engine, request);
-    flushing->ticket = engine->remote.driver->ticket_take(engine->remote.sync);
+    flushing->ticket = engine->here->remote.driver->ticket_take(engine->here->remote.sync);
     flushing->state = TWI_TICKET_OPEN;
     flushing->looks = 0;
     flushing->operation.wait.look_ms = INT64_MIN;
@@ -227,7 +227,7 @@ static tw_status check_family(const tw_family *family) {
     if (family->kind.is_distinct) return twi_refuse_for(TWI_WHY_DISTINCT);
     if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
-    return family->engine->remote.sync != NULL ? TW_OK : twi_refuse_for(TWI_WHY_REDIS);
+    return family->engine->here->remote.sync != NULL ? TW_OK : twi_refuse_for(TWI_WHY_REDIS);
 }
 
 static tw_status may_fetch(tw_family *family) {
@@ -281,7 +281,7 @@ static_assert(sizeof(struct fetching) <= TWI_OPERATION_BYTES, "operation.h");
 
 /* Requests the missing totals. */
 static void try_fetch(struct fetching *fetching) {
-    const struct twi_remote *remote = &fetching->operation.engine->remote;
+    const struct twi_remote *remote = &fetching->operation.engine->here->remote;
     tw_status status = request_missing(&fetching->fetch);
     fetching->tries++;
     fetching->status = status == TW_OK ? TW_PENDING : status;
@@ -291,7 +291,7 @@ static void try_fetch(struct fetching *fetching) {
 static enum twi_look look_at_fetch(struct twi_operation *operation) {
     struct fetching *fetching = (struct fetching *)operation;
     struct fetch *fetch = &fetching->fetch;
-    const struct twi_remote *remote = &operation->engine->remote;
+    const struct twi_remote *remote = &operation->engine->here->remote;
     operation->wait.look_ms = plan_look(operation, fetching->looks++);
     if (fetching->status != TW_PENDING) return TWI_LOOK_OVER; /* a key found no room */
     if (remote->driver->ticket_state(remote->sync, fetching->ticket) == TWI_TICKET_OPEN)

@@ -23,7 +23,7 @@ tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->remote.sync == NULL) return status;
+    if (status != TW_OK || engine->here->remote.sync == NULL) return status;
     for (uint32_t waits = 0;; waits++) {
         const char *what = missing(engine);
         if (what == NULL) return TW_OK;
@@ -63,7 +63,7 @@ static const struct twi_operation_kind kind = {.finish = finish};
 tw_status tw_ready_async(tw_request *request, tw_engine *engine) {
     twi_check(request != NULL && engine != NULL);
     tw_status status = twi_calls_may_start(engine);
-    if (status != TW_OK || engine->remote.sync == NULL || missing(engine) == NULL)
+    if (status != TW_OK || engine->here->remote.sync == NULL || missing(engine) == NULL)
         return twi_call_answer(request, status);
     struct readying *readying = (struct readying *)twi_operation_make(engine, &kind, NULL, request, &status);
     if (readying == NULL) return twi_call_answer(request, status);

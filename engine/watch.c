@@ -24,20 +24,20 @@
 void twi_watcher_start(tw_engine *engine) {
     char why[300];
     if (engine->options.watch_path == NULL) return;
-    engine->background.watcher.watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
-    if (engine->background.watcher.watch == NULL)
+    engine->here->watcher.watch = twi_watch_find()->open(engine, engine->options.watch_path, why, sizeof why);
+    if (engine->here->watcher.watch == NULL)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_START, "no watch socket (watch_path): %s", why);
 }
 
 void twi_watcher_stop(tw_engine *engine) {
-    struct twi_watch *watch = engine->background.watcher.watch;
-    engine->background.watcher.watch = NULL; /* comes first, because a child that is forked meanwhile must not use it */
+    struct twi_watch *watch = engine->here->watcher.watch;
+    engine->here->watcher.watch = NULL; /* comes first, because a child that is forked meanwhile must not use it */
     if (watch != NULL) twi_watch_find()->close(watch);
 }
 
 void twi_watcher_renew(tw_engine *engine) {
     char why[300];
-    struct twi_watcher *watcher = &engine->background.watcher;
+    struct twi_watcher *watcher = &engine->here->watcher;
     if (watcher->watch != NULL) twi_watch_find()->abandon(watcher->watch);
     watcher->watch = NULL;
     watcher->held = NULL;
@@ -73,8 +73,8 @@ static void describe(struct tw_family *family, int64_t now_ms, struct twi_watch_
 
 /* Called under the lock. The family that was held earlier may be freed from here on. */
 static void hold(tw_engine *engine, struct tw_family *family) {
-    struct tw_family *before = engine->background.watcher.held;
-    engine->background.watcher.held = family;
+    struct tw_family *before = engine->here->watcher.held;
+    engine->here->watcher.held = family;
     if (before != NULL && before != family && twi_load_relaxed(&before->requests.close_requested))
         twi_agenda_notify(before);
 }
@@ -95,7 +95,7 @@ static bool make_room(struct list *list) {
 static bool describe_piece(tw_engine *engine, struct twi_thread *self, struct list *list) {
     int64_t now_ms = twi_watch_now_ms(engine);
     twi_lock(&engine->roster.lock); /* families stay, and no family is added */
-    struct tw_family *last = NULL, *held = engine->background.watcher.held;
+    struct tw_family *last = NULL, *held = engine->here->watcher.held;
     struct tw_family *family = twi_load_acquire(held != NULL ? &held->entry.next : &engine->roster.first);
     twi_section_enter(self); /* keeps their windows */
     for (size_t i = 0; i < PIECE_FAMILIES && family != NULL; i++, family = twi_load_acquire(&family->entry.next)) {

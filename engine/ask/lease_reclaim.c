@@ -105,7 +105,7 @@ static tw_status reclaim_of(tw_family *family, const char *instance, bool only_l
     tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
     int64_t ignored;
-    if (family->engine->remote.shorts != NULL)
+    if (family->engine->here->remote.shorts != NULL)
         return twi_lease_reclaim_cluster(family, instance, only_looks, units != NULL ? units : &ignored);
     char pattern[TWI_KEY_TEMPLATE_GLOB_MAX];
     twi_key_template_glob(&family->template, "tw:lease:", pattern);

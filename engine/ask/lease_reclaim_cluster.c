@@ -110,8 +110,8 @@ static bool has_units(void *ctx, tw_key name, const char *value) {
 
 /* The epoch of the lease's slot. `out` has room for TWI_REDIS_CALL_NAME_MAX bytes. */
 static tw_key epoch_of(const struct reclaim *reclaim, tw_key lease, char *out) {
-    twi_check(reclaim->engine->remote.shorts != NULL && lease.size != 0);
-    uint32_t number = reclaim->engine->remote.shorts[twi_key_slot_of(lease.data, lease.size)];
+    twi_check(reclaim->engine->here->remote.shorts != NULL && lease.size != 0);
+    uint32_t number = reclaim->engine->here->remote.shorts[twi_key_slot_of(lease.data, lease.size)];
     int size =
         snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%stw:leases:{%u}", twi_port_prefix(reclaim->engine), (unsigned)number);
     return tw_bytes(out, (size_t)size);
@@ -132,7 +132,7 @@ static bool found_lease(void *ctx, tw_key name) {
 /* If a template has no tag, a lease's name begins with that of its slot, unless the key has a tag
  * (twi_key_template_own()). */
 static tw_status search(tw_family *family, struct reclaim *reclaim) {
-    twi_check(family->engine->remote.driver->search != NULL && reclaim->template == &family->template);
+    twi_check(family->engine->here->remote.driver->search != NULL && reclaim->template == &family->template);
     char epochs[2 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 48], field[48];
     char patterns[2][TWI_KEY_TEMPLATE_GLOB_MAX];
     struct twi_search searches[3] = {
@@ -152,7 +152,7 @@ static tw_status search(tw_family *family, struct reclaim *reclaim) {
     twi_key_template_glob(&family->template, "tw:lease:{[0-9]*}", patterns[1]);
     searches[2] = searches[1];
     searches[2].pattern = patterns[1];
-    return family->engine->remote.driver->search(&audit, searches, family->template.tags != NULL ? 2 : 3);
+    return family->engine->here->remote.driver->search(&audit, searches, family->template.tags != NULL ? 2 : 3);
 }
 
 /* Writes one sentence about the masters that were not seen (the search's sentence), the missing times, or the leases

@@ -11,7 +11,8 @@
 tw_status twi_redis_call_may_start(tw_engine *engine) {
     tw_status status = twi_calls_may_start(engine);
     if (status != TW_OK) return status;
-    return engine->remote.sync == NULL || engine->remote.driver->ask == NULL ? twi_refuse_for(TWI_WHY_REDIS) : TW_OK;
+    return engine->here->remote.sync == NULL || engine->here->remote.driver->ask == NULL ? twi_refuse_for(TWI_WHY_REDIS)
+                                                                                         : TW_OK;
 }
 
 tw_status twi_redis_call_may(tw_engine *engine) {
@@ -76,10 +77,10 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 /* ---- sending ---- */
 
 bool twi_redis_call_send(struct twi_redis_call *redis_call, struct twi_operation *operation) {
-    twi_check(operation->engine->remote.sync != NULL);
+    twi_check(operation->engine->here->remote.sync != NULL);
     twi_check(operation->deadline_ms != 0);
     twi_check(redis_call->request.key_count != 0 || redis_call->request.arg_count != 0);
-    const struct twi_remote *remote = &operation->engine->remote;
+    const struct twi_remote *remote = &operation->engine->here->remote;
     twi_check(remote->sync != NULL && remote->driver->ask != NULL);
     twi_check(redis_call->request.key_count != 0 && operation->deadline_ms != 0);
     struct twi_request *request = &redis_call->request;

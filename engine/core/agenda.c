@@ -132,16 +132,17 @@ struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
     return family;
 }
 
-void twi_agenda_renew(tw_engine *engine) {
+void twi_agenda_begin_family(struct tw_family *family) {
+    const struct twi_appointment none = {.at_ms = INT64_MAX, .family = family};
+    family->agenda = (struct twi_family_agenda){.by_time = none, .by_mono = none, .special = none};
+}
+
+void twi_agenda_begin(tw_engine *engine) {
     twi_check(!twi_load_relaxed(&engine->turn.owned));
     engine->agenda = (struct twi_agenda){.news = NULL};
     for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
          family = twi_load_relaxed(&family->entry.next)) {
-        family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-        family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-        family->agenda.special = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-        family->agenda.in_round = family->agenda.is_always = false;
-        twi_store_relaxed(&family->agenda.is_news, false);
+        twi_agenda_begin_family(family);
         twi_agenda_notify(family);
     }
 }

@@ -33,8 +33,10 @@ void twi_agenda_leave(struct twi_agenda *agenda, struct tw_family *family);
 struct tw_family *twi_agenda_search(struct tw_engine *engine, uint32_t *left);
 /* When the next family is due, monotonic. */
 int64_t twi_agenda_next_ms(const struct tw_engine *engine);
-/* In a forked child: no family is due, and every family has news. */
-void twi_agenda_renew(struct tw_engine *engine);
+/* When the engine is opened, and in a forked child: no family is due, and every family has news. */
+void twi_agenda_begin(struct tw_engine *engine);
+/* A family that is not listed yet is not due. */
+void twi_agenda_begin_family(struct tw_family *family);
 
 /* For tests and checks of level 3. Only the owner of the turn calls it. It walks heaps and families. */
 bool twi_agenda_is_valid(const tw_engine *engine);

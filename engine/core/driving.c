@@ -9,13 +9,14 @@ static bool has_calls(const struct twi_remote *remote) {
 }
 
 void twi_driving_step(tw_engine *engine) {
-    if (has_calls(&engine->remote)) engine->remote.driver->ask_step(engine->remote.sync);
+    if (has_calls(&engine->here->remote)) engine->here->remote.driver->ask_step(engine->here->remote.sync);
 }
 
 int64_t twi_driving_wake_ms(const tw_engine *engine) {
-    return has_calls(&engine->remote) ? engine->remote.driver->ask_wake_ms(engine->remote.sync) : INT64_MAX;
+    return has_calls(&engine->here->remote) ? engine->here->remote.driver->ask_wake_ms(engine->here->remote.sync)
+                                            : INT64_MAX;
 }
 
 int twi_driving_fd(const tw_engine *engine) {
-    return has_calls(&engine->remote) ? engine->remote.driver->ask_fd(engine->remote.sync) : -1;
+    return has_calls(&engine->here->remote) ? engine->here->remote.driver->ask_fd(engine->here->remote.sync) : -1;
 }

@@ -18,7 +18,9 @@
 
 struct tw_family;
 struct twi_calls;
+struct twi_hold_book;
 struct twi_rejected;
+struct twi_reserve_local;
 struct twi_restore_stores;
 struct twi_store_map;
 struct twi_thread;
@@ -71,8 +73,6 @@ struct twi_roster {
      * entry.next; each walk acquires both, and so sees whole families. */
     _Atomic(struct tw_family *) first;
     pthread_mutex_t lock;
-    struct tw_family **names; /* chains, by a hash of the name */
-    uint32_t names_log2, named;
     _Atomic uint32_t count;       /* including those being closed; the turn reads it as a hint */
     uint64_t bytes;               /* memory of the families, outside the arena */
     uint32_t blocks, block_count; /* blocks of the arena that stand for these bytes */
@@ -188,11 +188,8 @@ struct twi_turn_state {
     int64_t mono_ms;
     bool closing; /* tw_close() sets it; every window is treated as over */
     bool hooks_partial;
-    _Atomic(struct twi_thread *) hook_thread; /* the thread that runs a hook on a closed window */
-    struct tw_family *hook_family;            /* whose hook is being called; under the roster's lock, as the next ... */
-    uint64_t hook_call;                       /* ... the number of that call, from 1 on (host.h) */
-    uint64_t refused_seen;                    /* pieces that the arena had refused by the last check */
-    bool reclaimed;                           /* this turn gave memory back, and there may be more */
+    uint64_t refused_seen; /* pieces that the arena had refused by the last check */
+    bool reclaimed;        /* this turn gave memory back, and there may be more */
     bool refusal_logged;
     int64_t clock_logged_ms, clock_logged_at_ms; /* last logged distance of the wall clock from engine time; 0: small */
     int64_t epoch_raised_ms;                     /* monotonic */
@@ -231,17 +228,43 @@ struct twi_second {
     _Atomic bool runs, stops;
 };
 
-/* The descriptor that the thread that runs the turns waits for; the background thread; the second thread, and the calls
- * under way; the threads that audit, and that answer on the watch socket. */
+/* The thread that makes the turns (engine/turn/turn.c). */
 struct twi_background {
-    struct twi_socket_set waits; /* tw_fd() */
-    struct twi_auditor auditor;
-    struct twi_watcher watcher;
-    struct twi_second second;
-    struct twi_calls *calls; /* operation.h */
     pthread_t thread;
     bool runs;
     _Atomic bool stops;
+};
+
+/* The open families by name, under the roster's lock (roster.c). */
+struct twi_family_names {
+    struct tw_family **chains; /* by a hash of the name */
+    uint32_t log2, count;
+};
+
+/* The hook on a closed window that is being called (host.h). */
+struct twi_hook_run {
+    _Atomic(struct twi_thread *) thread;
+    struct tw_family *family; /* under the roster's lock, as the next */
+    uint64_t call;            /* the number of that call, from 1 on */
+};
+
+/* What belongs to one process: its threads, descriptors, locks, calls under way, holds and reservations, and its
+ * connections to Redis. It is allocated when the engine is opened. So after a fork each process has a copy of its own,
+ * at the same address. In a forked child begin_here() begins it again, except what tw_open() has set (engine.c). */
+struct twi_here {
+    struct tw_engine *next_engine; /* of this process (engine.c) */
+    struct twi_remote remote;
+    struct twi_random_source random;
+    struct twi_socket_set waits; /* tw_fd(), for which the thread waits that makes the turns */
+    struct twi_background background;
+    struct twi_auditor auditor;
+    struct twi_watcher watcher;
+    struct twi_second second;
+    struct twi_hook_run hook;
+    struct twi_family_names names;
+    struct twi_calls *calls;                /* operation.h */
+    struct twi_reserve_local *reservations; /* reserve_local.h; under the lock of that book */
+    struct twi_hold_book *holds;            /* hold_book.h; under the lock of that book */
 };
 
 #endif

@@ -80,17 +80,17 @@ static tw_family_options take_hook(struct tw_family *family) {
     tw_engine *engine = family->engine;
     twi_lock(&engine->roster.lock);
     tw_family_options options = family->options;
-    twi_check(engine->turn.hook_family == NULL);
-    engine->turn.hook_family = options.on_window_closed != NULL ? family : NULL;
-    engine->turn.hook_call++;
+    twi_check(engine->here->hook.family == NULL);
+    engine->here->hook.family = options.on_window_closed != NULL ? family : NULL;
+    engine->here->hook.call++;
     twi_unlock(&engine->roster.lock);
     return options;
 }
 
 static void leave_hook(tw_engine *engine) {
-    twi_check(engine->turn.hook_family != NULL);
+    twi_check(engine->here->hook.family != NULL);
     twi_lock(&engine->roster.lock);
-    engine->turn.hook_family = NULL;
+    engine->here->hook.family = NULL;
     twi_unlock(&engine->roster.lock);
     twi_event_count_raise(&engine->turn.ended);
 }
@@ -101,9 +101,9 @@ bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms,
     const tw_family_options options = take_hook(family);
     if (options.on_window_closed == NULL) return true;
     struct inside inside = begin();
-    twi_store_relaxed(&engine->turn.hook_thread, inside.self);
+    twi_store_relaxed(&engine->here->hook.thread, inside.self);
     bool answered = options.on_window_closed(options.closed_ctx, family, start_ms, end_ms, flags);
-    twi_store_relaxed(&engine->turn.hook_thread, NULL);
+    twi_store_relaxed(&engine->here->hook.thread, NULL);
     end(inside);
     leave_hook(engine);
     return answered;
@@ -111,14 +111,14 @@ bool twi_host_closed(struct tw_family *family, int64_t start_ms, int64_t end_ms,
 
 uint64_t twi_host_running_hook(const struct tw_family *family) {
     twi_check(family->engine != NULL);
-    const struct twi_turn_state *turn = &family->engine->turn;
-    return turn->hook_family == family ? turn->hook_call : 0;
+    const struct twi_hook_run *run = &family->engine->here->hook;
+    return run->family == family ? run->call : 0;
 }
 
 void twi_host_wait_for_hook(struct tw_family *family, uint64_t call) {
     tw_engine *engine = family->engine;
     const struct twi_thread *self = twi_thread_here();
-    for (bool runs = call != 0; runs && twi_load_relaxed(&engine->turn.hook_thread) != self;) {
+    for (bool runs = call != 0; runs && twi_load_relaxed(&engine->here->hook.thread) != self;) {
         uint32_t seen = twi_event_count_value(&engine->turn.ended);
         twi_lock(&engine->roster.lock);
         runs = twi_host_running_hook(family) == call;

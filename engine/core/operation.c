@@ -92,7 +92,7 @@ void twi_operation_part(struct twi_operation *operation) {
     operation->call = NULL;
     operation->queue->under_way--;
     operation->queue = NULL;
-    operation->engine->background.calls->under_way -= operation->is_counted;
+    operation->engine->here->calls->under_way -= operation->is_counted;
 }
 
 void twi_operation_own_request(tw_request *request, void (*done)(tw_request *request), void *ctx) {
@@ -140,7 +140,7 @@ static void clear(struct twi_operation *operation) {
 
 struct twi_operation *twi_operation_make(tw_engine *engine, const struct twi_operation_kind *kind, tw_family *family,
                                          tw_request *call, tw_status *status) {
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     twi_calls_lock();
     *status = call != NULL ? check_request(calls, engine, call) : TW_OK;
     struct twi_operation *operation = *status == TW_OK ? take(calls) : NULL;
@@ -179,7 +179,7 @@ bool twi_operation_keep(struct twi_operation *operation, tw_key key, tw_key *kep
 
 void twi_operation_give(struct twi_operation *operation) {
     twi_check(operation->engine != NULL && operation->kind != NULL);
-    struct twi_calls *calls = operation->engine->background.calls;
+    struct twi_calls *calls = operation->engine->here->calls;
     twi_check(operation->list == NULL && operation->call == NULL);
     if (operation->kind->drop != NULL) operation->kind->drop(operation);
     free(operation->long_keys);
@@ -232,7 +232,7 @@ int64_t twi_result_number(const struct twi_result *result, size_t i) {
 /* ---- life ---- */
 
 void twi_operations_begin(tw_engine *engine) {
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     struct twi_slab *slabs = calls->slabs; /* in a child, they are the parent's */
     while (slabs != NULL) {
         struct twi_slab *next = slabs->next;
@@ -245,7 +245,7 @@ void twi_operations_begin(tw_engine *engine) {
 }
 
 void twi_operations_end(tw_engine *engine) {
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     for (struct twi_slab *slab = calls->slabs, *next; slab != NULL; slab = next) {
         next = slab->next;
         free(slab);

@@ -8,7 +8,7 @@
 
 /* Any thread. */
 TWI_INLINE int64_t twi_presence_resend_ms(const tw_engine *engine) {
-    return engine->remote.tuning.presence_life_ms / 3;
+    return engine->here->remote.tuning.presence_life_ms / 3;
 }
 
 #endif

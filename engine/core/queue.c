@@ -85,7 +85,7 @@ static void end_run(struct running *run) {
 
 static void note_time(tw_engine *engine, int64_t took_ms) {
     twi_check(took_ms >= 0);
-    _Atomic int64_t *slow_ms = &engine->background.calls->slow_done_ms; /* the turn logs it */
+    _Atomic int64_t *slow_ms = &engine->here->calls->slow_done_ms; /* the turn logs it */
     twi_stat_raise(engine, offsetof(tw_stats, done_ms_max), took_ms);
     if (took_ms > SLOW_DONE_MS && took_ms > twi_load_relaxed(slow_ms)) twi_store_relaxed(slow_ms, took_ms);
 }
@@ -123,12 +123,12 @@ static size_t run_queue(struct tw_queue *queue, size_t most, struct twi_thread *
 bool twi_queue_run_own(tw_engine *engine, size_t most) {
     twi_check(most != 0);
     struct twi_thread *self = twi_thread_here();
-    return self != NULL && run_queue(&engine->background.calls->own, most, self) == most;
+    return self != NULL && run_queue(&engine->here->calls->own, most, self) == most;
 }
 
 bool twi_queue_has_own(tw_engine *engine) {
     twi_calls_lock();
-    bool has = engine->background.calls->own.answered.count != 0;
+    bool has = engine->here->calls->own.answered.count != 0;
     twi_calls_unlock();
     return has;
 }
@@ -149,8 +149,8 @@ tw_status tw_queue_open(tw_engine *engine, tw_queue **queue) {
         return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the queue");
     }
     twi_calls_lock();
-    made->next = engine->background.calls->queues;
-    engine->background.calls->queues = made;
+    made->next = engine->here->calls->queues;
+    engine->here->calls->queues = made;
     twi_calls_unlock();
     *queue = made;
     return TW_OK;
@@ -192,7 +192,7 @@ tw_status tw_queue_close(tw_queue *queue) {
     const struct twi_thread *self = twi_thread_here();
     if (self != NULL && self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook or a callback: the queue may be running");
-    struct twi_calls *calls = queue->engine->background.calls;
+    struct twi_calls *calls = queue->engine->here->calls;
     twi_calls_lock();
     bool is_used = queue->under_way != 0;
     if (!is_used) {
@@ -209,15 +209,15 @@ tw_status tw_queue_close(tw_queue *queue) {
 
 bool twi_queue_is_open(tw_engine *engine) {
     twi_calls_lock();
-    bool is = engine->background.calls->queues != NULL;
+    bool is = engine->here->calls->queues != NULL;
     twi_calls_unlock();
     return is;
 }
 
-bool twi_queue_renew(tw_engine *engine) {
-    twi_check(engine->background.calls != NULL);
+bool twi_queue_begin(tw_engine *engine) {
+    twi_check(engine->here->calls != NULL);
     bool made = true;
-    for (struct tw_queue *queue = engine->background.calls->queues; queue != NULL; queue = queue->next) {
+    for (struct tw_queue *queue = engine->here->calls->queues; queue != NULL; queue = queue->next) {
         if (queue->fd >= 0) (void)close(queue->fd);
         queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         queue->answered = (struct twi_operations){0};
@@ -256,7 +256,7 @@ tw_status tw_request_cancel(tw_request *call) {
     TWI_RACE_POINT(request_parted_not_forgotten);
     twi_port_count(engine, ask_cancelled, 1);
     /* Without an answer no other thread will ever see the operation, so it is ours again. */
-    if (!is_ours && number != 0 && engine->remote.driver->ask_forget(engine->remote.sync, number)) {
+    if (!is_ours && number != 0 && engine->here->remote.driver->ask_forget(engine->here->remote.sync, number)) {
         operation->result = (struct twi_result){.outcome = TWI_REQUEST_UNKNOWN};
         is_ours = true;
     }

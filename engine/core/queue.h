@@ -15,9 +15,9 @@ bool twi_queue_run_own(tw_engine *engine, size_t most);
 bool twi_queue_has_own(tw_engine *engine);
 /* Some queue is open. */
 bool twi_queue_is_open(tw_engine *engine);
-/* In a forked child: no answer waits, and each open queue gets a separate descriptor. Returns false if the system has
- * no descriptor left. */
-bool twi_queue_renew(tw_engine *engine);
+/* When the engine is opened, and in a forked child: no answer waits, and each open queue gets a separate descriptor.
+ * Returns false if the system has no descriptor left. */
+bool twi_queue_begin(tw_engine *engine);
 /* No `done` of the parent runs in the child. */
 void twi_queue_renew_running(void);
 

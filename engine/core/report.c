@@ -10,8 +10,9 @@
 #include <stdio.h>
 
 void twi_report_begin(struct twi_report *report) {
+    memset((void *)report, 0, sizeof *report);
     pthread_mutex_init(&report->lock, NULL);
-    for (size_t i = 0; i < sizeof report->stats / sizeof report->stats[0]; i++) twi_store_relaxed(&report->stats[i], 0);
+    twi_store_relaxed(&report->stats[offsetof(tw_stats, sync_age_ms) / sizeof(int64_t)], -1);
 }
 void twi_report_end(struct twi_report *report) {
     pthread_mutex_destroy(&report->lock);

@@ -7,7 +7,7 @@
 
 #include "engine/core/state.h"
 
-/* Called before the report is shared, and in a forked child, whose statistics begin at 0. */
+/* Called before the report is shared, and in a forked child, which has reported nothing yet. */
 void twi_report_begin(struct twi_report *report);
 void twi_report_end(struct twi_report *report);
 

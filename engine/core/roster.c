@@ -15,21 +15,21 @@
 /* ---- by name ---- */
 
 static struct tw_family **chain_of(tw_engine *engine, const char *name) {
-    struct twi_roster *roster = &engine->roster;
-    return &roster->names[engine->hashing.fn(&engine->hashing.secret, name, strlen(name)) >> (64 - roster->names_log2)];
+    const struct twi_family_names *names = &engine->here->names;
+    return &names->chains[engine->hashing.fn(&engine->hashing.secret, name, strlen(name)) >> (64 - names->log2)];
 }
 
 /* Without memory the table stays as it is, and its chains get longer. Returns false if there is no table yet. */
 static bool grow_names(tw_engine *engine) {
-    struct twi_roster *roster = &engine->roster;
-    if (roster->names != NULL && roster->named < UINT32_C(2) << roster->names_log2) return true;
-    uint32_t log2 = roster->names != NULL ? roster->names_log2 + 1 : NAMES_LOG2_MIN;
-    struct tw_family **old = roster->names, **names = calloc((size_t)1 << log2, sizeof(void *));
-    if (names == NULL) return old != NULL;
-    size_t chains = old != NULL ? (size_t)1 << roster->names_log2 : 0;
-    roster->names = names;
-    roster->names_log2 = log2;
-    for (size_t i = 0; i < chains; i++) {
+    struct twi_family_names *names = &engine->here->names;
+    if (names->chains != NULL && names->count < UINT32_C(2) << names->log2) return true;
+    uint32_t log2 = names->chains != NULL ? names->log2 + 1 : NAMES_LOG2_MIN;
+    struct tw_family **old = names->chains, **chains = calloc((size_t)1 << log2, sizeof(void *));
+    if (chains == NULL) return old != NULL;
+    size_t count = old != NULL ? (size_t)1 << names->log2 : 0;
+    names->chains = chains;
+    names->log2 = log2;
+    for (size_t i = 0; i < count; i++) {
         for (struct tw_family *family = old[i], *next; family != NULL; family = next) {
             struct tw_family **chain = chain_of(engine, family->options.name);
             next = family->entry.next_named;
@@ -43,7 +43,7 @@ static bool grow_names(tw_engine *engine) {
 
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
     twi_check(name != NULL);
-    struct tw_family *family = engine->roster.names != NULL ? *chain_of(engine, name) : NULL;
+    struct tw_family *family = engine->here->names.chains != NULL ? *chain_of(engine, name) : NULL;
     while (family != NULL && strcmp(family->options.name, name) != 0) family = family->entry.next_named;
     return family;
 }
@@ -58,11 +58,11 @@ tw_family *tw_family_find(tw_engine *engine, const char *name) {
 }
 
 void twi_roster_forget(tw_engine *engine, struct tw_family *family) {
-    twi_check(engine->roster.named != 0);
+    twi_check(engine->here->names.count != 0);
     struct tw_family **link = chain_of(engine, family->options.name);
     while (*link != family) link = &(*link)->entry.next_named;
     *link = family->entry.next_named;
-    engine->roster.named--;
+    engine->here->names.count--;
 }
 
 /* ---- the account ---- */
@@ -136,7 +136,7 @@ bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
     struct tw_family **chain = chain_of(engine, family->options.name);
     family->entry.next_named = *chain;
     *chain = family;
-    engine->roster.named++;
+    engine->here->names.count++;
     struct tw_family *first = twi_load_relaxed(&engine->roster.first);
     family->entry.before = NULL;
     if (first != NULL) first->entry.before = family;
@@ -155,26 +155,29 @@ void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
     discharge(engine, family);
 }
 
-void twi_roster_renew(tw_engine *engine) {
+void twi_roster_begin(tw_engine *engine) {
+    bool has_arena = engine->arena.base != NULL;
+    pthread_mutex_init(&engine->roster.lock, NULL);
     engine->roster.blocks = engine->roster.block_count = 0;
-    while (engine->roster.block_count < blocks_for(&engine->roster) && take_block(engine)) continue;
+    while (has_arena && engine->roster.block_count < blocks_for(&engine->roster) && take_block(engine)) continue;
 }
 
-void twi_roster_free(struct twi_roster *roster) {
-    twi_check(roster->names != NULL || roster->named == 0);
-    free(roster->names);
+void twi_roster_end(tw_engine *engine) {
+    twi_check(engine->here->names.chains != NULL || engine->here->names.count == 0);
+    free(engine->here->names.chains);
+    pthread_mutex_destroy(&engine->roster.lock);
 }
 
 /* ---- checks ---- */
 
 /* Each name is found by its hash. */
 static bool names_are_valid(tw_engine *engine) {
-    const struct twi_roster *roster = &engine->roster;
-    uint32_t named = 0;
-    for (size_t i = 0; roster->names != NULL && i < (size_t)1 << roster->names_log2; i++)
-        for (struct tw_family *family = roster->names[i]; family != NULL; family = family->entry.next_named, named++)
-            if (chain_of(engine, family->options.name) != &roster->names[i] || family->entry.opened == 0) return false;
-    return named == roster->named;
+    const struct twi_family_names *names = &engine->here->names;
+    uint32_t count = 0;
+    for (size_t i = 0; names->chains != NULL && i < (size_t)1 << names->log2; i++)
+        for (struct tw_family *family = names->chains[i]; family != NULL; family = family->entry.next_named, count++)
+            if (chain_of(engine, family->options.name) != &names->chains[i] || family->entry.opened == 0) return false;
+    return count == names->count;
 }
 
 bool twi_roster_is_valid(tw_engine *engine) {
@@ -193,7 +196,7 @@ bool twi_roster_is_valid(tw_engine *engine) {
     }
     for (uint32_t line = roster->blocks; line != 0; blocks++)
         line = (uint32_t)twi_load_relaxed((_Atomic uint64_t *)twi_arena_at(&engine->arena, line));
-    bool is_counted = count == families(roster) && open == roster->named && bytes == roster->bytes &&
+    bool is_counted = count == families(roster) && open == engine->here->names.count && bytes == roster->bytes &&
                       blocks == roster->block_count && blocks >= blocks_for(roster);
     twi_unlock(&roster->lock);
     return is_linked && is_counted;

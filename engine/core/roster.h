@@ -20,9 +20,9 @@ bool twi_roster_add(tw_engine *engine, struct tw_family *family);
 void twi_roster_forget(tw_engine *engine, struct tw_family *family);
 /* The family is about to be freed. Called by the turn. */
 void twi_roster_remove(tw_engine *engine, struct tw_family *family);
-/* In a forked child, which has a new arena. */
-void twi_roster_renew(tw_engine *engine);
-void twi_roster_free(struct twi_roster *roster);
+/* When the engine is opened, and in a forked child, which keeps its families. The arena is new, or there is none. */
+void twi_roster_begin(tw_engine *engine);
+void twi_roster_end(tw_engine *engine);
 
 /* For tests and checks of level 3: walks names, families and blocks. Takes the lock. */
 bool twi_roster_is_valid(tw_engine *engine);

@@ -17,17 +17,17 @@
 static void await(tw_engine *engine) {
     int64_t left_ms = twi_driving_wake_ms(engine) - twi_clock_mono_ms(&engine->clock);
     int tick_ms = left_ms <= 0 ? 0 : left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
-    struct pollfd fds[2] = {{.fd = engine->background.second.wake_fd, .events = POLLIN},
+    struct pollfd fds[2] = {{.fd = engine->here->second.wake_fd, .events = POLLIN},
                             {.fd = twi_driving_fd(engine), .events = POLLIN}};
     if (poll(fds, 2, tick_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
     uint64_t value;
-    (void)!read(engine->background.second.wake_fd, &value, sizeof value);
+    (void)!read(engine->here->second.wake_fd, &value, sizeof value);
 }
 
 /* From now on it is woken for the answers that others have for it. */
 static void take_queue(tw_engine *engine, int fd) {
     twi_check(fd >= 0 || fd == -1);
-    struct tw_queue *own = &engine->background.calls->own;
+    struct tw_queue *own = &engine->here->calls->own;
     twi_calls_lock();
     own->fd = fd;
     own->runner = fd >= 0 ? twi_thread_here() : NULL;
@@ -37,8 +37,8 @@ static void take_queue(tw_engine *engine, int fd) {
 static void *run_calls(void *arg) {
     tw_engine *engine = arg;
     bool has_more = true; /* before it took the queue */
-    take_queue(engine, engine->background.second.wake_fd);
-    while (!twi_load_acquire(&engine->background.second.stops)) {
+    take_queue(engine, engine->here->second.wake_fd);
+    while (!twi_load_acquire(&engine->here->second.stops)) {
         if (!has_more) await(engine);
         twi_driving_step(engine);
         has_more = twi_queue_run_own(engine, ANSWERS_AT_ONCE);
@@ -49,7 +49,7 @@ static void *run_calls(void *arg) {
 
 static tw_status start(tw_engine *engine) {
     twi_check(!engine->life.host_driven);
-    struct twi_second *second = &engine->background.second;
+    struct twi_second *second = &engine->here->second;
     second->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (second->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the thread that waits for Redis");
     twi_store_relaxed(&second->stops, false);
@@ -59,7 +59,7 @@ static tw_status start(tw_engine *engine) {
 }
 
 tw_status twi_second_start(tw_engine *engine) {
-    struct twi_second *second = &engine->background.second;
+    struct twi_second *second = &engine->here->second;
     if (engine->life.host_driven || twi_load_acquire(&second->runs)) return TW_OK; /* AN5, pairs with AN6 */
     tw_status status = TW_OK;
     twi_lock(&second->lock);
@@ -72,14 +72,14 @@ tw_status twi_second_start(tw_engine *engine) {
 }
 
 void twi_second_wake(tw_engine *engine) {
-    struct twi_second *second = &engine->background.second;
+    struct twi_second *second = &engine->here->second;
     uint64_t one = 1;
     if (twi_load_acquire(&second->runs)) (void)!write(second->wake_fd, &one, sizeof one); /* AN5 */
 }
 
 void twi_second_stop(tw_engine *engine) {
-    twi_check(!twi_load_relaxed(&engine->background.second.runs) || engine->background.second.wake_fd >= 0);
-    struct twi_second *second = &engine->background.second;
+    twi_check(!twi_load_relaxed(&engine->here->second.runs) || engine->here->second.wake_fd >= 0);
+    struct twi_second *second = &engine->here->second;
     if (!twi_load_relaxed(&second->runs)) return;
     twi_store_release(&second->stops, true);
     twi_second_wake(engine);
@@ -88,9 +88,14 @@ void twi_second_stop(tw_engine *engine) {
     (void)close(second->wake_fd);
 }
 
-void twi_second_renew(tw_engine *engine) {
-    struct twi_second *second = &engine->background.second;
+void twi_second_begin(tw_engine *engine) {
+    struct twi_second *second = &engine->here->second;
     pthread_mutex_init(&second->lock, NULL);
     if (twi_load_relaxed(&second->runs)) (void)close(second->wake_fd);
     twi_store_relaxed(&second->runs, false);
+}
+
+void twi_second_end(tw_engine *engine) {
+    twi_check(!twi_load_relaxed(&engine->here->second.runs));
+    pthread_mutex_destroy(&engine->here->second.lock);
 }

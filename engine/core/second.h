@@ -13,7 +13,8 @@ tw_status twi_second_start(tw_engine *engine);
 void twi_second_wake(tw_engine *engine);
 /* Ends it. Only tw_close() calls it, when no call can follow. */
 void twi_second_stop(tw_engine *engine);
-/* In a forked child, which has no such thread. */
-void twi_second_renew(tw_engine *engine);
+/* When the engine is opened, and in a forked child: there is no such thread. */
+void twi_second_begin(tw_engine *engine);
+void twi_second_end(tw_engine *engine);
 
 #endif

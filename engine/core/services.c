@@ -5,7 +5,7 @@
 #include "engine/base/random.h"
 
 const struct twi_tuning *twi_port_tuning(const tw_engine *engine) {
-    return &engine->remote.tuning;
+    return &engine->here->remote.tuning;
 }
 
 bool twi_port_is_closing(const tw_engine *engine) {
@@ -26,7 +26,8 @@ int64_t twi_port_mono_us(tw_engine *engine) {
 
 /* This is splitmix64. In a simulator all random bytes follow from the seed. */
 static uint64_t seeded(tw_engine *engine) {
-    uint64_t z = twi_add_relaxed(&engine->random.state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t z =
+        twi_add_relaxed(&engine->here->random.state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
     return z ^ z >> 31;
@@ -34,10 +35,10 @@ static uint64_t seeded(tw_engine *engine) {
 
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
     twi_check(out != NULL && size != 0);
-    if (twi_load_relaxed(&engine->random.state) == 0) {
+    if (twi_load_relaxed(&engine->here->random.state) == 0) {
         if (twi_random_bytes(out, size)) return;
         twi_check(engine->life.opening); /* it worked at tw_open() */
-        engine->random.failed = true;
+        engine->here->random.failed = true;
         memset(out, 0, size);
         return;
     }
@@ -51,15 +52,15 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
 }
 
 const char *twi_port_engine_id(tw_engine *engine) {
-    return engine->remote.id;
+    return engine->here->remote.id;
 }
 
 /* ---- waiting and waking ---- */
 
 int twi_port_socket_set(const tw_engine *engine) {
-    return engine->background.waits.fd;
+    return engine->here->waits.fd;
 }
 
 void twi_port_wake(tw_engine *engine) {
-    twi_socket_set_ring(&engine->background.waits);
+    twi_socket_set_ring(&engine->here->waits);
 }

@@ -29,8 +29,6 @@
 /* Lines faulted in per turn, ahead of inserts: 4 MiB, or 64,000 records in 5 ms; takes half a millisecond. */
 #define TWI_WORK_AHEAD 65536u
 
-struct twi_reserve_local;
-struct twi_hold_book;
 struct twi_restore;
 
 struct tw_engine {
@@ -57,17 +55,12 @@ struct tw_engine {
 
     /* owned by the turn, except the agenda's news */
     struct twi_agenda agenda;
-    struct twi_restore *restore;            /* restore_notes.h */
-    struct twi_reserve_local *reservations; /* reserve_local.h; under the lock of that book */
-    struct twi_hold_book *holds;            /* hold_book.h; under the lock of that book */
-    struct twi_leases leases;               /* leases of hard limits (limit/lease.h) */
+    struct twi_restore *restore; /* restore_notes.h */
+    struct twi_leases leases;    /* leases of hard limits (limit/lease.h) */
 
-    /* others */
-    struct twi_remote remote;
-    struct twi_random_source random;
-    struct twi_background background;
-    tw_options options; /* strings are copies */
-    struct tw_engine *next_engine;
+    /* set before sharing */
+    tw_options options;    /* strings are copies */
+    struct twi_here *here; /* what belongs to this process; never NULL */
 };
 
 /* Returns true if a thread owns the turn. It is for checks of functions that only the owner may call. The engine does

@@ -57,7 +57,7 @@ static bool put_back(struct twi_calls *calls, struct twi_operation *operation) {
 void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struct twi_operation *operation)) {
     twi_check(look != NULL);
     twi_check(!operation->blocks);
-    struct twi_calls *calls = operation->engine->background.calls;
+    struct twi_calls *calls = operation->engine->here->calls;
     operation->wait.look = look;
     tw_engine *engine = operation->engine;
     if (put_back(calls, operation)) twi_port_wake(engine); /* the turn may sleep for longer than it can wait */
@@ -67,7 +67,7 @@ void twi_waiter_add(struct twi_operation *operation, enum twi_look (*look)(struc
  * Those that are met go to the end of the list. */
 static struct twi_operation *take_due(tw_engine *engine, const struct spent *spent, int64_t now_ms, bool refunded,
                                       uint32_t *left) {
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     struct twi_operation *due = NULL;
     twi_calls_lock();
     while (*left != 0 && due == NULL && calls->waiters.first != NULL) {
@@ -115,7 +115,7 @@ static uint32_t count(const struct twi_calls *calls) {
 
 void twi_waiters_turn(tw_engine *engine) {
     twi_check(twi_turn_is_owned(engine));
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     int64_t now_ms = engine->turn.mono_ms;
     uint32_t given_back = twi_event_count_value(&engine->given_back);
     bool refunded = given_back != calls->given_back;
@@ -142,7 +142,7 @@ void twi_waiters_turn(tw_engine *engine) {
 }
 
 void twi_waiters_stop(tw_engine *engine) {
-    struct twi_calls *calls = engine->background.calls;
+    struct twi_calls *calls = engine->here->calls;
     for (;;) {
         twi_calls_lock();
         struct twi_operation *operation = calls->waiters.first;

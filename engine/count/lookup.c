@@ -141,7 +141,8 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
     if (packed == 0) {
         struct twi_cell *cell = twi_table_find(arena, generation, &call->lookup);
-        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->turn.hook_thread) == call->self))
+        if (cell == NULL && twi_unlikely(call->self->in_hook) &&
+            twi_load_relaxed(&call->engine->here->hook.thread) == call->self)
             cell = twi_closing_keys_find(generation, call->lookup.key);
         return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
     }

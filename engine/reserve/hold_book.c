@@ -51,15 +51,15 @@ static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
 static const struct twi_chains_kind kind = {.rows = 1, .link = link_of, .take = take_piece, .give = give_piece};
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
-    twi_check(engine->holds->first != 0 && engine->holds->last != 0);
-    struct twi_hold_book *book = engine->holds;
+    twi_check(engine->here->holds->first != 0 && engine->here->holds->last != 0);
+    struct twi_hold_book *book = engine->here->holds;
     *(entry->older != 0 ? &entry_at(&engine->arena, entry->older)->newer : &book->first) = entry->newer;
     *(entry->newer != 0 ? &entry_at(&engine->arena, entry->newer)->older : &book->last) = entry->older;
 }
 
 static void link_last(tw_engine *engine, struct entry *entry) {
-    twi_check((engine->holds->first == 0) == (engine->holds->last == 0));
-    struct twi_hold_book *book = engine->holds;
+    twi_check((engine->here->holds->first == 0) == (engine->here->holds->last == 0));
+    struct twi_hold_book *book = engine->here->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = book->last;
     entry->newer = 0;
@@ -68,8 +68,8 @@ static void link_last(tw_engine *engine, struct entry *entry) {
 }
 
 static void link_first(tw_engine *engine, struct entry *entry) {
-    twi_check((engine->holds->first == 0) == (engine->holds->last == 0));
-    struct twi_hold_book *book = engine->holds;
+    twi_check((engine->here->holds->first == 0) == (engine->here->holds->last == 0));
+    struct twi_hold_book *book = engine->here->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = 0;
     entry->newer = book->first;
@@ -94,19 +94,19 @@ static void unlink_family(tw_engine *engine, const struct entry *entry) {
 }
 
 static void free_entry(tw_engine *engine, struct entry *entry) {
-    twi_check(engine->holds->entries != 0);
-    twi_chain_leave(engine, &engine->holds->chains, &kind, twi_arena_line(&engine->arena, entry), 0);
+    twi_check(engine->here->holds->entries != 0);
+    twi_chain_leave(engine, &engine->here->holds->chains, &kind, twi_arena_line(&engine->arena, entry), 0);
     unlink_list(engine, entry);
     unlink_family(engine, entry);
-    engine->holds->entries--;
+    engine->here->holds->entries--;
     twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
 /* The engine may have another id since the entry was named. */
 static void renew_name(tw_engine *engine, struct entry *entry) {
-    struct twi_hold_book *book = engine->holds;
+    struct twi_hold_book *book = engine->here->holds;
     if (entry->lives == book->lives) return;
-    (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->remote.id, ++book->number);
+    (void)snprintf(entry->member, sizeof entry->member, "%s:%" PRIu64, engine->here->remote.id, ++book->number);
     entry->lives = book->lives;
     entry->statement = 0;
 }
@@ -133,9 +133,9 @@ size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
 }
 
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
-    struct twi_hold_book *book = engine->holds;
+    struct twi_hold_book *book = engine->here->holds;
     twi_lock(&book->lock);
-    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->remote.id, ++book->number);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->here->remote.id, ++book->number);
     twi_unlock(&book->lock);
 }
 
@@ -145,8 +145,8 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
     twi_check(strlen(member) < TWI_HOLD_MEMBER_MAX);
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
-    twi_lock(&engine->holds->lock);
-    struct twi_hold_book *book = engine->holds;
+    twi_lock(&engine->here->holds->lock);
+    struct twi_hold_book *book = engine->here->holds;
     bool has_index = twi_chains_make(engine, &book->chains, &kind, book->entries);
     uint32_t line = has_index ? twi_arena_take(&engine->arena, lines) : 0;
     if (line != 0) {
@@ -156,7 +156,7 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
         entry->hash = hash_of(engine, key);
         entry->key_size = (uint16_t)key.size;
         entry->sent_ms = is_known ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
-        entry->lives = engine->holds->lives;
+        entry->lives = engine->here->holds->lives;
         (void)snprintf(entry->member, sizeof entry->member, "%s", member);
         memcpy(entry->key, key.data, key.size);
         twi_chain_enter(engine, &book->chains, &kind, line, 0);
@@ -165,18 +165,18 @@ bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool
             link_last(engine, entry);
         else
             link_first(engine, entry);
-        engine->holds->entries++;
+        engine->here->holds->entries++;
     }
-    twi_unlock(&engine->holds->lock);
+    twi_unlock(&engine->here->holds->lock);
     return line != 0;
 }
 
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     twi_check(family->kind.synced);
     tw_engine *engine = family->engine;
-    twi_lock(&engine->holds->lock);
-    twi_chains_move(engine, &engine->holds->chains, &kind, TWI_CHAINS_MOVES_CALL);
-    uint32_t at = twi_chain_first(engine, &engine->holds->chains, hash_of(engine, key), 0);
+    twi_lock(&engine->here->holds->lock);
+    twi_chains_move(engine, &engine->here->holds->chains, &kind, TWI_CHAINS_MOVES_CALL);
+    uint32_t at = twi_chain_first(engine, &engine->here->holds->chains, hash_of(engine, key), 0);
     while (at != 0 && !is_of(entry_at(&engine->arena, at), family, key)) at = entry_at(&engine->arena, at)->next;
     if (at != 0) {
         renew_name(engine, entry_at(&engine->arena, at));
@@ -184,36 +184,36 @@ bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEM
         *statement = entry_at(&engine->arena, at)->statement;
         free_entry(engine, entry_at(&engine->arena, at));
     }
-    twi_unlock(&engine->holds->lock);
+    twi_unlock(&engine->here->holds->lock);
     return at != 0;
 }
 
 bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
-    twi_lock(&engine->holds->lock);
-    twi_check(statement <= engine->holds->sent + 1);
-    bool answered = engine->holds->answered >= statement;
-    twi_unlock(&engine->holds->lock);
+    twi_lock(&engine->here->holds->lock);
+    twi_check(statement <= engine->here->holds->sent + 1);
+    bool answered = engine->here->holds->answered >= statement;
+    twi_unlock(&engine->here->holds->lock);
     return answered;
 }
 
 int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     tw_engine *engine = family->engine;
     int64_t count = 0;
-    twi_lock(&engine->holds->lock);
-    uint32_t at = twi_chain_first(engine, &engine->holds->chains, hash_of(engine, key), 0);
+    twi_lock(&engine->here->holds->lock);
+    uint32_t at = twi_chain_first(engine, &engine->here->holds->chains, hash_of(engine, key), 0);
     for (; at != 0; at = entry_at(&engine->arena, at)->next) count += is_of(entry_at(&engine->arena, at), family, key);
-    twi_unlock(&engine->holds->lock);
+    twi_unlock(&engine->here->holds->lock);
     return count;
 }
 
 bool twi_hold_book_forget(tw_family *family) {
     twi_check(twi_load_relaxed(&family->requests.close_requested));
     tw_engine *engine = family->engine;
-    twi_lock(&engine->holds->lock);
+    twi_lock(&engine->here->holds->lock);
     for (uint32_t left = FORGET_TURN; left != 0 && family->entry.holds != 0; left--)
         free_entry(engine, entry_at(&engine->arena, family->entry.holds));
     bool is_done = family->entry.holds == 0;
-    twi_unlock(&engine->holds->lock);
+    twi_unlock(&engine->here->holds->lock);
     return is_done;
 }
 
@@ -222,7 +222,7 @@ bool twi_hold_book_forget(tw_family *family) {
 /* The entry that was sent longest ago; NULL means that there is none. Those of closed families are no holds any
  * more. */
 static struct entry *oldest(tw_engine *engine) {
-    const struct twi_hold_book *book = engine->holds;
+    const struct twi_hold_book *book = engine->here->holds;
     for (uint32_t left = PASS_OVER_MAX; left != 0 && book->first != 0; left--) {
         struct entry *entry = entry_at(&engine->arena, book->first);
         if (!is_closed(entry)) return entry;
@@ -232,7 +232,7 @@ static struct entry *oldest(tw_engine *engine) {
 }
 
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
-    struct twi_hold_book *book = engine->holds;
+    struct twi_hold_book *book = engine->here->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     twi_lock(&book->lock);
     struct entry *entry = oldest(engine);
@@ -252,29 +252,29 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
 }
 
 void twi_port_holds_sent(tw_engine *engine) {
-    twi_lock(&engine->holds->lock);
-    engine->holds->sent++;
-    twi_unlock(&engine->holds->lock);
+    twi_lock(&engine->here->holds->lock);
+    engine->here->holds->sent++;
+    twi_unlock(&engine->here->holds->lock);
 }
 
 void twi_port_holds_answered(tw_engine *engine) {
-    twi_lock(&engine->holds->lock);
-    twi_check(engine->holds->answered < engine->holds->sent);
-    engine->holds->answered++;
-    twi_unlock(&engine->holds->lock);
+    twi_lock(&engine->here->holds->lock);
+    twi_check(engine->here->holds->answered < engine->here->holds->sent);
+    engine->here->holds->answered++;
+    twi_unlock(&engine->here->holds->lock);
 }
 
 void twi_hold_book_resend(tw_engine *engine) {
-    twi_lock(&engine->holds->lock);
-    engine->holds->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
-    twi_unlock(&engine->holds->lock);
+    twi_lock(&engine->here->holds->lock);
+    engine->here->holds->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
+    twi_unlock(&engine->here->holds->lock);
 }
 
 void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
     twi_check(strlen(id) == 32);
-    struct twi_hold_book *book = engine->holds;
+    struct twi_hold_book *book = engine->here->holds;
     twi_lock(&book->lock);
-    memcpy(engine->remote.id, id, sizeof engine->remote.id);
+    memcpy(engine->here->remote.id, id, sizeof engine->here->remote.id);
     book->lives++; /* each entry gets its new name when it is sent, or taken out */
     book->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
     twi_unlock(&book->lock);
@@ -282,12 +282,12 @@ void twi_hold_book_rename(tw_engine *engine, const char id[33]) {
 
 /* ---- the engine's side ---- */
 
-void twi_hold_book_make(tw_engine *engine) {
-    struct twi_hold_book *book = engine->holds;
+void twi_hold_book_begin(tw_engine *engine) {
+    struct twi_hold_book *book = engine->here->holds;
     *book = (struct twi_hold_book){.resend_from_ms = INT64_MIN};
     pthread_mutex_init(&book->lock, NULL);
 }
 
-void twi_hold_book_unmake(tw_engine *engine) {
-    pthread_mutex_destroy(&engine->holds->lock);
+void twi_hold_book_end(tw_engine *engine) {
+    pthread_mutex_destroy(&engine->here->holds->lock);
 }

@@ -32,8 +32,9 @@ struct twi_hold_book {
     uint64_t sent, answered; /* number of statements that were sent, and that were acknowledged or lost */
 };
 
-void twi_hold_book_make(tw_engine *engine);
-void twi_hold_book_unmake(tw_engine *engine);
+/* With an empty arena: when the engine is opened, and in a forked child. */
+void twi_hold_book_begin(tw_engine *engine);
+void twi_hold_book_end(tw_engine *engine);
 /* Writes a new member name. */
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
 /* Enters an admitted hold. `is_known` means that Redis has it. Returns false if there is no memory. */

@@ -17,7 +17,7 @@ static void request_about(tw_family *family, tw_key key, const char *what, int64
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_HOLD, 0);
     twi_redis_call_key(redis_call, family, "hold", key, 0);
     twi_redis_call_text(redis_call, what);
-    twi_redis_call_number(redis_call, family->engine->remote.tuning.presence_life_ms);
+    twi_redis_call_number(redis_call, family->engine->here->remote.tuning.presence_life_ms);
     twi_redis_call_number(redis_call, limit);
     twi_redis_call_text(redis_call, member);
 }
@@ -30,7 +30,7 @@ static void fill_verdict(const tw_family *family, tw_verdict *verdict, int64_t l
     verdict->decided_by = by;
     verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
     verdict->allowed = admitted;
-    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : family->engine->remote.tuning.presence_life_ms;
+    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : family->engine->here->remote.tuning.presence_life_ms;
 }
 
 /* Redis could not be asked, or did not reply. Redis may have admitted this hold all the same. If it is admitted here,

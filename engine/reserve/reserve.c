@@ -63,7 +63,7 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
 
 /* Returns whether the token is of this engine's kind of store, which is no Redis, one Redis, or a cluster. */
 static bool fits(const tw_engine *engine, const struct twi_token *token) {
-    return token->local != engine->life.has_redis && token->has_slot == (engine->remote.shorts != NULL);
+    return token->local != engine->life.has_redis && token->has_slot == (engine->here->remote.shorts != NULL);
 }
 
 tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {

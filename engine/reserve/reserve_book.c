@@ -45,30 +45,30 @@ static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
 
 static void set_first(tw_engine *engine, uint32_t line) {
     twi_check(line == 0 || at(engine, line)->rank != 0);
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     reservations->due = line;
     if (line != 0) at(engine, line)->parent = 0;
     twi_store_relaxed(&reservations->next_ms, line != 0 ? at(engine, line)->wake_ms : INT64_MAX); /* a hint */
 }
 
 struct twi_reservation *twi_reserve_first(tw_engine *engine) {
-    return engine->reservations->due != 0 ? at(engine, engine->reservations->due) : NULL;
+    return engine->here->reservations->due != 0 ? at(engine, engine->here->reservations->due) : NULL;
 }
 
 void twi_reserve_push(tw_engine *engine, struct twi_reservation *entry) {
     twi_check(entry->rank == 0);
     entry->left = entry->right = entry->parent = 0;
     entry->rank = 1;
-    set_first(engine, meld(engine, engine->reservations->due, twi_arena_line(&engine->arena, entry)));
+    set_first(engine, meld(engine, engine->here->reservations->due, twi_arena_line(&engine->arena, entry)));
 }
 
 void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
     twi_check(entry->rank != 0);
-    twi_check(engine->reservations->due != 0);
+    twi_check(engine->here->reservations->due != 0);
     uint32_t line = twi_arena_line(&engine->arena, entry), parent = entry->parent;
     uint32_t rest = meld(engine, entry->left, entry->right);
     entry->rank = 0;
-    if (engine->reservations->due == line) {
+    if (engine->here->reservations->due == line) {
         set_first(engine, rest);
         return;
     }
@@ -88,7 +88,7 @@ void twi_reserve_take_out(tw_engine *engine, struct twi_reservation *entry) {
  * counters. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
     twi_check(lines != 0);
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     if (reservations->bytes + bytes > engine->arena.bytes_max / 2) return 0;
     uint32_t line = twi_arena_take(&engine->arena, lines);
@@ -97,8 +97,8 @@ static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
 }
 
 static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
-    twi_check(engine->reservations->bytes >= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
-    engine->reservations->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    twi_check(engine->here->reservations->bytes >= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    engine->here->reservations->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     twi_arena_give(&engine->arena, line, lines);
 }
 
@@ -113,16 +113,16 @@ static struct twi_chain_link link_of(tw_engine *engine, uint32_t line, uint32_t 
 static const struct twi_chains_kind kind = {.rows = ROWS, .link = link_of, .take = take_piece, .give = give_piece};
 
 static struct twi_reservation *first_of(tw_engine *engine, uint64_t hash, uint32_t row) {
-    uint32_t line = twi_chain_first(engine, &engine->reservations->chains, hash, row);
+    uint32_t line = twi_chain_first(engine, &engine->here->reservations->chains, hash, row);
     return line != 0 ? at(engine, line) : NULL;
 }
 
 static void enter(tw_engine *engine, struct twi_reservation *entry, uint32_t row) {
-    twi_chain_enter(engine, &engine->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
+    twi_chain_enter(engine, &engine->here->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
 }
 
 static void leave(tw_engine *engine, struct twi_reservation *entry, uint32_t row) {
-    twi_chain_leave(engine, &engine->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
+    twi_chain_leave(engine, &engine->here->reservations->chains, &kind, twi_arena_line(&engine->arena, entry), row);
 }
 
 /* Another index than this one has been begun, so a walk begins again. */
@@ -136,7 +136,7 @@ static bool is_sparse(const struct twi_reserve_local *book) {
 
 /* Returns false if there is no index, and no memory for one. */
 static bool make_index(tw_engine *engine) {
-    struct twi_reserve_local *book = engine->reservations;
+    struct twi_reserve_local *book = engine->here->reservations;
     uint32_t index = book->chains.index;
     bool has_index = twi_chains_make(engine, &book->chains, &kind, book->entries);
     note_replaced(book, index);
@@ -144,7 +144,7 @@ static bool make_index(tw_engine *engine) {
 }
 
 bool twi_reserve_tidy(tw_engine *engine) {
-    struct twi_reserve_local *book = engine->reservations;
+    struct twi_reserve_local *book = engine->here->reservations;
     uint32_t index = book->chains.index;
     if (index == 0) return false;
     if (book->chains.old_index == 0 && is_sparse(book))
@@ -158,7 +158,7 @@ bool twi_reserve_tidy(tw_engine *engine) {
 bool twi_reserve_walk(tw_engine *engine, uint32_t *work,
                       void (*visit)(tw_engine *engine, struct twi_reservation *entry)) {
     twi_check(visit != NULL);
-    struct twi_reserve_local *book = engine->reservations;
+    struct twi_reserve_local *book = engine->here->reservations;
     if (book->chains.index == 0) return true;
     if (book->pass.restarts) book->pass.cursor = 0;
     book->pass.restarts = false;
@@ -192,7 +192,7 @@ void twi_reserve_give(tw_engine *engine, struct twi_reservation *entry) {
 
 void twi_reserve_link(tw_engine *engine, struct twi_reservation *entry) {
     twi_check(entry->serial != 0 && entry->family != NULL);
-    engine->reservations->entries++;
+    engine->here->reservations->entries++;
     enter(engine, entry, BY_SERIAL);
     if (entry->buyer_size != 0) enter(engine, entry, BY_BUYER);
 }
@@ -204,7 +204,7 @@ void twi_reserve_unlink_buyer(tw_engine *engine, struct twi_reservation *entry) 
 }
 
 void twi_reserve_forget(tw_engine *engine, struct twi_reservation *entry) {
-    struct twi_reserve_local *book = engine->reservations;
+    struct twi_reserve_local *book = engine->here->reservations;
     twi_check(book->entries != 0);
     if (entry->rank != 0) twi_reserve_take_out(engine, entry);
     twi_reserve_unlink_buyer(engine, entry);

@@ -180,7 +180,7 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
                                 tw_verdict *verdict) {
     twi_check(request->ttl_ms != 0);
     tw_engine *engine = request->family->engine;
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     bool more = take_back_due(engine, mono_ms, CALL_MAX);
     struct twi_reservation *entry = make_entry(request);
@@ -217,9 +217,9 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    twi_lock(&engine->reservations->lock);
+    twi_lock(&engine->here->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);
-    twi_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->here->reservations->lock);
     return status;
 }
 
@@ -232,11 +232,11 @@ static tw_status begin_with_token(tw_engine *engine, const struct twi_token *tok
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    twi_lock(&engine->reservations->lock);
+    twi_lock(&engine->here->reservations->lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
-    bool known = token->tag == engine->reservations->tag && token->serial - 1 < engine->reservations->serial &&
-                 *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
-    if (!known) twi_unlock(&engine->reservations->lock);
+    bool known = token->tag == engine->here->reservations->tag &&
+                 token->serial - 1 < engine->here->reservations->serial && *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
+    if (!known) twi_unlock(&engine->here->reservations->lock);
     if (known) return TW_OK;
     return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
                       "token: another incarnation of this engine made it, or it expired more than a day ago");
@@ -257,7 +257,7 @@ tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *t
     status = entry != NULL && entry->state == TWI_SOLD
                  ? TW_OK
                  : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
-    twi_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->here->reservations->lock);
     return status;
 }
 
@@ -270,7 +270,7 @@ tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *to
     status = entry != NULL && entry->state == TWI_SOLD
                  ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
                  : TW_OK;
-    twi_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->here->reservations->lock);
     return status;
 }
 
@@ -293,23 +293,23 @@ void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t 
     tw_engine *engine = request->family->engine;
     struct twi_reserve_request look = *request;
     look.buyer = look.key; /* one entry per key, found by the key */
-    twi_lock(&engine->reservations->lock);
+    twi_lock(&engine->here->reservations->lock);
     int64_t due_ms = twi_clock_mono_ms(&engine->clock) + request->ttl_ms;
     struct twi_reservation *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
     if (entry != NULL) { /* without memory another caller's request finds the expired entries */
         entry->state = TWI_SWEEP;
         entry->start_ms = start_ms;
         entry->wake_ms = due_ms;
-        entry->serial = ++engine->reservations->serial;
+        entry->serial = ++engine->here->reservations->serial;
         twi_reserve_link(engine, entry);
         twi_reserve_push(engine, entry);
     }
-    twi_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->here->reservations->lock);
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     twi_check(engine->life.has_redis);
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     if (twi_load_relaxed(&reservations->next_ms) > mono_ms) return false;
     twi_lock(&reservations->lock);
@@ -333,7 +333,7 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
 
 void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
     twi_check(serial != 0);
-    twi_lock(&engine->reservations->lock);
+    twi_lock(&engine->here->reservations->lock);
     struct twi_reservation *entry = twi_reserve_find(engine, serial);
     if (entry != NULL && (wait_ms < 0 || is_void(entry))) {
         twi_reserve_forget(engine, entry);
@@ -342,36 +342,28 @@ void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms
             twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
         twi_reserve_push(engine, entry);
     }
-    twi_unlock(&engine->reservations->lock);
+    twi_unlock(&engine->here->reservations->lock);
 }
 
 /* ---- the engine's side ---- */
 
-static void begin_anew(tw_engine *engine) {
-    struct twi_reserve_local *reservations = engine->reservations;
+void twi_reserve_local_begin(tw_engine *engine) {
+    struct twi_reserve_local *reservations = engine->here->reservations;
     *reservations = (struct twi_reserve_local){0};
     pthread_mutex_init(&reservations->lock, NULL);
     twi_port_random(engine, &reservations->tag, sizeof reservations->tag);
     twi_store_relaxed(&reservations->next_ms, INT64_MAX);
 }
 
-void twi_reserve_local_make(tw_engine *engine) {
-    begin_anew(engine);
-}
-
-void twi_reserve_local_renew(tw_engine *engine) {
-    begin_anew(engine);
-}
-
-void twi_reserve_local_unmake(tw_engine *engine) {
-    pthread_mutex_destroy(&engine->reservations->lock);
+void twi_reserve_local_end(tw_engine *engine) {
+    pthread_mutex_destroy(&engine->here->reservations->lock);
 }
 
 /* ---- families that are closed ---- */
 
 void twi_reserve_local_close(tw_family *family) {
     twi_check(twi_load_relaxed(&family->requests.close_requested));
-    struct twi_reserve_local *reservations = family->engine->reservations;
+    struct twi_reserve_local *reservations = family->engine->here->reservations;
     twi_lock(&reservations->lock);
     bool any = reservations->entries != 0;
     family->requests.void_after = (uint16_t)(any ? reservations->pass.begun + 1 : reservations->pass.done);
@@ -382,7 +374,7 @@ void twi_reserve_local_close(tw_family *family) {
 
 bool twi_reserve_local_is_gone(tw_family *family) {
     twi_check(twi_load_relaxed(&family->requests.close_requested));
-    struct twi_reserve_local *reservations = family->engine->reservations;
+    struct twi_reserve_local *reservations = family->engine->here->reservations;
     twi_lock(&reservations->lock);
     bool gone = (int16_t)(reservations->pass.done - family->requests.void_after) >= 0;
     twi_unlock(&reservations->lock);
@@ -395,7 +387,7 @@ static void drop_void(tw_engine *engine, struct twi_reservation *entry) {
 
 /* A part of a walk through all entries that began after a family was closed. */
 static void go_on_with_pass(tw_engine *engine) {
-    struct twi_reserve_pass *pass = &engine->reservations->pass;
+    struct twi_reserve_pass *pass = &engine->here->reservations->pass;
     uint32_t work = WALK_MAX;
     if (pass->begun == pass->done && pass->asked) {
         pass->asked = false;
@@ -406,7 +398,7 @@ static void go_on_with_pass(tw_engine *engine) {
 }
 
 static void tidy(tw_engine *engine) {
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     go_on_with_pass(engine);
     bool more = twi_reserve_tidy(engine);
     twi_store_relaxed(&reservations->tidies,
@@ -414,7 +406,7 @@ static void tidy(tw_engine *engine) {
 }
 
 void twi_reserve_local_turn(tw_engine *engine) {
-    struct twi_reserve_local *reservations = engine->reservations;
+    struct twi_reserve_local *reservations = engine->here->reservations;
     /* with Redis, sync fetches the due entries */
     bool due = !engine->life.has_redis && twi_load_relaxed(&reservations->next_ms) <= engine->turn.mono_ms;
     if ((!due && !twi_load_relaxed(&reservations->tidies)) || !twi_lock_try(&reservations->lock)) return;

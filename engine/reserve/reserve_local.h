@@ -22,10 +22,9 @@
 /* How long a token is known after the end of its lease time. Until then, confirming it again gives the same answer. */
 #define TWI_TOKEN_KEEP_MS TW_DAY
 
-void twi_reserve_local_make(tw_engine *engine);
-/* Called in a forked child, whose arena is new and empty. */
-void twi_reserve_local_renew(tw_engine *engine);
-void twi_reserve_local_unmake(tw_engine *engine);
+/* With an empty arena: when the engine is opened, and in a forked child. */
+void twi_reserve_local_begin(tw_engine *engine);
+void twi_reserve_local_end(tw_engine *engine);
 /* Called by the turn. Takes back some of the expired reservations. */
 void twi_reserve_local_turn(tw_engine *engine);
 /* The family is being closed. Its reservations are void from now on. The turn forgets them. */

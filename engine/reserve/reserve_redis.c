@@ -17,9 +17,9 @@
 /* The name of a token's key in Redis. In a cluster it lies in the slot of the token's counter. */
 static tw_key name_token(const tw_engine *engine, const struct twi_token *token, char out[TWI_REDIS_CALL_NAME_MAX]) {
     twi_check(token->id[0] != '\0');
-    twi_check(!token->has_slot || engine->remote.shorts != NULL);
+    twi_check(!token->has_slot || engine->here->remote.shorts != NULL);
     char brace[16] = "";
-    if (token->has_slot) (void)snprintf(brace, sizeof brace, "{%" PRIu32 "}", engine->remote.shorts[token->slot]);
+    if (token->has_slot) (void)snprintf(brace, sizeof brace, "{%" PRIu32 "}", engine->here->remote.shorts[token->slot]);
     int size =
         snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%s" TOKEN_NAME "%s%s", twi_port_prefix(engine), brace, token->id);
     return tw_bytes(out, (size_t)size);
@@ -83,7 +83,7 @@ static void make_token(const struct twi_reserve_request *request, int64_t start_
     tw_engine *engine = family->engine;
     unsigned char random[16];
     char name[TWI_REDIS_KEY_MAX];
-    *token = (struct twi_token){.has_slot = engine->remote.shorts != NULL};
+    *token = (struct twi_token){.has_slot = engine->here->remote.shorts != NULL};
     if (token->has_slot)
         token->slot = twi_key_slot_of(name, twi_key_template_render(&family->template, request->key, start_ms, name));
     twi_port_random(engine, random, sizeof random);
@@ -223,7 +223,7 @@ static void put_key(struct twi_redis_call *redis_call, const tw_engine *engine, 
     const char *rest = (const char *)counter.data + prefix_size;
     char *name = redis_call->text + redis_call->used;
     size_t size = (size_t)snprintf(name, TWI_REDIS_CALL_NAME_MAX, "%stw:%s:", prefix, what);
-    size += twi_key_slot_brace(engine->remote.shorts, counter.data, counter.size, name + size);
+    size += twi_key_slot_brace(engine->here->remote.shorts, counter.data, counter.size, name + size);
     memcpy(name + size, rest, counter.size - prefix_size);
     size += counter.size - prefix_size;
     redis_call->keys[redis_call->request.key_count++] = tw_bytes(name, size);

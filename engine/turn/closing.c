@@ -95,14 +95,14 @@ static bool has_totals(struct twi_arena *arena, struct twi_close_election *elect
 static enum twi_closing call_hook(const tw_engine *engine, const struct twi_close_election *election) {
     twi_check(election->state == TWI_ELECTION_CALL_HOOK);
     int64_t left_ms = election->claim_ms - engine->turn.mono_ms;
-    if (!election->partial && left_ms < engine->remote.tuning.closing_life_ms / 2) return TWI_CLOSING_WAIT;
+    if (!election->partial && left_ms < engine->here->remote.tuning.closing_life_ms / 2) return TWI_CLOSING_WAIT;
     return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
 }
 
 static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
                                      uint32_t *work) {
     twi_check(election->state == TWI_ELECTION_TOTALS);
-    bool late = engine->turn.mono_ms - election->totals_ms >= engine->remote.tuning.closing_wait_ms;
+    bool late = engine->turn.mono_ms - election->totals_ms >= engine->here->remote.tuning.closing_wait_ms;
     if (!has_totals(&engine->arena, election, drained, work) && !late) return TWI_CLOSING_WAIT;
     if (election->tags != NULL && !election->partial && engine->peers.closing_pause_ms > engine->turn.mono_ms) {
         election->tags->pause_ms =
@@ -151,7 +151,7 @@ void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generat
                                      engine->turn.mono_ms);
         else
             twi_close_election_end(election);
-    } else if (claimed && engine->turn.mono_ms - election->chosen_ms >= engine->remote.tuning.closing_wait_ms) {
+    } else if (claimed && engine->turn.mono_ms - election->chosen_ms >= engine->here->remote.tuning.closing_wait_ms) {
         twi_close_election_enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
     }
 }
@@ -177,7 +177,7 @@ bool twi_closing_is_busy(const struct tw_family *family) {
 }
 
 bool twi_closing_is_over(tw_engine *engine) {
-    if (engine->remote.sync == NULL || !twi_load_relaxed(&engine->peers.is_connected)) return true;
+    if (engine->here->remote.sync == NULL || !twi_load_relaxed(&engine->peers.is_connected)) return true;
     for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
          family = twi_load_acquire(&family->entry.next))
         if (family->kind.closes_once && !family->turn.closing.left &&

@@ -133,14 +133,14 @@ int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation) 
 bool twi_closing_is_away(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
     return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
-           engine->remote.tuning.closing_wait_ms;
+           engine->here->remote.tuning.closing_wait_ms;
 }
 
 /* Returns true if Redis has replied during the whole closing wait since the window was sealed, and the window still
  * has unsent counts. */
 bool twi_closing_had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
-    int64_t wait_ms = engine->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
+    int64_t wait_ms = engine->here->remote.tuning.closing_wait_ms, now_ms = engine->turn.mono_ms;
     return !twi_closing_is_away(engine, generation) && now_ms - generation->turn.sealed_mono_ms >= wait_ms &&
            now_ms - generation->family->turn.closing.since_ms >= wait_ms;
 }

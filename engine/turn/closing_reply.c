@@ -320,7 +320,7 @@ static void take_set_failure(tw_engine *engine, struct twi_close_election *elect
     struct twi_closing_tags *tags = election->tags;
     int64_t now_ms = engine->turn.mono_ms;
     if (tags->failing_ms == 0) tags->failing_ms = now_ms != 0 ? now_ms : 1;
-    if (now_ms - tags->failing_ms < engine->remote.tuning.closing_wait_ms) return;
+    if (now_ms - tags->failing_ms < engine->here->remote.tuning.closing_wait_ms) return;
     if (election->state == TWI_ELECTION_FETCH) {
         election->is_short = true;
         twi_closing_tags_done(tags);
@@ -342,7 +342,8 @@ static void take_names_refusal(struct twi_close_election *election, const struct
     bool lists = election->state == TWI_ELECTION_LIST, reads = election->state == TWI_ELECTION_READ;
     if (election->tags != NULL || !has_sent(election, message) || !(lists || reads)) return;
     if (election->failing_ms == 0) election->failing_ms = now_ms != 0 ? now_ms : 1;
-    if (now_ms - election->failing_ms < election->generation->family->engine->remote.tuning.closing_wait_ms) return;
+    if (now_ms - election->failing_ms < election->generation->family->engine->here->remote.tuning.closing_wait_ms)
+        return;
     election->failing_ms = 0;
     twi_close_election_lack(election, "Redis refuses the set of their names");
     if (reads)

@@ -69,7 +69,7 @@ static void fill_heartbeat(struct tw_family *family, struct twi_closing_message 
     message->end_count = ends.count;
     message->family = family;
     message->known = family->turn.closing.known;
-    message->life_ms = engine->remote.tuning.closing_life_ms;
+    message->life_ms = engine->here->remote.tuning.closing_life_ms;
     message->sent_ms = engine->turn.mono_ms;
     message->word_ms = engine->turn.now_ms;
 }

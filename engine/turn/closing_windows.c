@@ -63,7 +63,7 @@ static bool is_to_announce(const struct twi_generation *generation) {
  * close windows without it. In this case the engine announces its windows again. */
 static bool may_be_forgotten(const tw_engine *engine, const struct twi_family_close_state *closing) {
     int64_t silent_ms = engine->turn.now_ms - closing->word_ms, least_ms = 3 * closing->every_ms;
-    return silent_ms > least_ms && silent_ms > engine->remote.tuning.closing_life_ms / 2;
+    return silent_ms > least_ms && silent_ms > engine->here->remote.tuning.closing_life_ms / 2;
 }
 
 bool twi_closing_may_collect(tw_engine *engine, struct twi_generation *generation) {

@@ -39,7 +39,7 @@ bool twi_lease_epoch_request(tw_engine *engine, struct twi_lease_store *store, u
         (engine->turn.mono_ms < store->request_at_ms && (!leaves || store->is_leaving)))
         return false;
     struct twi_lease_epoch *epoch = &store->epoch;
-    memcpy(epoch->instance, engine->remote.id, sizeof engine->remote.id);
+    memcpy(epoch->instance, engine->here->remote.id, sizeof engine->here->remote.id);
     *message = (struct twi_lease_message){
         .store = store->index, .serial = serial, .requested_since_ms = store->requested_since_ms, .leaves = leaves};
     memcpy(message->epoch, epoch->id, sizeof message->epoch);

@@ -508,7 +508,7 @@ static bool is_out(const tw_engine *engine, const struct twi_lease_store *store)
 
 bool twi_leases_are_over(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
-    if (engine->remote.sync == NULL) return true;
+    if (engine->here->remote.sync == NULL) return true;
     for (uint32_t i = 0; i <= leases->room; i++)
         if (!is_out(engine, twi_lease_store_at(leases, i))) return false;
     return true;

@@ -178,7 +178,7 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     twi_check(family->turn.held == 0 && family->turn.generations == 0);
     /* the thread that requested the close has released the lock, so the family is or was among the news */
     twi_lock(&engine->roster.lock);
-    bool stays = twi_load_acquire(&family->agenda.is_news) || engine->background.watcher.held == family ||
+    bool stays = twi_load_acquire(&family->agenda.is_news) || engine->here->watcher.held == family ||
                  !twi_reserve_local_is_gone(family) ||
                  twi_load_acquire(&family->started) != 0; /* AN2, pairs with AN1 */
     if (!stays) twi_window_map_give(family);

@@ -36,7 +36,7 @@ static bool is_due(const struct twi_timeout_check *check, int64_t now_ms, int64_
 void twi_timeout_check(tw_engine *engine) {
     struct twi_timeout_check *check = &engine->peers.check;
     int64_t now_ms = engine->turn.mono_ms;
-    if (engine->remote.sync == NULL || now_ms < check->look_ms) return;
+    if (engine->here->remote.sync == NULL || now_ms < check->look_ms) return;
     check->look_ms = now_ms + LOOK_EVERY_MS;
     int64_t timeouts = twi_load_relaxed(&engine->report.stats[offsetof(tw_stats, ask_timeouts) / sizeof(int64_t)]);
     int64_t more = timeouts - check->timeouts;

@@ -109,14 +109,14 @@ static void plan_next(tw_engine *engine) {
     bool waits =
         engine->unlinked.generations != 0 || engine->unlinked.maps != 0 || engine->unlinked.sketches.waiting != 0;
     if (waits && reclaim_ms < next_ms) next_ms = reclaim_ms;
-    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
-    if (twi_load_relaxed(&engine->reservations->tidies)) reservations_ms = engine->turn.mono_ms;
+    int64_t reservations_ms = twi_load_relaxed(&engine->here->reservations->next_ms);
+    if (twi_load_relaxed(&engine->here->reservations->tidies)) reservations_ms = engine->turn.mono_ms;
     if (reservations_ms < next_ms) next_ms = reservations_ms;
-    if (engine->remote.sync != NULL) {
-        int64_t wake_ms = engine->remote.driver->wake_ms(engine->remote.sync);
+    if (engine->here->remote.sync != NULL) {
+        int64_t wake_ms = engine->here->remote.driver->wake_ms(engine->here->remote.sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
     }
-    int64_t look_ms = twi_load_relaxed(&engine->background.calls->look_ms);
+    int64_t look_ms = twi_load_relaxed(&engine->here->calls->look_ms);
     if (look_ms < next_ms) next_ms = look_ms;
     if (next_ms < engine->turn.mono_ms) next_ms = engine->turn.mono_ms; /* no time is subtracted from INT64_MIN */
     twi_store_relaxed(&engine->turn.next_ms, next_ms);
@@ -151,7 +151,7 @@ static void keep_ahead(tw_engine *engine) {
 
 /* `done` runs in threads that must not log. */
 static void log_slow_done(tw_engine *engine) {
-    int64_t ms = twi_swap_relaxed(&engine->background.calls->slow_done_ms, 0);
+    int64_t ms = twi_swap_relaxed(&engine->here->calls->slow_done_ms, 0);
     if (ms != 0)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CALLBACK, "a `done` took %lld ms: other answers waited for it",
                      (long long)ms);
@@ -160,7 +160,7 @@ static void log_slow_done(tw_engine *engine) {
 void twi_turn_run(tw_engine *engine) {
     TWI_PROBE(turn_begin);
     /* this comes first, because the reason for the wake-up is handled below */
-    twi_socket_set_calm(&engine->background.waits);
+    twi_socket_set_calm(&engine->here->waits);
     twi_clock_refresh(&engine->clock);
     engine->turn.now_ms = twi_clock_read(&engine->clock);
     engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
@@ -170,8 +170,8 @@ void twi_turn_run(tw_engine *engine) {
     twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
     twi_clock_tick();
-    if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
-    if (engine->remote.sync != NULL) twi_dirty_sample(engine);
+    if (engine->here->remote.sync != NULL) engine->here->remote.driver->turn(engine->here->remote.sync);
+    if (engine->here->remote.sync != NULL) twi_dirty_sample(engine);
     twi_clock_tick();
     /* While the engine closes, the second thread no longer exists. */
     if (engine->life.host_driven || engine->turn.closing) twi_driving_step(engine);
@@ -248,7 +248,7 @@ static uint32_t plan_sleep(struct rest *rest, tw_engine *engine, int64_t now_ms)
     if (now_ms - rest->began_ms >= REST_TRY_MS) rest->sleep_ms = REST_SLEEP_MS;
     /* Callers of hard limits leave requests for the turn. */
     if (twi_load_relaxed(&engine->leases.exist)) rest->sleep_ms = REST_TRY_MS;
-    if (engine->remote.sync != NULL && engine->options.sync_interval_ms < rest->sleep_ms)
+    if (engine->here->remote.sync != NULL && engine->options.sync_interval_ms < rest->sleep_ms)
         rest->sleep_ms = engine->options.sync_interval_ms;
     rest->moves = moves;
     return rest->sleep_ms;
@@ -264,7 +264,7 @@ static void sleep_until_next(tw_engine *engine, uint32_t most_ms) {
 }
 
 void twi_turn_nap(tw_engine *engine, uint32_t ms) {
-    struct pollfd fd = {.fd = engine->background.waits.fd, .events = POLLIN};
+    struct pollfd fd = {.fd = engine->here->waits.fd, .events = POLLIN};
     (void)poll(&fd, 1, (int)ms);
 }
 
@@ -273,7 +273,7 @@ static void *run_turns(void *arg) {
     struct rest rest = {.after_ms = REST_AFTER_MS};
     rest.look_ms = twi_clock_mono_ms(&engine->clock) + rest.after_ms;
     twi_clock_keep(&engine->clock);
-    while (!twi_load_acquire(&engine->background.stops)) {
+    while (!twi_load_acquire(&engine->here->background.stops)) {
         if (twi_turn_take(engine)) {
             twi_turn_run(engine);
             twi_turn_leave(engine);
@@ -287,19 +287,19 @@ static void *run_turns(void *arg) {
 }
 
 tw_status twi_turn_start_thread(tw_engine *engine) {
-    twi_check(!engine->life.host_driven && !engine->background.runs);
-    twi_store_relaxed(&engine->background.stops, false);
-    engine->background.runs = twi_own_thread_start(&engine->background.thread, run_turns, engine);
-    if (!engine->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
+    twi_check(!engine->life.host_driven && !engine->here->background.runs);
+    twi_store_relaxed(&engine->here->background.stops, false);
+    engine->here->background.runs = twi_own_thread_start(&engine->here->background.thread, run_turns, engine);
+    if (!engine->here->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
     return TW_OK;
 }
 
 void twi_turn_stop_thread(tw_engine *engine) {
-    if (!engine->background.runs) return;
-    twi_store_release(&engine->background.stops, true);
+    if (!engine->here->background.runs) return;
+    twi_store_release(&engine->here->background.stops, true);
     twi_port_wake(engine);
-    pthread_join(engine->background.thread, NULL);
-    engine->background.runs = false;
+    pthread_join(engine->here->background.thread, NULL);
+    engine->here->background.runs = false;
     twi_clock_abandon(&engine->clock);
 }
 
@@ -322,7 +322,7 @@ tw_status tw_turn(tw_engine *engine) {
 
 int tw_fd(const tw_engine *engine) {
     (void)twi_thread_here(); /* a forked child must not get the descriptor of its parent */
-    return engine->life.host_driven ? engine->background.waits.fd : -1;
+    return engine->life.host_driven ? engine->here->waits.fd : -1;
 }
 
 uint32_t tw_timeout_ms(tw_engine *engine) {
@@ -331,7 +331,7 @@ uint32_t tw_timeout_ms(tw_engine *engine) {
     if (twi_load_relaxed(&engine->agenda.news) != NULL || twi_queue_has_own(engine)) return 0;
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
     /* a reservation may have been made after this turn began */
-    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
+    int64_t reservations_ms = twi_load_relaxed(&engine->here->reservations->next_ms);
     if (reservations_ms < next_ms) next_ms = reservations_ms;
     int64_t left_ms = next_ms - twi_clock_mono_ms(&engine->clock);
     return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;

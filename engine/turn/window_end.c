@@ -100,7 +100,7 @@ static bool is_refused_for_good(const struct twi_rollover *rollover) {
     const struct tw_family *family = rollover->family;
     return twi_load_relaxed(&family->requests.close_requested) &&
            rollover->engine->turn.mono_ms - family->turn.close_mono_ms >=
-               rollover->engine->remote.tuning.closing_wait_ms;
+               rollover->engine->here->remote.tuning.closing_wait_ms;
 }
 
 /* Hooks are called in order of time. A thread that opens a window looks at the clock and the watermark again before
@@ -196,7 +196,7 @@ static int64_t pause_while_kept_ms(const struct tw_family *family) {
  * room of idle keys. */
 static void hurry(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
-    int64_t pause_ms = rollover->engine->remote.tuning.closing_wait_ms / 2;
+    int64_t pause_ms = rollover->engine->here->remote.tuning.closing_wait_ms / 2;
     int64_t kept_ms = pause_while_kept_ms(rollover->family);
     if (kept_ms < pause_ms) pause_ms = kept_ms;
     if (rollover->family->kind.evicts_idle && pause_ms > EVICTION_PAUSE_MS) pause_ms = EVICTION_PAUSE_MS;
@@ -210,7 +210,8 @@ static void drain(struct twi_rollover *rollover, struct twi_generation *generati
         return;
     }
     int64_t waited_ms = rollover->engine->turn.mono_ms - generation->turn.sealed_mono_ms;
-    bool away = waited_ms >= rollover->engine->remote.tuning.closing_wait_ms || rollover->engine->turn.hooks_partial;
+    bool away =
+        waited_ms >= rollover->engine->here->remote.tuning.closing_wait_ms || rollover->engine->turn.hooks_partial;
     hurry(rollover, generation);
     if (rollover->family->kind.closes_once) {
         if (rollover->engine->turn.hooks_partial || twi_closing_gives_up(rollover->engine, generation))

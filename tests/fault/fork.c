@@ -130,6 +130,46 @@ static void unsent_counts_stay_with_the_parent(void **state) {
     assert_status(tw_close(home.engine, 1000), TW_OK);
 }
 
+static uint32_t crumbs;
+static void count_crumbs(void *ctx, int level, int event, const char *text) {
+    (void)ctx, (void)level, (void)text;
+    crumbs += event == TW_EVENT_CRUMBS;
+}
+
+/* Goal: a child reports nothing that only its parent has seen: no refused allocation, no synchronisation. Method: the
+ * parent's memory is full when it forks, and both make a turn with a log. */
+static void a_child_has_seen_nothing_of_its_parents_troubles(void **state) {
+    (void)state;
+    tw_options options;
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = UINT64_C(32) << 20;
+    options.log_write = count_crumbs;
+    struct home home;
+    assert_status(tw_open(&options, &home.engine), TW_OK);
+    tw_family_options family;
+    tw_family_options_init(&family);
+    family.name = "home";
+    family.window = TW_WINDOW_FOREVER;
+    assert_status(tw_family_open(home.engine, &family, &home.family), TW_OK);
+    for (uint64_t key = 0; twi_arena_refused(&home.engine->arena) == 0; key++)
+        (void)tw_add(home.family, tw_bytes(&key, sizeof key), 1, NULL);
+    assert_status(tw_turn(home.engine), TW_OK);
+    crumbs = 0;
+    pid_t pid = begin_child();
+    if (pid == 0) {
+        tw_stats stats;
+        must(tw_turn(home.engine) == TW_OK);
+        must(crumbs == 0);
+        must(tw_stats_read(home.engine, &stats) == TW_OK);
+        must(stats.sync_age_ms == -1);
+        must(tw_close(home.engine, 1000) == TW_OK);
+        _exit(0);
+    }
+    expect_child(pid);
+    assert_status(tw_close(home.engine, 1000), TW_OK);
+}
+
 /* Goal: any call may be the first one in the child. */
 static void any_call_may_be_the_first_in_the_child(void **state) {
     (void)state;
@@ -416,6 +456,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_begins_at_zero_and_the_parent_goes_on),
         cmocka_unit_test(unsent_counts_stay_with_the_parent),
+        cmocka_unit_test(a_child_has_seen_nothing_of_its_parents_troubles),
         cmocka_unit_test(any_call_may_be_the_first_in_the_child),
         cmocka_unit_test(a_stopped_engine_can_be_closed_in_the_child),
         cmocka_unit_test(a_fork_inside_a_section),

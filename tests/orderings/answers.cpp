@@ -5,13 +5,13 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   sync/ask/lanes.c:twi_lanes_forget de86dc7b05bd
 //   sync/ask/lanes.c:twi_lanes_claim c595f7dc9924
-//   engine/core/operation.c:twi_operation_give f0e964362d9f
-//   engine/turn/rollover.c:free_family 28fb2fbfefa9
+//   engine/core/operation.c:twi_operation_give 1b03c3b0f39a
+//   engine/turn/rollover.c:free_family 0f78cd1dfd27
 //   engine/core/queue.c:twi_queue_push 1aa09e0941fc
 //   engine/core/calls.c:twi_call_run 1b4626a94dbd
-//   engine/core/second.c:start cb49a6374058
-//   engine/core/second.c:twi_second_start 99e1a3c9e40a
-//   engine/core/second.c:twi_second_wake 30aaab55ac5d
+//   engine/core/second.c:start f1fad913995f
+//   engine/core/second.c:twi_second_start bdf3e7a03640
+//   engine/core/second.c:twi_second_wake 1d46477aa611
 #include "tests/orderings/model.hpp"
 
 // ---- a call is answered or forgotten ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@
 //   engine/turn/history.c:publish faa1cdee29a5
 //   engine/turn/history.c:shed 97ff0d57967f
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count/lookup.c:twi_view_in 9c5ac20aecfc
+//   engine/count/lookup.c:twi_view_in 653c17492422
 //   engine/count/walk.c:hold 7d84fa0d544a
 //   engine/count/walk.c:hold_all edee77d18e3b
 //   engine/count/walk.c:let_go 62732d94c731

@@ -19,7 +19,7 @@
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current ab201d73d019
 //   engine/count/lookup.c:twi_place_make 34341d0f70af
-//   engine/turn/closing_send.c:fill_heartbeat a51f9d850ee1
+//   engine/turn/closing_send.c:fill_heartbeat d9b9ebaa6c7a
 //   engine/turn/window_end.c:is_its_turn 9f29a7618e33
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take 0cc6ec07fcfc

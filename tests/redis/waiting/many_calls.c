@@ -32,7 +32,7 @@ struct call {
 };
 
 static const struct twi_driver *driver_of(const struct stage *stage) {
-    return stage->rig.engine->remote.driver;
+    return stage->rig.engine->here->remote.driver;
 }
 
 static void stage_open(struct stage *stage, uint32_t timeout_ms, int64_t limit) {
@@ -96,7 +96,7 @@ static void begin(struct stage *stage, struct call *call, struct test_prng *prng
     call->stage = stage;
     atomic_store(&call->answers, 0);
     atomic_store(&call->number, UINT64_MAX);
-    if (driver_of(stage)->ask(stage->rig.engine->remote.sync, &request, &why) != 0) {
+    if (driver_of(stage)->ask(stage->rig.engine->here->remote.sync, &request, &why) != 0) {
         atomic_fetch_add(&stage->begun, 1);
         return;
     }
@@ -108,7 +108,7 @@ static void begin(struct stage *stage, struct call *call, struct test_prng *prng
 /* Forgets the call, if it is not answered at the same time. */
 static void forget(struct stage *stage, struct call *call) {
     uint64_t number = atomic_load(&call->number);
-    if (number == 0 || !driver_of(stage)->ask_forget(stage->rig.engine->remote.sync, number)) return;
+    if (number == 0 || !driver_of(stage)->ask_forget(stage->rig.engine->here->remote.sync, number)) return;
     assert_int_equal(atomic_load(&call->answers), 0);
     atomic_fetch_add(&stage->forgotten, 1);
     atomic_store(&call->number, 0);
@@ -145,7 +145,7 @@ static void set_faults(struct stage *stage, uint32_t of_10000) {
 }
 
 static bool is_owed(const struct stage *stage) {
-    return driver_of(stage)->ask_owed(stage->rig.engine->remote.sync) != 0;
+    return driver_of(stage)->ask_owed(stage->rig.engine->here->remote.sync) != 0;
 }
 
 static int64_t charged(struct stage *stage) {
@@ -236,7 +236,7 @@ static void *wait_for_room(void *arg) {
                                   .waits_for_room = true};
     enum twi_request_outcome why;
     call = (struct call){.stage = stage};
-    assert_int_not_equal(driver_of(stage)->ask(stage->rig.engine->remote.sync, &request, &why), 0);
+    assert_int_not_equal(driver_of(stage)->ask(stage->rig.engine->here->remote.sync, &request, &why), 0);
     atomic_fetch_add(&stage->begun, 1);
     return NULL;
 }

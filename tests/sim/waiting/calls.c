@@ -26,7 +26,7 @@ static struct call calls[CALLS];
 static int64_t begun, answered, forgotten, admitted, unknown, unsent, refused, limit = LIMIT;
 
 static const struct twi_driver *driver(void) {
-    return world.engine->remote.driver;
+    return world.engine->here->remote.driver;
 }
 
 static void hear(void *ctx, struct twi_answer *answer) {
@@ -62,7 +62,7 @@ static bool ask(struct call *call, int key, int64_t time_ms) {
     enum twi_request_outcome why;
     call->deadline_ms = request.deadline_ms;
     call->late_ms = world.late_ms;
-    call->number = driver()->ask(world.engine->remote.sync, &request, &why);
+    call->number = driver()->ask(world.engine->here->remote.sync, &request, &why);
     begun += call->number != 0;
     if (call->number == 0) assert_true(why == TWI_REQUEST_UNSENT || why == TWI_REQUEST_BUSY);
     return call->number != 0;
@@ -70,14 +70,14 @@ static bool ask(struct call *call, int key, int64_t time_ms) {
 
 static void forget(struct call *call) {
     if (call->number == 0) return;
-    assert_true(driver()->ask_forget(world.engine->remote.sync, call->number));
-    assert_false(driver()->ask_forget(world.engine->remote.sync, call->number));
+    assert_true(driver()->ask_forget(world.engine->here->remote.sync, call->number));
+    assert_false(driver()->ask_forget(world.engine->here->remote.sync, call->number));
     call->number = 0;
     forgotten++;
 }
 
 static uint32_t owed(void) {
-    return driver()->ask_owed(world.engine->remote.sync);
+    return driver()->ask_owed(world.engine->here->remote.sync);
 }
 
 static void turn(void) {
@@ -377,7 +377,7 @@ static void lanes_need_little_memory(void **state) {
     (void)state;
     static struct call many[1024];
     world_begin(11);
-    uint32_t made = world.engine->remote.driver->ask_owed(world.engine->remote.sync);
+    uint32_t made = world.engine->here->remote.driver->ask_owed(world.engine->here->remote.sync);
     assert_int_equal(made, 0);
     warm_up();
     world.way_ms = 5;

@@ -49,7 +49,7 @@ static void the_newest_hold_of_a_key_is_taken_out(void **state) {
             assert_true(twi_hold_book_leave(family, key_of(key, text), member, &statement));
             assert_string_equal(member, members[key][--counts[key]]);
         }
-        was_moving = was_moving || rig.engine->holds->chains.old_index != 0;
+        was_moving = was_moving || rig.engine->here->holds->chains.old_index != 0;
         assert_i64_equal(twi_hold_book_count(family, key_of(key, text)), counts[key]);
     }
     assert_true(was_moving); /* no call moved all */
@@ -65,21 +65,21 @@ static void a_closed_family_is_forgotten_in_pieces(void **state) {
         enter(family, i, member);
         if (i % 10 == 0) enter(other, i, member);
     }
-    assert_i64_equal((int64_t)rig.engine->holds->entries, MANY + MANY / 10);
+    assert_i64_equal((int64_t)rig.engine->here->holds->entries, MANY + MANY / 10);
     assert_status(tw_family_close(family), TW_OK);
-    assert_true(rig.engine->holds->entries > MANY); /* it did not take all out */
+    assert_true(rig.engine->here->holds->entries > MANY); /* it did not take all out */
     twi_hold_book_resend(rig.engine);
     rig_pass(&rig, 10);
     struct twi_hold_member due;
     int sent = 0;
-    for (int i = 0; i < 2 * MANY && rig.engine->holds->entries > MANY / 10; i++) {
+    for (int i = 0; i < 2 * MANY && rig.engine->here->holds->entries > MANY / 10; i++) {
         while (twi_port_hold_due(rig.engine, &due)) {
             assert_memory_equal(due.name, "tw:hold:stays", 13);
             sent++;
         }
         rig_pass(&rig, 5);
     }
-    assert_i64_equal((int64_t)rig.engine->holds->entries, MANY / 10);
+    assert_i64_equal((int64_t)rig.engine->here->holds->entries, MANY / 10);
     while (twi_port_hold_due(rig.engine, &due)) sent++;
     assert_int_equal(sent, MANY / 10);
     for (uint64_t i = 0; i < MANY; i += 10) assert_i64_equal(twi_hold_book_count(other, key_of(i, text)), 1);

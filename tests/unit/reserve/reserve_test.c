@@ -605,8 +605,8 @@ static void what_ends_together_is_taken_back_in_pieces(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
     for (int turn = 0; turn < 200; turn++) rig_turn(&rig);
     assert_true(tw_timeout_ms(rig.engine) > 0);
-    assert_int_equal(rig.engine->reservations->chains.log2, 6);
-    assert_int_equal(rig.engine->reservations->chains.old_index, 0);
+    assert_int_equal(rig.engine->here->reservations->chains.log2, 6);
+    assert_int_equal(rig.engine->here->reservations->chains.old_index, 0);
 }
 
 /* Goal: closing a family takes no longer with many reservations, of others or of its own, and neither is mixed up; its

@@ -1,0 +1,12 @@
+/* family_open.h -- a family without counts.
+ * Always true: a family that has begun has no window, and no time of it is due. */
+#ifndef TWI_FAMILY_OPEN_H
+#define TWI_FAMILY_OPEN_H
+
+#include "engine/core/family.h"
+
+/* For a new family, and for each family of a forked child, which keeps its options and which of its windows are over.
+ * The engine gives it memory, and examines it, afterwards. */
+void twi_family_begin(struct tw_family *family);
+
+#endif
