@@ -298,7 +298,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     return is_random ? TW_OK : twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
 }
 
-#define NO_RECORD "no memory for this thread's record: the system has none, or no MADV_WIPEONFORK (Linux 4.14 or newer)"
+#define NO_RECORD "no record for this thread: no memory, no MADV_WIPEONFORK (Linux 4.14), or 65,535 threads live"
 
 tw_status twi_open_with(const tw_options *options, const struct twi_replacements *replacements, tw_engine **out) {
     twi_check(options != NULL && replacements != NULL && out != NULL);
@@ -339,6 +339,10 @@ tw_status twi_open_with(const tw_options *options, const struct twi_replacements
         return status;
     }
     enlist(engine);
+    if (!twi_thread_is_watched(twi_thread_here()))
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_START,
+                     "the kernel refuses robust lists (get_robust_list): whether a thread has ended is asked by its "
+                     "number");
     *out = engine;
     return TW_OK;
 }

@@ -47,12 +47,12 @@
  *                   waits for Redis.
  *
  * Threads   Any thread may make any call at any time, unless the call's comment excludes it. The
- *           exceptions are tw_close() and tw_family_close(). Threads need not register. When a
- *           thread exits, the library releases what it has kept for that thread.
- * dlclose   Close the engines first. The shared library then stays in the process, because threads
- *           that have counted call it when they exit. A module that is linked with the static
- *           library may be unloaded once its engines are closed, no call is running, and no thread
- *           that used it is exiting.
+ *           exceptions are tw_close() and tw_family_close(). Threads need not register. What the
+ *           library keeps for a thread serves another one when the thread has ended. 65,535 threads
+ *           may use it at once; more are refused with TW_ERR_MEMORY.
+ * dlclose   Close the engines first. The shared library then stays in the process. A module that is
+ *           linked with the static library may be unloaded once its engines are closed and no call
+ *           is running. Its threads may end later.
  * Fork      A child's engine starts as a new instance without counts. The parent keeps the counts.
  *           Calls work as before. After vfork() and in a signal handler no call may be made.
  * Units     Times are milliseconds. A moment is Unix time in UTC. Sizes are bytes. Counts are

@@ -4,6 +4,10 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 bool twi_lock_try(pthread_mutex_t *mutex) {
     return pthread_mutex_trylock(mutex) == 0;
 }
@@ -19,4 +23,25 @@ void twi_lock(pthread_mutex_t *mutex) {
 void twi_unlock(pthread_mutex_t *mutex) {
     int error = pthread_mutex_unlock(mutex);
     twi_check(error == 0);
+}
+
+void twi_lock_make_robust(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    bool made = pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST) == 0 && pthread_mutex_init(mutex, &kind) == 0;
+    if (!made) pthread_mutex_init(mutex, NULL); /* twi_lock_is_watched() returns false then */
+    pthread_mutexattr_destroy(&kind);
+}
+
+bool twi_lock_try_robust(pthread_mutex_t *mutex) {
+    int error = pthread_mutex_trylock(mutex);
+    if (error == EOWNERDEAD) pthread_mutex_consistent(mutex);
+    return error == 0 || error == EOWNERDEAD;
+}
+
+bool twi_lock_is_watched(void) {
+    void *list = NULL;
+    size_t size = 0;
+    return syscall(SYS_get_robust_list, 0, &list, &size) == 0 && list != NULL;
 }

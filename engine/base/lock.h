@@ -12,4 +12,13 @@ void twi_lock(pthread_mutex_t *mutex);
 bool twi_lock_try(pthread_mutex_t *mutex);
 void twi_unlock(pthread_mutex_t *mutex);
 
+/* A mutex that a thread keeps for its life. The kernel frees it when the thread ends, however it ends, in any process
+ * that maps it. The memory of the mutex must stay mapped as long as threads live that have it. */
+void twi_lock_make_robust(pthread_mutex_t *mutex);
+/* Returns false if another thread has it. Otherwise this thread has it now. */
+bool twi_lock_try_robust(pthread_mutex_t *mutex);
+/* For a thread that has such a mutex. Returns true if the kernel frees it when this thread ends. Some kernels and
+ * sandboxes refuse that. */
+bool twi_lock_is_watched(void);
+
 #endif

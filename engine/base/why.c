@@ -42,6 +42,7 @@ static const struct twi_why reasons[TWI_REASONS] = {
                                        "tw_distinct_add() and tw_distinct_get()"},
     [TWI_WHY_REDIS] = {TW_ERR_REDIS, "redis_url: this engine has none"},
     [TWI_WHY_TOKEN] = {TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis"},
+    [TWI_WHY_THREAD] = {TW_ERR_MEMORY, "no record for this thread: the system has no memory, or 65,535 threads live"},
 };
 
 TWI_COLD tw_status twi_why_set_for(enum twi_reason reason) {

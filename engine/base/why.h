@@ -45,6 +45,7 @@ enum twi_reason {
     TWI_WHY_DISTINCT,
     TWI_WHY_REDIS,
     TWI_WHY_TOKEN,
+    TWI_WHY_THREAD, /* no record for the calling thread */
     TWI_REASONS
 };
 tw_status twi_why_set_for(enum twi_reason reason); /* returns the status of that reason */

@@ -5,7 +5,7 @@
 
 tw_status twi_guard_thread(const struct twi_thread *self) {
     twi_check(self == NULL || self == twi_thread_self);
-    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (self == NULL) return twi_refuse_for(TWI_WHY_THREAD);
     if (self->in_hook)
         return twi_refuse(TW_ERR_MODE,
                           "not from inside a hook or a callback: the engine that calls it would wait for itself");

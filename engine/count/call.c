@@ -38,7 +38,7 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     tw_status status = check_key(family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     call->self = twi_thread_here();
-    if (twi_unlikely(call->self == NULL)) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_unlikely(call->self == NULL)) return twi_refuse_for(TWI_WHY_THREAD);
     call->family = family;
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->life.broken))) return twi_refuse(TW_ERR_FORKED, NULL);

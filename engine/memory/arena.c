@@ -372,14 +372,22 @@ void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
     *work -= count * TWI_SEGMENT_LINES;
 }
 
-void *twi_arena_wiped_pages(size_t bytes) {
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* No huge pages: a few lines of each part are used. */
+void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes) {
+    const int rights = PROT_READ | PROT_WRITE, kind = MAP_ANONYMOUS | MAP_NORESERVE;
+    unsigned char *map = mmap(NULL, bytes + shared_bytes, rights, MAP_PRIVATE | kind, -1, 0), *shared = map + bytes;
     if (map == MAP_FAILED) return NULL;
-    if (madvise(map, bytes, MADV_WIPEONFORK) != 0) {
-        munmap(map, bytes);
+    if (madvise(map, bytes, MADV_WIPEONFORK) != 0 ||
+        (shared_bytes != 0 && mmap(shared, shared_bytes, rights, MAP_SHARED | MAP_FIXED | kind, -1, 0) == MAP_FAILED)) {
+        munmap(map, bytes + shared_bytes);
         return NULL;
     }
+    (void)madvise(map, bytes + shared_bytes, MADV_NOHUGEPAGE);
     return map;
+}
+
+void twi_arena_unshare_pages(void *shared, size_t bytes) {
+    (void)mmap(shared, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 int64_t twi_arena_bytes_used(const struct twi_arena *arena) {

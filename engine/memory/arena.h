@@ -128,9 +128,11 @@ void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
 /* Faults in a piece for later use, before another thread can reach it. Only the turn calls it. */
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
 
-/* Returns pages outside of any arena that the kernel wipes in a forked child (for epoch.c). Returns NULL if there are
- * none. */
-void *twi_arena_wiped_pages(size_t bytes);
+/* Pages outside of any arena (for epoch.c): `bytes` that the kernel wipes in a forked child, and behind them
+ * `shared_bytes` that the child shares. NULL means that none are available. */
+void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes);
+/* In a forked child: it shares these pages no more, and finds them zeroed. */
+void twi_arena_unshare_pages(void *shared, size_t bytes);
 
 TWI_INLINE void *twi_arena_at(const struct twi_arena *arena, uint32_t line) {
     return arena->base + (uint64_t)line * TWI_LINE_BYTES;

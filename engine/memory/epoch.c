@@ -1,18 +1,18 @@
 /* epoch.c -- see epoch.h.
  *
- * The memory of thread records comes in blocks from the kernel, which wipes them upon fork. When a thread exits, the
- * next thread that registers takes over its record. If no such record is free, the list of records grows by one. A turn
- * walks the list. The list does not contain records that no thread has had.
- * After a fork the child's records are zero, but its list head (in ordinary memory) still points at them. The first
- * thread that registers in the child drops the list. This also drops every section that threads of the parent had
- * open. */
+ * The table of records and slots is mapped once for a process, for the most threads that it may have, and only what is
+ * used takes memory. A thread that registers takes over the slot of a thread that has ended. If a short search finds
+ * none, the table grows by one. A turn looks at all slots that a thread has had.
+ * After a fork the child's records are zero. The first thread that registers in the child maps a table of its own, and
+ * drops with the parent's table every section that threads of the parent had open.
+ * Nothing here is locked but by a try, because a fork may come at any moment, and a lock would stay taken in the
+ * child. */
 #include "engine/memory/epoch.h"
 
 #include "engine/memory/arena.h"
 #include "engine/base/lock.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,11 +24,12 @@
 #define MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (1 << 4)
 #endif
 
-#define BLOCK_BYTES 65536u
+#define SEARCH_LOOKS 64u /* at slots, by a thread that registers while the table may still grow */
 
-static struct twi_thread nobody; /* the record of threads that are not registered; it has no mark */
+static struct twi_thread nobody; /* without the mark, the record of threads that are not registered */
+static struct twi_domain no_threads = {.epoch = 1};
 _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec"))) = &nobody;
-_Atomic uint64_t twi_epoch_current = 1;
+struct twi_domain *twi_domain = &no_threads;
 bool twi_epoch_asymmetric;
 
 /* A word that the kernel wipes upon fork. */
@@ -38,110 +39,91 @@ struct process_mark {
 };
 static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
-static _Atomic(struct twi_thread *) threads; /* all records that a thread has now or had before */
-static struct twi_thread *spares;            /* unused records of the last block; protected by the lock */
-static _Atomic uint32_t threads_made;
-static _Atomic uint32_t shards_used; /* 1 more than the highest shard that a thread ever had, except the shared one */
-/* used only for registering, never when a thread counts */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
-static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_key_t exit_key;
-static _Atomic bool exit_key_made;
-static void (*on_fork)(void);
-static _Thread_local bool renewing; /* on_fork is running, and may make a call that registers this thread */
+static _Atomic(void (*)(void)) on_fork;
+static _Thread_local bool renewing; /* on_fork is running, and a call in it may register this thread */
 
 void twi_epoch_set_on_fork(void (*renew)(void)) {
-    twi_lock(&process_lock);
-    on_fork = renew;
-    twi_unlock(&process_lock);
+    twi_store_release(&on_fork, renew);
 }
 
-static void thread_exits(void *record) {
-    struct twi_thread *self = record;
-    twi_thread_self = &nobody;
-    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped the record, so it belonged to the parent */
-    self->depth = 0;
-    twi_store_release(&self->epoch, 0);
-    twi_store_release(&self->taken, false);
+static struct twi_thread_slot *slot_at(uint32_t number) {
+    return (struct twi_thread_slot *)(void *)twi_domain + number;
+}
+static struct twi_thread *record_at(uint32_t number) {
+    return (struct twi_thread *)(void *)((char *)slot_at(number) - TWI_SLOTS_BEHIND);
 }
 
-/* dlclose() does not unload the shared library (meson.build). But a module that links the static library may be
- * unloaded. Threads that exit after the unloading must not call thread_exits(), which no longer exists. Their
- * records are not used again. */
-__attribute__((destructor)) static void forget_threads(void) {
-    if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
+/* ---- threads that have ended ---- */
+
+/* A kernel without robust lists still knows which threads live. The number may be another thread's by
+ * now. Then the slot is found when that one has ended. */
+static bool is_alive(pid_t thread) {
+    return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
 }
 
-/* Returns the page with the mark. The page is made without a lock. A fork may come at any moment, and the child's
- * copy of a lock would stay locked. If two threads make the page at once, the later page stays unused. */
+/* Returns true if the slot's thread has ended, or it has none. Then this thread has the mutex, and nothing is left of
+ * that thread. */
+static bool take(struct twi_thread_slot *slot) {
+    if (!twi_load_acquire(&slot->ready) || !twi_lock_try_robust(&slot->alive)) return false;
+    if (slot->unwatched != 0 && is_alive(slot->unwatched)) {
+        twi_unlock(&slot->alive);
+        return false;
+    }
+    slot->unwatched = 0;
+    twi_store_release(&slot->epoch, 0); /* R5, for the thread that has ended: the mutex orders its accesses before */
+    return true;
+}
+
+static bool has_ended(struct twi_thread_slot *slot) {
+    if (!take(slot)) return false;
+    twi_unlock(&slot->alive);
+    return true;
+}
+
+/* ---- registering ---- */
+
+/* The page with the mark. If two threads make the page at once, the later page stays unused. */
 static struct process_mark *mark_page(void) {
     struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
     if (here != NULL) return here;
-    here = twi_arena_wiped_pages(4096);
+    here = twi_arena_wiped_pages(4096, 0);
     if (here == NULL) return NULL;
     return twi_cas_acqrel(&mark, &none, here) ? here : none;
 }
 
+/* In a forked child the parent's slots are unmapped, but not their addresses. musl still knows the slot of the thread
+ * that forked, and would write there. */
+static bool make_domain(void) {
+    char *records = twi_arena_wiped_pages(TWI_SLOTS_BEHIND, TWI_SLOTS_BEHIND);
+    if (records == NULL) return false;
+    struct twi_domain *domain = (struct twi_domain *)(void *)(records + TWI_SLOTS_BEHIND);
+    twi_store_relaxed(&domain->epoch, twi_load_relaxed(&twi_domain->epoch)); /* the engines' stamps stay in the past */
+    if (twi_domain != &no_threads) twi_arena_unshare_pages(twi_domain, TWI_SLOTS_BEHIND);
+    twi_domain = domain;
+    return true;
+}
+
 static bool begin_process(void) {
-    if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
-    twi_store_relaxed(&exit_key_made, true);
+    if (!make_domain()) return false;
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration. Registering again has no cost, and helps on kernels that forget it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-    twi_store_relaxed(&threads, NULL);
-    spares = NULL;
-    twi_store_relaxed(&threads_made, 0);
     twi_store_relaxed(&process_number, twi_load_relaxed(&process_number) + 1); /* has_begun() publishes it */
     return true;
 }
 
-static struct twi_thread *reuse_record(void) {
-    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
-        bool taken = false;
-        if (!twi_load_relaxed(&each->taken) && twi_cas_acqrel(&each->taken, &taken, true)) return each;
-    }
-    return NULL;
-}
-
-/* Returns a record that no thread has had. A walk of the list does not find the record before it is handed out.
- * Under the lock. */
-static struct twi_thread *spare_record(void) {
-    if (spares == NULL) {
-        struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
-        if (block == NULL) return NULL;
-        for (uint32_t i = 0; i + 1 < BLOCK_BYTES / sizeof *block; i++) block[i].next = &block[i + 1];
-        spares = block;
-    }
-    struct twi_thread *self = spares;
-    spares = self->next;
-    return self;
-}
-
-static struct twi_thread *new_record(void) {
-    struct twi_thread *self = spare_record();
-    if (self == NULL) return NULL;
-    uint32_t number = twi_add_relaxed(&threads_made, 1);
-    self->mark = TWI_THREAD_MARK;
-    twi_thread_use_shard(self, number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED);
-    self->next = twi_load_relaxed(&threads);
-    twi_store_relaxed(&self->taken, true);
-    twi_store_release(&threads, self); /* R7, pairs with the acquire in reuse_record() and reached() */
-    return self;
-}
-
-/* The first thread that comes begins the process here. In a forked child, a thread of the parent may have had the
- * lock at the fork, so the lock is made again. Other threads wait here. These threads have no record yet, so they
- * are in no call that must not wait. */
+/* The first thread that comes begins the process. Other threads wait here. They have no record yet, so they are in no
+ * call that must not wait. */
 static bool has_begun(void) {
     struct process_mark *here = mark_page();
     uint32_t found = NOT_BEGUN;
     if (here == NULL || renewing) return renewing;
     if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
-        process_lock = fresh_lock;
         bool is_child = twi_load_relaxed(&process_number) != 0, begun = begin_process();
+        void (*renew)(void) = twi_load_acquire(&on_fork);
         renewing = true;
-        if (begun && is_child && on_fork != NULL) on_fork();
+        if (begun && is_child && renew != NULL) renew();
         renewing = false;
         twi_store_release(&here->begun, begun ? BEGUN : NOT_BEGUN);
     }
@@ -149,40 +131,79 @@ static bool has_begun(void) {
     return twi_load_acquire(&here->begun) == BEGUN;
 }
 
+/* Takes over a slot. While there are few, the lowest number that is free. */
+static uint32_t used_slot(uint32_t looks) {
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    uint32_t first = count <= SEARCH_LOOKS ? 0 : twi_add_relaxed(&twi_domain->looked, SEARCH_LOOKS);
+    for (uint32_t i = 0; i < count && i < looks; i++) {
+        uint32_t number = (first + i) % count + 1;
+        if (take(slot_at(number))) return number;
+    }
+    return 0;
+}
+
+/* A slot that no thread has had. It counts among the slots before its thread's first section (R7). */
+static uint32_t new_slot(void) {
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    do
+        if (count == TWI_THREADS_MAX) return 0;
+    while (!twi_cas_relaxed(&twi_domain->slots, &count, count + 1)); /* R7, ordered by R1 */
+    struct twi_thread_slot *slot = slot_at(count + 1);
+    twi_lock_make_robust(&slot->alive);
+    bool taken = twi_lock_try_robust(&slot->alive);
+    twi_check(taken);
+    twi_store_release(&slot->ready, true);
+    return count + 1;
+}
+
 struct twi_thread *twi_thread_register(void) {
     if (!has_begun()) return NULL;
-    twi_lock(&process_lock);
-    struct twi_thread *self = reuse_record();
-    if (self == NULL) self = new_record();
-    if (self != NULL) {
-        if (self->shard < TWI_SHARD_ASIDE && self->shard >= twi_load_relaxed(&shards_used))
-            twi_store_relaxed(&shards_used, self->shard + 1); /* under the lock */
-        self->depth = 0;
-        self->repeats = 0;
-        self->in_hook = false;
-        self->process = twi_load_relaxed(&process_number);
-        if (twi_load_relaxed(&exit_key_made)) pthread_setspecific(exit_key, self);
-        twi_thread_self = self;
+    uint32_t number = used_slot(SEARCH_LOOKS);
+    if (number == 0) number = new_slot();
+    if (number == 0) number = used_slot(TWI_THREADS_MAX);
+    if (number == 0) return NULL;
+    struct twi_thread_slot *slot = slot_at(number);
+    if (!twi_lock_is_watched()) {
+        slot->unwatched = (pid_t)syscall(SYS_gettid);
+        twi_unlock(&slot->alive);
     }
-    twi_unlock(&process_lock);
+    struct twi_thread *self = record_at(number);
+    *self = (struct twi_thread){.process = twi_load_relaxed(&process_number)};
+    twi_thread_use_shard(self, number <= TWI_SHARD_ASIDE ? number - 1 : TWI_SHARD_SHARED);
+    self->mark = TWI_THREAD_MARK;
+    twi_thread_self = self;
     return self;
 }
 
+bool twi_thread_is_watched(struct twi_thread *self) {
+    return twi_thread_slot(self)->unwatched == 0;
+}
+
+/* ---- for the turn ---- */
+
 uint32_t twi_epoch_shards(void) {
-    return twi_load_relaxed(&shards_used);
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    return count < TWI_SHARD_ASIDE ? count : TWI_SHARD_ASIDE;
 }
 
 uint64_t twi_epoch_stamp(void) {
-    return twi_add_acqrel(&twi_epoch_current, 1); /* R4, pairs with R3 */
+    return twi_add_acqrel(&twi_domain->epoch, 1); /* R4, pairs with R3 */
+}
+
+/* The oldest epoch below `end` that an open section shows, or `end`. */
+static uint64_t oldest_before(uint64_t end) {
+    uint64_t oldest = end;
+    uint32_t count = twi_load_relaxed(&twi_domain->slots); /* R7, ordered by R2 */
+    for (uint32_t number = 1; number <= count; number++) {
+        struct twi_thread_slot *slot = slot_at(number);
+        uint64_t epoch = twi_load_seqcst(&slot->epoch); /* R6, pairs with R5 */
+        if (epoch != 0 && epoch < oldest && !has_ended(slot)) oldest = epoch;
+    }
+    return oldest;
 }
 
 uint64_t twi_epoch_oldest(void) {
-    uint64_t oldest = UINT64_MAX;
-    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
-        uint64_t epoch = twi_load_seqcst(&each->epoch); /* R6, pairs with R5 */
-        if (epoch != 0 && epoch < oldest) oldest = epoch;
-    }
-    return oldest;
+    return oldest_before(UINT64_MAX);
 }
 
 static _Atomic int refusal;
@@ -205,8 +226,6 @@ static bool barrier(void) {
 }
 
 uint64_t twi_epoch_reached(void) {
-    uint64_t now = twi_load_seqcst(&twi_epoch_current);
-    if (!barrier()) return 0;
-    uint64_t oldest = twi_epoch_oldest();
-    return oldest < now ? oldest : now;
+    uint64_t now = twi_load_seqcst(&twi_domain->epoch);
+    return barrier() ? oldest_before(now) : 0;
 }

@@ -1,18 +1,23 @@
 /* epoch.h -- read sections, the threads that enter them, and the time from which memory may be reused. Epochs are
  * process-wide.
  *
- * A thread that may use arena memory is inside a section. Its record shows the epoch in which it entered. Memory that
- * was unlinked at epoch e is reused once no record shows an epoch <= e. No thread waits. The turn never waits. It
- * looks, and looks again later. A section protects only memory; each call reads the clock and looks up its window.
+ * A thread that may use arena memory is inside a section. Its slot shows the epoch in which it entered. Memory that
+ * was unlinked at epoch e is reused once no slot shows an epoch <= e. No thread waits. The turn looks, and looks again
+ * later. A section protects only memory; each call reads the clock and looks up its window.
  *
  * ck_epoch is not used. Its begin needs a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the
  * poll of 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: to enter costs two
  * plain stores, and the turn calls membarrier(2). Without membarrier, and under ThreadSanitizer, a thread enters with
  * an exchange.
  *
- * The kernel wipes the memory of the records upon fork. A thread in a forked child finds a record without its mark and
- * registers again. In this way the library notices a fork.
- * Always true: only the thread of a record writes it. A record is never freed, only used again.
+ * A thread has two pieces of memory with one number. Its *record* belongs to its process: the kernel wipes all records
+ * upon fork, so a thread in a forked child finds its record without the mark and registers again. That is how the
+ * library notices a fork at all. Its *slot* has what others must know of it. Slots lie in memory that a forked child
+ * shares. A thread locks the robust mutex of its slot when it registers, and never unlocks it. So the kernel frees it
+ * when the thread ends, whether by return, pthread_exit(), kill or exec: whoever can lock it knows that its thread is
+ * gone. Whoever meets such a slot takes back what it shows.
+ * Always true: only its own thread writes a record, and a slot while the thread lives. Both stay mapped for ever,
+ * because the kernel's list of a thread's robust mutexes leads there.
  *
  *                  enter/leave   reach   advance        x = the caller must prevent it
  *  enter/leave         -           -        -
@@ -20,11 +25,13 @@
 #ifndef TWI_MEMORY_EPOCH_H
 #define TWI_MEMORY_EPOCH_H
 
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
@@ -37,27 +44,44 @@ struct twi_repeated {
 };
 
 struct twi_thread {
-    alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0 means that the thread is in no section */
-    /* The next fields are one word, so that one comparison can check them (twi_thread_is_plain). */
-    uint8_t mark;    /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint8_t repeats; /* not 0 if the thread checks whether all its adds go to one counter (repeat_fast.h) */
-    /* 1 means that the last add inserted a key, so the next add may insert one, too (add_fast.h) */
-    uint16_t inserts;
+    /* One word, which one comparison looks at (twi_thread_is_plain). */
+    alignas(2 * TWI_LINE_BYTES) uint8_t mark; /* TWI_THREAD_MARK; 0 after a fork wiped it */
+    uint8_t repeats;      /* not 0 if the thread watches whether its adds go to one counter (repeat_fast.h) */
+    uint16_t inserts;     /* 1 means that the last add inserted a key, so the next one may, too (add_fast.h) */
     uint32_t depth;       /* nested sections */
-    uint32_t process;     /* twi_epoch_process() at the registration of the thread; wiped together with the mark */
-    uint32_t shard;       /* the shard of statistics: a separate one, or TWI_SHARD_SHARED */
-    uint32_t shard_bytes; /* the same shard, as a distance in bytes from the first one */
-    bool in_hook;         /* the thread is inside a user's hook, so some calls are refused with TW_ERR_MODE */
-    _Atomic bool taken;   /* the record belongs to a live thread */
-    /* the cell that this thread samples for contention (contention.c), and the adds that the thread has seen in that
-     * cell: */
+    uint32_t process;     /* the number of its process at its registration; wiped with the mark */
+    uint32_t shard;       /* shard of statistics, which is a separate one, or TWI_SHARD_SHARED */
+    uint32_t shard_bytes; /* the same in bytes from the first shard */
+    bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
+    /* the cell that this thread samples for contention (contention.c), and the adds that it has seen there: */
     void *sampled;
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
     uint32_t looks;               /* counts calls; one in TWI_CLOCK_LOOK_EVERY looks at the clock */
     struct twi_repeated repeated; /* used while `repeats` is not 0 */
-    struct twi_thread *next;      /* the next record in the list of this process; set before the record is shared */
 };
+
+struct twi_thread_slot {
+    alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0 means outside of any section */
+    alignas(TWI_LINE_BYTES) pthread_mutex_t alive;      /* its thread has it */
+    _Atomic bool ready;                                 /* the mutex is made */
+    /* 0, or the number of a thread whose end the kernel does not report. It has the slot without having the mutex. */
+    pid_t unwatched;
+};
+
+/* The threads of a process. It lies at the place of slot 0, which no thread has. */
+struct twi_domain {
+    alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch;
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t slots; /* that have been handed out, which are 1 to this one */
+    _Atomic uint32_t looked;                        /* where the last search for a free one ended */
+};
+#define TWI_THREADS_MAX 65535u
+/* The distance from a thread's record to its slot: all records come first, then all slots. */
+#define TWI_SLOTS_BEHIND ((TWI_THREADS_MAX + 1) * sizeof(struct twi_thread))
+static_assert(sizeof(struct twi_thread) == sizeof(struct twi_thread_slot) &&
+                  sizeof(struct twi_domain) == sizeof(struct twi_thread_slot),
+              "record and slot are equally far from the first of their kind");
+
 #define TWI_SHARDS 256u
 #define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* all threads after the first 254 share it */
 #define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* it belongs to no thread; counts in it are never read (acquire_all.c) */
@@ -65,12 +89,11 @@ struct twi_thread {
 
 /* Never NULL. Before its first call a thread has a record without the mark, which is never changed. */
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
-/* the variable is reached without a table */
-extern _Atomic uint64_t twi_epoch_current __attribute__((visibility("hidden")));
-extern bool twi_epoch_asymmetric; /* true if membarrier works; set before the first section */
+extern struct twi_domain *twi_domain __attribute__((visibility("hidden"))); /* reached without a table */
+extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
 
-/* Registers the calling thread. In a forked child, the first thread that comes here also begins a new process.
- * Returns NULL if there is no memory. */
+/* Registers the calling thread. The first thread in a forked child also begins a new process here. Returns NULL if
+ * there is no memory, or no slot. */
 struct twi_thread *twi_thread_register(void);
 /* Sets the function that renews the engines of a forked child before its first call continues. It is set before the
  * first section. */
@@ -79,6 +102,10 @@ void twi_epoch_set_on_fork(void (*renew)(void));
 TWI_INLINE void twi_thread_use_shard(struct twi_thread *self, uint32_t shard) {
     self->shard = shard;
     self->shard_bytes = shard * TWI_LINE_BYTES;
+}
+
+TWI_INLINE struct twi_thread_slot *twi_thread_slot(struct twi_thread *self) {
+    return (struct twi_thread_slot *)(void *)((char *)self + TWI_SLOTS_BEHIND);
 }
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
@@ -100,16 +127,15 @@ TWI_INLINE struct twi_thread *twi_thread_here(void) {
 
 TWI_INLINE void twi_section_enter(struct twi_thread *self) {
     if (self->depth++ != 0) return;
-    /* acquire R3, pairs with R4: memory that was unlinked before the epoch rose can no longer be reached */
-    uint64_t epoch = twi_load_acquire(&twi_epoch_current);
+    /* acquire R3, pairs with R4: memory unlinked before the epoch rose is not reachable any more */
+    uint64_t epoch = twi_load_acquire(&twi_domain->epoch);
     if (TWI_EPOCH_SEES_FENCES && twi_likely(twi_epoch_asymmetric)) {
-        twi_store_relaxed(&self->epoch, epoch);
-        /* R1, pairs with the membarrier R2: the turn sees this store before it sees an effect of the following loads */
+        twi_store_relaxed(&twi_thread_slot(self)->epoch, epoch);
+        /* R1, pairs with the membarrier R2: the turn sees our store before any of our loads counts */
         twi_fence_compiler();
     } else {
-        (void)twi_swap_seqcst(&self->epoch,
-                              /* R1 with a full fence: after an exchange alone, ARM64 may execute later loads earlier */
-                              epoch);
+        /* R1 at full price: with an exchange alone, ARM64 lets later loads pass */
+        (void)twi_swap_seqcst(&twi_thread_slot(self)->epoch, epoch);
         twi_fence_seqcst();
     }
 }
@@ -117,7 +143,8 @@ TWI_INLINE void twi_section_enter(struct twi_thread *self) {
 TWI_INLINE void twi_section_leave(struct twi_thread *self) {
     twi_check(self->depth != 0);
     if (--self->depth != 0) return;
-    twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses end before the memory is reused */
+    twi_store_release(&twi_thread_slot(self)->epoch,
+                      0); /* R5, pairs with R6: our accesses end before the memory is reused */
 }
 
 /* Returns true if a call may use a short section. Such a call calls no other function in between. A short section
@@ -126,17 +153,17 @@ TWI_INLINE bool twi_section_may_be_short(void) {
     return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
 }
 TWI_INLINE void twi_section_enter_first(struct twi_thread *self) {
-    uint64_t epoch = twi_load_acquire(&twi_epoch_current); /* R3 */
+    uint64_t epoch = twi_load_acquire(&twi_domain->epoch); /* R3 */
     if (TWI_EPOCH_SEES_FENCES) {
-        twi_store_relaxed(&self->epoch, epoch);
+        twi_store_relaxed(&twi_thread_slot(self)->epoch, epoch);
         twi_fence_compiler(); /* R1 */
     } else {
-        (void)twi_swap_seqcst(&self->epoch, epoch); /* R1 with a full fence, for ThreadSanitizer */
+        (void)twi_swap_seqcst(&twi_thread_slot(self)->epoch, epoch); /* R1 at full price, for ThreadSanitizer */
         twi_fence_seqcst();
     }
 }
 TWI_INLINE void twi_section_leave_first(struct twi_thread *self) {
-    twi_store_release(&self->epoch, 0); /* R5 */
+    twi_store_release(&twi_thread_slot(self)->epoch, 0); /* R5 */
 }
 /* Returns true if the thread is registered in this process and outside of any section, its last add inserted no key,
  * and it does not check whether its adds go to one counter. */
@@ -175,5 +202,7 @@ int twi_epoch_refusal(void);
 /* Returns the oldest epoch that an open section shows. UINT64_MAX means that no section is open. The function has no
  * barrier. It serves the figure sections_oldest_ms. */
 uint64_t twi_epoch_oldest(void);
+/* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
+bool twi_thread_is_watched(struct twi_thread *self);
 
 #endif

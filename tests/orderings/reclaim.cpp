@@ -1,16 +1,16 @@
 // reclaim.cpp -- models of engine/memory/epoch.* and history.c: sections and epochs, a window packed.
-// Left out: registering and leaving threads, a fork; nested sections; a membarrier that the kernel
+// Left out: slots that are taken over, and threads that end; a fork; nested sections; a membarrier that the kernel
 // refuses (then nothing is reached).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/memory/epoch.h:twi_section_enter 9c55c90e7871
-//   engine/memory/epoch.h:twi_section_leave 17b7da846e2b
-//   engine/memory/epoch.h:twi_section_enter_first cf7aa47951c1
-//   engine/memory/epoch.h:twi_section_leave_first 48bd0bb8fc5a
-//   engine/memory/epoch.c:new_record f4442b607f90
-//   engine/memory/epoch.c:twi_epoch_stamp 5f2f66fc81b9
-//   engine/memory/epoch.c:twi_epoch_oldest 40b859d79c04
+//   engine/memory/epoch.h:twi_section_enter 3bb97647e9bf
+//   engine/memory/epoch.h:twi_section_leave 30b13bc44949
+//   engine/memory/epoch.h:twi_section_enter_first fbb2b76c4a4e
+//   engine/memory/epoch.h:twi_section_leave_first 38d284f6268b
+//   engine/memory/epoch.c:new_slot 0
+//   engine/memory/epoch.c:twi_epoch_stamp 2da5dd16a78d
+//   engine/memory/epoch.c:oldest_before 0
 //   engine/memory/epoch.c:barrier 0e111cd16a14
-//   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
+//   engine/memory/epoch.c:twi_epoch_reached 631a090590c7
 //   engine/turn/history.c:publish faa1cdee29a5
 //   engine/turn/history.c:shed 97ff0d57967f
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
@@ -26,12 +26,12 @@ enum fence_kind { FULL_FENCES, MEMBARRIER };
 
 // Two readers that come and go, one turn that unlinks two pieces, one after the other, and wipes them.
 template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
-    struct record {
+    struct slot {
         rl::atomic<unsigned> epoch;
-        rl::var<record *> next;
     };
-    record records[2];
-    rl::atomic<record *> threads;
+    slot table[2];
+    rl::atomic<unsigned> slots;
+    unsigned numbers[2]; // each reader's own: which slot it has
     rl::atomic<unsigned> reclaim_epoch;
     rl::atomic<int> linked; // which piece is reachable: 1, 2; 0: none
     rl::var<int> pieces[3];
@@ -47,30 +47,28 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
             twi_store_relaxed(&answers[i], 0u);
         }
         twi_store_relaxed(&reclaim_epoch, 1u);
-        twi_store_relaxed(&threads, (record *)NULL);
+        twi_store_relaxed(&slots, 0u);
         twi_store_relaxed(&linked, 1);
         for (int i = 0; i < 3; i++) VAR(pieces[i]) = i;
-        for (int i = 0; i < 2; i++) twi_store_relaxed(&records[i].epoch, 0u);
+        for (int i = 0; i < 2; i++) twi_store_relaxed(&table[i].epoch, 0u);
     }
 
-    // new_record(): under a lock in the engine; here the two come by compare-and-swap, which publishes alike.
-    void register_thread(record *self) {
-        record *head = twi_load_relaxed(&threads);
-        do {
-            VAR(self->next) = head;
-        } while (!twi_cas_weak_acqrel(&threads, &head, self, R7));
+    void register_thread(unsigned self) { // new_slot()
+        unsigned count = twi_load_relaxed(&slots);
+        while (!twi_cas_relaxed(&slots, &count, count + 1)) {
+        }
+        numbers[self] = count;
     }
 
-    void interrupt(record *self) {
+    void interrupt(unsigned self) {
         if (kind != MEMBARRIER) return;
-        int index = (int)(self - records);
-        unsigned asked = twi_load_acquire(&interrupts[index], NONE);
-        if (asked == twi_load_relaxed(&answers[index])) return;
+        unsigned asked = twi_load_acquire(&interrupts[self], NONE);
+        if (asked == twi_load_relaxed(&answers[self])) return;
         twi_fence_seqcst(NONE);
-        twi_store_release(&answers[index], asked, NONE);
+        twi_store_release(&answers[self], asked, NONE);
     }
-    void gone(record *self) {
-        twi_store_release(&answers[self - records], ~0u, NONE);
+    void gone(unsigned self) {
+        twi_store_release(&answers[self], ~0u, NONE);
     }
     void membarrier() {
         twi_fence_seqcst(NONE);
@@ -81,23 +79,23 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
         twi_fence_seqcst(NONE);
     }
 
-    void enter(record *self) {
+    void enter(unsigned self) {
         unsigned epoch = twi_load_acquire(&reclaim_epoch, R3);
         interrupt(self);
         if (kind == MEMBARRIER) {
-            twi_store_relaxed(&self->epoch, epoch); // R1: the compiler keeps it in front of what follows
+            twi_store_relaxed(&table[numbers[self]].epoch, epoch); // R1: the compiler keeps it in front of what follows
             interrupt(self);
         } else {
-            (void)self->epoch.exchange(epoch, rl::mo_seq_cst, $);
+            (void)table[numbers[self]].epoch.exchange(epoch, rl::mo_seq_cst, $);
             twi_fence_seqcst(R1);
         }
     }
-    void leave(record *self) {
-        twi_store_release(&self->epoch, 0u, R5);
+    void leave(unsigned self) {
+        twi_store_release(&table[numbers[self]].epoch, 0u, R5);
         interrupt(self);
     }
 
-    void read(record *self) {
+    void read(unsigned self) {
         int piece;
         if (kind == MEMBARRIER && is_weak(R1, STEP)) { // without the compiler's fence: a load moves up
             piece = twi_load_relaxed(&linked);
@@ -116,9 +114,9 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
         return twi_add_acqrel(&reclaim_epoch, 1u, R4);
     }
     unsigned oldest() {
-        unsigned least = ~0u;
-        for (record *each = twi_load_acquire(&threads, R7); each != NULL; each = VAR(each->next)) {
-            unsigned epoch = twi_load_seqcst(&each->epoch, R6);
+        unsigned least = ~0u, count = twi_load_relaxed(&slots);
+        for (unsigned number = 0; number < count; number++) {
+            unsigned epoch = twi_load_seqcst(&table[number].epoch, R6);
             if (epoch != 0 && epoch < least) least = epoch;
         }
         return least;
@@ -148,12 +146,16 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
 
     void thread(unsigned index) {
         if (index < 2) {
-            interrupt(&records[index]);
-            register_thread(&records[index]);
-            read(&records[index]);
-            interrupt(&records[index]);
-            read(&records[index]);
-            gone(&records[index]);
+            interrupt(index);
+            if (is_weak(R7, STEP)) { // R7 step: the slot is used, then counted
+                numbers[index] = index;
+                read(index);
+            }
+            register_thread(index);
+            read(index);
+            interrupt(index);
+            read(index);
+            gone(index);
         } else {
             replace(2);
             replace(0);
@@ -238,7 +240,7 @@ int main() {
         {R4, RELEASE, NULL},
         {R5, RELEASE, NULL},
         {R6, ACQUIRE, NULL},
-        {R7, RELEASE, NULL},
+        {R7, STEP, NULL},
         {R3, ACQUIRE, "the fence of R1 that follows acquires as well; needed where membarrier takes its place"},
         {R4, ACQUIRE, "the turn stamps what it has unlinked itself: it has nothing to learn from another turn's stamp"},
     };
@@ -249,7 +251,7 @@ int main() {
         {R4, RELEASE, NULL},
         {R5, RELEASE, NULL},
         {R6, ACQUIRE, NULL},
-        {R7, RELEASE, NULL},
+        {R7, STEP, NULL},
         {R4, ACQUIRE, "the turn stamps what it has unlinked itself: it has nothing to learn from another turn's stamp"},
     };
     int wrong = MODEL_RUN(sections<FULL_FENCES>, "sections, fences", 40000, full);
