@@ -139,6 +139,7 @@ python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists, and
 
 # ---- plain words
 python3 "$scripts"/words.py | must_be_empty "pages and comments use words that are read once (scripts/words.py --figures)"
+python3 "$scripts"/covers.py | must_be_empty "docs/TESTING.md has the tests of each source file (scripts/covers.py --renew)"
 
 # ---- links, commands and figures of all pages
 python3 "$scripts"/page_check.py | must_be_empty "pages keep their word (scripts/page_check.py says what that is)"

@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # audit.sh TOOL FOLDER -- `tallywheel audit` tells each difference by key, and changes nothing.
 # Method: counts land in a redis-server of the test's own; its totals are exported by redis-cli, and some are made wrong.
+# Covers: tools/audit.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

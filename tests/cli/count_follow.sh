@@ -3,6 +3,7 @@
 # count_follow.sh TOOL FOLDER -- --follow: growing files, rotation, truncation, each window when it closes.
 # Method: windows of two seconds by the real clock and lines stamped with the present; a line is written with its time, so the
 # sums are known whatever window it falls into.
+# Covers: tools/common/stop.c, tools/count/follow.c, tools/count/tail.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

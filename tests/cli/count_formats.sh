@@ -3,6 +3,8 @@
 # count_formats.sh TOOL FOLDER -- one log in each format, by fields, conditions and spans of time: the rows are awk's.
 # Method: awk makes requests and writes each in every format; another awk counts them from its own list, with no code of
 # ours. Texts have quotes, backslashes and letters beyond ASCII, which JSON escapes.
+# Covers: tools/count/line_combined.c, tools/count/line_tsv.c, tools/count/line_docker.c, tools/count/line_dpkg.c,
+# tools/count/line_w3c.c, tools/count/line_word.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -3,6 +3,7 @@
 # count_json.sh TOOL FOLDER -- JSON as journald and nginx (escape=json) really write it: texts as lists of bytes, null,
 # repeated fields, escapes, numbers that are missing.
 # Method: lines with every member that such a log has, and the rows that follow from them by hand.
+# Covers: tools/count/line_json.c, tools/count/line_where.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_output.sh TOOL FOLDER -- what is printed: order, escapes, JSON, the table, keys of several fields, offsets.
+# Covers: tools/common/file_new.c, tools/count/svg.c, tools/count/print.c, tools/count/rows.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

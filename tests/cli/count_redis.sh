@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_redis.sh TOOL FOLDER -- the counts also land in Redis, exactly once.
 # Method: a redis-server of the test's own on a unix socket; sums are read with redis-cli.
+# Covers: tools/count/batch.c, tools/count/counter.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

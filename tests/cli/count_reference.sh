@@ -4,6 +4,7 @@
 # Goal: `count` is exact for every window, any number of threads, from files and from standard input.
 # Method: a made access log with lines out of order, escaped quotes, IPv6 clients, broken and very long lines; awk takes its
 # first and fourth word apart with no code of ours.
+# Covers: tools/count/count.c, tools/count/count_engine.c, tools/count/feed.c, tools/count/feed_file.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

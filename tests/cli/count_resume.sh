@@ -4,6 +4,7 @@
 # counted once.
 # Method: a redis-server of the test's own; runs are killed at random moments; sums in Redis are compared with awk's. What
 # makes it exact is looked at, too: that each batch of counts has its position (MONITOR).
+# Covers: tools/count/resume.c, tools/count/marks.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

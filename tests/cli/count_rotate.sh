@@ -3,6 +3,7 @@
 # count_rotate.sh TOOL FOLDER -- --follow loses and doubles no line: files that are cut and refilled, copied, renamed, linked.
 # Method: the follower is stopped (SIGSTOP) while a file changes, so that all of it happens between two looks; then the
 # sum of each key is compared with the lines that were written.
+# Covers: tools/count/tail_file.c, tools/count/tail_copy.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

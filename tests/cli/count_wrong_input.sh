@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_wrong_input.sh TOOL FOLDER -- wrong usage, unreadable files, lines that are none, outputs that take nothing.
 # Goal: a clear sentence on standard error, the promised exit status, nothing counted wrong.
+# Covers: tools/main.c, tools/common/options.c, tools/common/say.c, tools/common/tool.h, tools/count/fields.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -1,6 +1,8 @@
 #!/bin/sh
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # demo.sh TOOL FOLDER -- the demo proves its books, with and without Redis, and leaves nothing behind.
+# Covers: tools/demo/demo.c, tools/demo/demo_local.c, tools/demo/demo_redis.c, tools/demo/demo_worker.c,
+# tools/demo/demo_cluster.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # exporter.sh TOOL FOLDER PROGRAM -- `tallywheel exporter` joins the pages of two programs that run (watch_engine.c), serves them
 # by HTTP, and writes them as a file; one that dies is left out and named.
+# Covers: tools/watched/exporter.c, tools/watched/exporter_round.c.
 tool=$1
 engine=$3
 # shellcheck source=tests/cli/cli.sh disable=SC2154

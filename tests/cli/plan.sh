@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # plan.sh TOOL FOLDER -- `tallywheel plan` as a user types it. Elsewhere: whether its figures are right
 # (unit/tools/memory_plan_test.c), and the output that docs/MEMORY.md shows (tests/user/pages.py).
+# Covers: tools/count/plan.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

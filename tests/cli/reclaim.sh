@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # reclaim.sh TOOL FOLDER -- `tallywheel reclaim` frees what a dead process held of hard limits, and nothing else.
 # Method: leases of a process that never was are written into a redis-server of the test's own, as docs/KEYS.md has them.
+# Covers: tools/reclaim.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

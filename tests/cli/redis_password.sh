@@ -2,6 +2,7 @@
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # redis_password.sh TOOL FOLDER -- Redis's password comes out of a file, the environment or the URL, and `ps` never shows it.
 # Method: a redis-server with a password of odd characters; the command line of a command that runs is read from /proc.
+# Covers: tools/common/redis_flags.c.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"

@@ -3,6 +3,7 @@
 Method: the program (metrics_page.c) prints a page of metrics. Every name in the three files is a metric of it, by its sample's name; the
 table of docs/WATCH.md has each of them once. promtool reads the rules, and says which alerts fire for a few series that are known.
 The scripts for bpftrace and the table of probes name the probes of the sources, with no argument that there is not.
+Covers: engine/base/probe.h.
 """
 import glob
 import json

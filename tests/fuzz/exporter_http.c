@@ -1,6 +1,7 @@
 /* exporter_http.c -- any bytes as an HTTP request, in pieces: the answer is one whole head of HTTP/1.1, and a body of
  * as many bytes as it says; nothing at all, if the request was not whole. The first byte says how large the pieces
- * are. */
+ * are.
+ * Covers: tools/watched/exporter_http.c. */
 #include "tools/watched/exporter_http.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

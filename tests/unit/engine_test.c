@@ -1,4 +1,5 @@
-/* engine_test.c -- the life of an engine: opening, turning, closing, forking, and what it says of itself. */
+/* engine_test.c -- the life of an engine: opening, turning, closing, forking, and what it says of itself.
+ * Covers: engine/engine.c, engine/core/state.h. */
 #include "tests/unit/rig.h"
 
 #include <poll.h>

@@ -2,7 +2,8 @@
  * When processes are killed, too, the sums lie between what was acknowledged and what was begun. So it is with strings,
  * hashes and sorted sets: each delta goes to a family of each.
  * Method: each process writes the truth around each add into a page that all share, so it survives a kill -9. Time:
- * TW_SCALE percent of 10 s and 4 s, at most 60 s each. */
+ * TW_SCALE percent of 10 s and 4 s, at most 60 s each.
+ * Covers: sync/driver.c, engine/port/services.h. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/side_by_side.h"

@@ -1,5 +1,6 @@
 /* merge.c -- the three ways to merge, with a real server: what all of them must do, what only the script can promise,
- * and other programs that count the same keys meanwhile. */
+ * and other programs that count the same keys meanwhile.
+ * Covers: sync/turn/merge_plain.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

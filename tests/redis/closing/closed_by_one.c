@@ -1,4 +1,5 @@
-/* closed_by_one.c -- TW_CLOSED_BY_ONE with real processes: one of them closes each window, with the figures of all. */
+/* closed_by_one.c -- TW_CLOSED_BY_ONE with real processes: one of them closes each window, with the figures of all.
+ * Covers: sync/message/closing.c, sync/script/close_election.lua. */
 #include "tests/redis/closing/closed_support.h"
 #include "tests/support/side_by_side.h"
 

@@ -1,5 +1,6 @@
 /* closed_dead.c -- TW_CLOSED_BY_ONE: the final figures of a window have the keys of processes that were killed as soon
- * as Redis had their counts; or they are flagged, never silent. */
+ * as Redis had their counts; or they are flagged, never silent.
+ * Covers: sync/script/window_names.lua. */
 #include "tests/redis/closing/closed_support.h"
 #include "tests/support/side_by_side.h"
 

@@ -1,7 +1,8 @@
 /* sentinel.c -- Redis behind real sentinels: it is found through them, and a failover under load loses and doubles
  * nothing that is not reported.
  * Method: a master, a replica, three sentinels (sentinel_stage.h); the master is killed with -9 while an engine counts,
- * and comes back as a replica. */
+ * and comes back as a replica.
+ * Covers: sync/wire/login.c. */
 #include "tests/redis/connection/sentinel_stage.h"
 
 #include <poll.h>

@@ -1,5 +1,6 @@
 /* startup.c -- at the first connection the log names what is wrong with a Redis: one line each, once, and none about a
- * sound one. */
+ * sound one.
+ * Covers: sync/turn/connect.c, sync/message/connection.c. */
 #include "tests/redis/sync_support.h"
 
 #include <unistd.h>

@@ -1,7 +1,9 @@
 /* thin_link.c -- engines with a Redis behind a thin link, or far away: everything arrives, and nothing is sent twice
  * because it was given up too soon.
  * Method: a real server; a link of so many bytes a second, or so many milliseconds long, that all engines share. The
- * options are the defaults: `redis_timeout_ms` is 100. */
+ * options are the defaults: `redis_timeout_ms` is 100.
+ * Covers: engine/turn/timeout_check.c, sync/message/pipeline.c, sync/message/message.c, sync/message/message_queue.h,
+ * sync/message/senders.h. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/thin_link.h"

@@ -1,5 +1,6 @@
 /* hard.c -- hard limits over a real Redis: never more than the limit (P4), all of it in the end (P5), whatever engines
- * and the server do. Several engines in one process play several processes; hard_processes.c has real ones. */
+ * and the server do. Several engines in one process play several processes; hard_processes.c has real ones.
+ * Covers: engine/ask/lease_reclaim.c, engine/turn/lease_renewal.c, sync/message/lease.c, sync/script/lease.lua. */
 #include "tests/redis/limits/hard_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/side_by_side.h"

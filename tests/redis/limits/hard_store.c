@@ -1,6 +1,7 @@
 /* hard_store.c -- hard limits over a store that changes under the engines: its data get another history, or another
  * store is seen for a while. No unit is sold twice, and none is at risk (P4). tests/model/leases.c has every order of
- * events. */
+ * events.
+ * Covers: sync/script/leases.lua. */
 #include "tests/redis/limits/hard_support.h"
 
 #include <unistd.h>

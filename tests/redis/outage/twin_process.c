@@ -1,7 +1,8 @@
 /* twin_process.c -- a process that lives twice, as a snapshot that was started a second time: the life that Redis tells
  * goes on under a name of its own. What both hold counts for both, and no limit is passed without a report.
  * Method: the other life is played. Its batches are those of another engine whose ledger a proxy renames; its leases
- * are written into Redis by the test. */
+ * are written into Redis by the test.
+ * Covers: engine/turn/twin.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

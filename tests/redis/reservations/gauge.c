@@ -1,6 +1,7 @@
 /* gauge.c -- gauges over several processes and a real Redis: the sum is that of the living processes. A killed process
  * is gone when the life of its part ends; a stopped one sends its whole part again; nothing is left over. Method: parts
- * live for 900 ms here in place of 15 s. */
+ * live for 900 ms here in place of 15 s.
+ * Covers: sync/script/gauge.lua. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

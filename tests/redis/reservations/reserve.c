@@ -1,5 +1,6 @@
 /* reserve.c -- reservations over a real Redis: exact over engines, killed processes and a network that loses replies.
- * The same call has the same result at any engine. Units that are not confirmed return without any call. */
+ * The same call has the same result at any engine. Units that are not confirmed return without any call.
+ * Covers: engine/reserve/reserve_redis.c, sync/script/reserve.lua. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

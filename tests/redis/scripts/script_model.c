@@ -1,6 +1,7 @@
 /* script_model.c -- the simulator's Redis and a real one reply alike: this is what makes the simulator's results count.
  * Method: the same random commands, encoded as sync encodes them, go to both; the replies are compared element by
- * element. Times may differ by the milliseconds between the two. */
+ * element. Times may differ by the milliseconds between the two.
+ * Covers: sync/script/batch.lua. */
 #include "tests/redis/alike.h"
 #include "tests/redis/sync_support.h"
 #include "tests/sim/redis_model.h"

@@ -1,7 +1,8 @@
 /* distinct_merge.c -- distinct counts of several engines and a real Redis: PFCOUNT answers for all engines, and so does
  * tw_distinct_get() of a key that is read. Nothing that was added is missing after a repeat, an outage, a wipe or a
  * restart of Redis, as long as the process that added it lives.
- * Method: a twin has the registers of all that was added; Redis's estimate must be that of the twin, to the unit. */
+ * Method: a twin has the registers of all that was added; Redis's estimate must be that of the twin, to the unit.
+ * Covers: sync/message/distinct.c, sync/script/distinct.lua, engine/turn/distinct_merge.c. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/hll_twin.h"
 #include "tests/support/proxy.h"

@@ -1,6 +1,7 @@
 /* fetch_shapes.c -- tw_fetch_fields(), tw_fetch_top(), tw_fetch_rank(): what Redis holds of hashes and sorted sets is
  * shown, and nothing else: not what other programs put there, nor what a server says that is none.
- * Method: a real server, whose contents are written by hand; and a proxy that replies in its place. */
+ * Method: a real server, whose contents are written by hand; and a proxy that replies in its place.
+ * Covers: engine/ask/fetch_shapes.c, sync/script/totals.lua. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 

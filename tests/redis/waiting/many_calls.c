@@ -3,7 +3,8 @@
  * Method: an engine whose host drives, behind a proxy that makes faults. The test is the host, and asks through the
  * driver's table (engine/port/driver.h), as the engine does. Other threads ask and forget meanwhile. In the end nothing
  * is under way or owed, and the counters in Redis are compared with the answers.
- * Always true: a call is answered once, or forgotten once. */
+ * Always true: a call is answered once, or forgotten once.
+ * Covers: sync/ask/spoilt.c. */
 #include "engine/core/state.h"
 #include "tests/redis/redis_rig.h"
 #include "tests/support/proxy.h"

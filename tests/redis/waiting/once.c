@@ -1,4 +1,5 @@
-/* once.c -- tw_once and tw_lock with Redis: one first caller, one holder, also when replies are lost. */
+/* once.c -- tw_once and tw_lock with Redis: one first caller, one holder, also when replies are lost.
+ * Covers: engine/ask/once.c, engine/ask/lock.c, sync/script/once.lua, sync/script/lock.lua. */
 #include "tests/redis/waiting/strict_support.h"
 
 #include <pthread.h>

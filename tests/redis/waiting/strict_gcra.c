@@ -1,7 +1,8 @@
 /* strict_gcra.c -- a rate and a burst over Redis (TW_LIMIT_STRICT, TW_SHAPE_GCRA): exact over all engines by Redis's
  * clock, each call charged once, and what is decided while Redis does not answer. gcra_script.c tests the script's
  * arithmetic. Method: where counts are compared, the window is a year, so that the bucket loses nothing worth a unit
- * during a test. */
+ * during a test.
+ * Covers: engine/ask/strict_gcra.c, sync/script/gcra.lua. */
 #include "tests/redis/waiting/strict_support.h"
 #include "tests/support/side_by_side.h"
 

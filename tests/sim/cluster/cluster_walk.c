@@ -5,7 +5,8 @@
  * Slots move key by key, and only some nodes learn of the end of a move; nodes talk late; a master hands over or dies,
  * and its replica takes over, up to date. Counters are strings, fields of hashes and members of sorted sets.
  * Always true: each batch is applied once, in order, whatever it was answered before; refreshes are at least a second
- * apart; in 15 simulated seconds of calm every tag makes progress. */
+ * apart; in 15 simulated seconds of calm every tag makes progress.
+ * Covers: sync/turn/nodes.c, sync/message/cluster.c. */
 #include "sync/wire/cluster_map.h"
 #include "sync/wire/redirect.h"
 #include "tests/sim/cluster_model.h"

@@ -1,7 +1,8 @@
 /* keyless_slot.c -- no master held a key of a store's slot: for how long is that believed (sync/turn/split.c)?
  *
  * The real engine with the real sync code, host-driven on the world's clock; the cluster (cluster_world.h) and the
- * network have no faults but those of the test. */
+ * network have no faults but those of the test.
+ * Covers: sync/turn/split.c. */
 #include "tests/sim/cluster_world.h"
 #include "tests/sim/engine_world.h"
 

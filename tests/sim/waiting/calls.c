@@ -4,7 +4,9 @@
  * forgotten and given up at random. In the end the faults stop, and everything must settle in a bounded time: what the
  * server has is what was admitted.
  * Always true: everything follows from the seed. A call is answered once or forgotten once, and no later than its
- * deadline and the host's lateness say. */
+ * deadline and the host's lateness say.
+ * Covers: sync/ask/call_text.c, sync/ask/dispatcher.c, sync/ask/dispatcher_state.h, sync/ask/lanes.c, sync/ask/link.c,
+ * sync/ask/loss.c, sync/ask/verdict.c, sync/ask/way.c. */
 #include "tests/sim/waiting/call_world.h"
 
 #ifdef __GLIBC__

@@ -1,4 +1,5 @@
-/* family_test.c -- opening, finding, changing and closing families. */
+/* family_test.c -- opening, finding, changing and closing families.
+ * Covers: engine/family_kind.c, engine/core/roster.c, engine/family_open.c. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

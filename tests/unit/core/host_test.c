@@ -1,7 +1,8 @@
 /* host_test.c -- functions of the host's own: they may block, what they may not call is refused, and once a hook was
  * taken away it does not run.
  * Method: engines with threads of their own, by the system's clocks. A function of the host's stands until the test
- * lets it go, so what went on meanwhile went on beside it. */
+ * lets it go, so what went on meanwhile went on beside it.
+ * Covers: engine/core/call_guard.c. */
 #include "tests/unit/rig.h"
 
 #include "engine/base/lock.h"

@@ -1,4 +1,5 @@
-/* api_test.c -- counting and reading as tallywheel.h promises, wrong input included. */
+/* api_test.c -- counting and reading as tallywheel.h promises, wrong input included.
+ * Covers: engine/count/call.h, engine/count/event_time.c, engine/count/lookup.c, engine/count/each.c. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"

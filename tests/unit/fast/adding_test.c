@@ -18,7 +18,8 @@
  * and owes to Redis is noted, and compared with the notes of the first way. Each seed is played with the fastest hash
  * of this processor and with the portable one, which have fast paths of their own. The script has new keys and known
  * ones, a full table, views wanted and not, deltas of every size, calls that are refused, sums at the end of the
- * range, totals of others, and windows that end. */
+ * range, totals of others, and windows that end.
+ * Covers: engine/fast/fast_aes.c, engine/fast/fast_portable.c, engine/fast/fast.h. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/base/hash_aes.h"

@@ -1,4 +1,5 @@
-/* acquire_test.c -- tw_acquire() and tw_once(): only TW_OK admits, and exactly the limit is admitted. */
+/* acquire_test.c -- tw_acquire() and tw_once(): only TW_OK admits, and exactly the limit is admitted.
+ * Covers: engine/limit/decision.h, engine/fast/acquire_fast.h. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* away_test.c -- several stores of which some do not reply: what a key is answered follows the clock of its own store.
- * Method: names with four tags, each a store; the test says which of them are away. */
+ * Method: names with four tags, each a store; the test says which of them are away.
+ * Covers: engine/core/store_map.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/base/key_slot.h"

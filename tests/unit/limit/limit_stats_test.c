@@ -1,4 +1,5 @@
-/* limit_stats_test.c -- the limit statistics of each family in the metrics text, and their sums in tw_stats. */
+/* limit_stats_test.c -- the limit statistics of each family in the metrics text, and their sums in tw_stats.
+ * Covers: engine/limit/shadow.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/core/window_map.h"

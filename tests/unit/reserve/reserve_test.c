@@ -1,5 +1,6 @@
 /* reserve_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without
- * Redis: the number of units is exact, in whichever order reservations are confirmed, cancelled or expire. */
+ * Redis: the number of units is exact, in whichever order reservations are confirmed, cancelled or expire.
+ * Covers: engine/reserve/reserve_book.c, engine/reserve/reserve_local.c, engine/reserve/hold.c. */
 #include "tests/unit/rig.h"
 
 #include "engine/ask/token.h"

@@ -1,6 +1,7 @@
 /* stripe_test.c -- counters that threads contend for: where their adds go, that every read finds all of them, and who
  * requests stripes. Contention itself is in tests/stress/hotkeys.c. Here the test requests stripes by hand, and the
- * next turn makes them. */
+ * next turn makes them.
+ * Covers: engine/table/stripe_words.h. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/count/contention.h"

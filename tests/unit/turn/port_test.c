@@ -1,4 +1,5 @@
-/* port_test.c -- the engine's side of port.h: what is owed is collected once, and settled once. */
+/* port_test.c -- the engine's side of port.h: what is owed is collected once, and settled once.
+ * Covers: engine/turn/lost.c, engine/turn/settle.c, engine/turn/collect.c. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/turn.h"

@@ -1,5 +1,7 @@
 /* rollover_test.c -- what becomes of windows: told of once with their final figures, kept as long as promised, their
- * memory used again. */
+ * memory used again.
+ * Covers: engine/turn/rollover_parts.h, engine/turn/window_end.c, engine/turn/window_next.c,
+ * engine/turn/window_reclaim.c, engine/turn/generation_list.c. */
 #include <time.h>
 
 #include "tests/unit/rig.h"
