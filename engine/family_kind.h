@@ -1,5 +1,4 @@
-/* family_kind.h -- the kind of a family. It decides which work the calls of the family have to do, and which
- * functions do it. */
+/* family_kind.h -- the kind of a family. It decides which functions the family's calls use. */
 #ifndef TWI_FAMILY_KIND_H
 #define TWI_FAMILY_KIND_H
 

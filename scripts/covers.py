@@ -13,6 +13,7 @@ import glob
 import os
 import re
 import sys
+import textwrap
 from collections import defaultdict
 
 sys.dont_write_bytecode = True
@@ -95,7 +96,8 @@ class Tree:
                     if tests and not re.fullmatch(rf".*/{os.path.basename(stem)}(?:_test)?\.\w+", tests[0]):
                         by_test.setdefault(re.sub(r"^tests/|\.c$", "", tests[0]), []).append(os.path.basename(stem))
             cells = [f"**{test}** {' '.join(stems)}" for test, stems in sorted(by_test.items())]
-            rows += [f"- `{room}/`: " + ", ".join(cells)] if cells else []
+            text = f"- `{room}/`: " + ", ".join(cells)
+            rows += textwrap.wrap(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) if cells else []
         return rows
 
     def without_tests(self) -> list[str]:
@@ -110,7 +112,8 @@ def differences(tree: Tree) -> list[str]:
     if BEGIN not in text or END not in text:
         return [*wrong, f"{PAGE}: no table of tests"]
     there = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip().split("\n")
-    return wrong + [f"{PAGE}: not up to date (python3 scripts/covers.py --renew): {row[:60]}" for row in tree.rows() if row not in there]
+    return wrong + [f"{PAGE}: not up to date (python3 scripts/covers.py --renew): {row[:60]}"
+                    for row in tree.rows() if row not in there]
 
 
 def main() -> int:

@@ -1,6 +1,5 @@
-/* strict_call.h -- the common part of the two kinds of strict limits (strict.c, strict_gcra.c). It makes one request
- * for each call, for a thread that waits or for a tw_request. If Redis does not decide the call, the policy of the kind
- * does.
+/* strict_call.h -- the common part of the two kinds of strict limits (strict.c, strict_gcra.c). Each call is one
+ * request, for a thread that waits or for a tw_request. If Redis does not decide the call, the policy of the kind does.
  * Always true: the verdict is filled, whatever the result. */
 #ifndef TWI_ASK_STRICT_CALL_H
 #define TWI_ASK_STRICT_CALL_H
@@ -28,8 +27,7 @@ struct twi_strict_kind {
     void (*write)(const struct twi_strict_request *request, struct twi_redis_call *redis_call);
     /* Fills the verdict while nothing is known. */
     void (*fill_undecided)(const struct twi_strict_request *request, tw_verdict *verdict);
-    /* Called when Redis has decided. It fills the verdict, and remembers what Redis replied. Returns TW_OK or
-     * TW_DENIED. */
+    /* Called when Redis has decided. It fills the verdict and learns from it. Returns TW_OK or TW_DENIED. */
     tw_status (*conclude)(const struct twi_strict_request *request, const struct twi_result *result,
                           tw_verdict *verdict);
     /* Called when Redis has not decided. */

@@ -66,11 +66,9 @@ static tw_status admit_open(const struct twi_strict_request *request, int64_t *t
     twi_check(*taken == 0);
     struct twi_why before = twi_why_now();
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
-    /* the bucket cannot hold more */
-    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request));
+    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it cannot hold more */
     if (status < 0 && status != TW_ERR_FULL) return status;
-    /* if there is no room, the call is admitted without being counted, so it was not refused */
-    twi_why_restore(before);
+    twi_why_restore(before); /* without room the call is admitted uncounted, so it was not refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;

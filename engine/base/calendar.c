@@ -32,8 +32,7 @@ struct date {
 static struct date date_of_day(int64_t day) {
     int64_t era = floor_div(day - DAY_OF_1600_03_01, DAYS_400_YEARS);
     uint32_t left = (uint32_t)(day - DAY_OF_1600_03_01 - era * DAYS_400_YEARS);
-    /* The last day of 400 years, and of 4 years, is a leap day. Without this the division would count one unit too
-     * many. */
+    /* The last day of 400 years, and of 4 years, is a leap day. The division would count one too many. */
     uint32_t centuries = left / DAYS_100_YEARS - (left == DAYS_400_YEARS - 1);
     left -= centuries * DAYS_100_YEARS;
     uint32_t fours = left / DAYS_4_YEARS;

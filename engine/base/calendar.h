@@ -35,9 +35,8 @@ struct twi_span {
     int64_t end_ms; /* the first moment after the window */
 };
 
-/* Returns the window that contains the moment. For TW_WINDOW_FOREVER it is {0, INT64_MAX}. For TW_WINDOW_FROM_FIRST
- * it is the generation of the keys whose window begins at that moment: [g * window_ms, (g + 1) * window_ms), without
- * the offset. */
+/* Returns the window that contains the moment. For TW_WINDOW_FOREVER it is {0, INT64_MAX}. For TW_WINDOW_FROM_FIRST it
+ * is the generation of the keys whose window begins at that moment: [g * window_ms, (g + 1) * window_ms). */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
 /* Returns the start of the window before that of the moment. For TW_WINDOW_FOREVER it returns 0. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);

@@ -25,9 +25,8 @@
 
 #define NS_PER_MS INT64_C(1000000)
 
-/* The two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may come between
- * the two readings. A drift this small does not count as a step. If it were stored, all readers would share a line
- * that is often written, without a benefit. */
+/* A tick of up to 10 ms (100 Hz kernels) may come between the readings of the two coarse clocks. A drift this small
+ * does not count as a step. If it were stored, readers would share a line that is written often. */
 #define NOISE_MS 20
 
 /* The `leap` word has the monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The
@@ -261,8 +260,7 @@ int64_t twi_clock_exact_us(struct twi_clock *clock) {
     int64_t mono_us = fine_us(clock, TW_CLOCK_MONOTONIC), mono = floor_by(mono_us, 1000);
     now = read_at(clock, wall, mono);
     if (now == wall) return wall_us;
-    /* this time is used while the wall clock is not followed */
-    int64_t line_us = mono_us + twi_load_relaxed(&clock->offset_ms) * 1000;
+    int64_t line_us = mono_us + twi_load_relaxed(&clock->offset_ms) * 1000; /* while the wall clock is not followed */
     return floor_by(line_us, 1000) == now ? line_us : now * 1000;
 }
 

@@ -6,8 +6,7 @@
  *     follows it at once.
  *   - The wall clock leaps forward by more than that. Engine time then follows the monotonic clock alone until the leap
  *     has lasted for 5 s of monotonic time. Then it follows the leap. A leap that ends earlier had no effect.
- *   - The wall clock goes back by up to 5 s. Engine time stops until the wall clock has caught up, which takes at most
- *     5 s.
+ *   - The wall clock goes back by up to 5 s. Engine time stops until the wall clock has caught up, for at most 5 s.
  *   - The wall clock goes back by more than that. Engine time then follows the monotonic clock, as long as the wall
  *     clock is more than 5 s behind engine time. It is then ahead of the wall clock by the size of the step. Only a
  *     step of the wall clock forward, or a new engine, ends this state. If engine time stopped or went slowly, callers
@@ -17,8 +16,7 @@
  * (civil ends of windows, the same in all engines) or with the measured offset between engine time and Redis's clock
  * (ends of windows that begin with a key's first count). Neither of these moves with the wall clock (docs/SYNC.md). A
  * suspended machine causes a leap forward, because CLOCK_MONOTONIC stops while the machine sleeps and the wall clock
- * does not. For the first 5 s after waking, engine time continues from its last value. Then it leaps to the present
- * time.
+ * does not. For the first 5 s after waking, engine time continues from its last value. Then it leaps.
  *
  * The hot word contains engine time and one flag, "callers read the clocks". There are three kinds of engine:
  *   cached        own thread, system clock: the background thread keeps the word, and callers only load it.
@@ -48,8 +46,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* the keeper refreshes the word at least this often; otherwise callers read the clocks */
-#define TWI_CLOCK_REFRESH_MS 10
+#define TWI_CLOCK_REFRESH_MS 10   /* the keeper refreshes the word this often; otherwise callers read the clocks */
 #define TWI_CLOCK_LOOK_EVERY 1024 /* one call of a thread in so many looks at the clock; this is a power of two */
 /* Two refreshes. An event that is due within so many ms of the time that a caller knows may already be due. */
 #define TWI_CLOCK_NEAR_MS (2 * TWI_CLOCK_REFRESH_MS)
@@ -63,16 +60,13 @@ struct twi_clock {
     bool cached;
     int64_t mono_origin_ms; /* the monotonic clock at init, which keeps `leap` small */
     int64_t grain_ms;       /* by how much twi_clock_exact_us() may lag: 0, or a tick if the fine clock is slow */
-    /* TWI_CLOCK_NEAR_MS; or INT64_MAX if there is a grain, because then every denial may be due */
-    int64_t near_ms;
+    int64_t near_ms;        /* TWI_CLOCK_NEAR_MS; INT64_MAX with a grain: every denial may be due */
 
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* engine time in ms, times two, plus the flag; only ever grows */
 
     /* Any thread that sees the clocks drift apart writes these fields, which is rare. */
-    /* the line as last followed: wall clock minus monotonic clock */
-    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms;
-    /* the forward leap that is being observed (see clock.c); 0 means that there is none */
-    _Atomic uint64_t leap;
+    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* the line: wall clock minus monotonic clock */
+    _Atomic uint64_t leap;                              /* the forward leap under observation (clock.c); 0 means none */
     _Atomic int64_t held_since_ms; /* the monotonic time since the origin, plus 1; 0 if engine time is not stopped */
     _Atomic int64_t held_ms;       /* the sum of all stops that have ended */
 
@@ -136,8 +130,7 @@ void twi_clock_keep(struct twi_clock *clock);
 void twi_clock_abandon(struct twi_clock *clock);
 /* Called when the keeper begins the next iteration of its loop. */
 void twi_clock_round(void);
-/* Refreshes the word in a long iteration, if a refresh is due. It costs the keeper little, and has no effect in any
- * other thread. */
+/* Refreshes the word in a long iteration, if a refresh is due. It is cheap, and without effect in other threads. */
 void twi_clock_tick(void);
 /* Between away and back, the calling thread may block or sleep for a long time. If it is a keeper, the callers of
  * its engine read the clocks meanwhile. In any other thread this has no effect. The brackets nest. */
@@ -147,8 +140,7 @@ void twi_clock_back(void);
 /* Returns the sum of all times, including the present one, in which engine time stopped or followed only the
  * monotonic clock, because the wall clock leapt or was set back. */
 int64_t twi_clock_held_ms(const struct twi_clock *clock);
-/* Returns the wall clock minus engine time, now. If it is beyond TWI_CLOCK_LEAP_MS in either direction, engine time
- * does not follow the wall clock. */
+/* Returns the wall clock minus engine time, now. Beyond TWI_CLOCK_LEAP_MS engine time does not follow it. */
 int64_t twi_clock_drift_ms(struct twi_clock *clock);
 /* Returns the longest time for which a cached word was not refreshed while callers used it. */
 int64_t twi_clock_lag_max_ms(const struct twi_clock *clock);

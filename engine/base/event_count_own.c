@@ -1,5 +1,4 @@
-/* event_count_own.c -- see event_count.h. It does the same without libck. C11 atomics have the protocol, and futexes
- * let threads sleep.
+/* event_count_own.c -- see event_count.h. Without libck, with C11 atomics and futexes.
  * Always true: this file is empty in a build with libck. If one thread raises while another one goes to sleep,
  * either the sleeper sees the new count or it is woken. tests/orderings/events.cpp is the model. */
 #include "engine/base/event_count.h"
@@ -25,8 +24,7 @@ static int64_t monotonic_ns(void) {
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Sleeps while *word is `expected`. The kernel compares the word again before it sleeps. It may return early, even
- * without a reason. */
+/* Sleeps while *word is `expected`. The kernel compares the word again before it sleeps. It may return early. */
 static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t ns) {
     struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &left, NULL, 0);
@@ -53,8 +51,7 @@ void twi_event_count_raise(struct twi_event_count *event) {
 void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms) {
     if (twi_event_count_value(event) != seen) return;
     int64_t deadline = monotonic_ns() + ms * INT64_C(1000000), left = deadline - monotonic_ns();
-    /* I4, pairs with I1 and I2; the thread is counted before its last look */
-    (void)twi_add_seqcst(&event->sleepers, 1);
+    (void)twi_add_seqcst(&event->sleepers, 1); /* I4, pairs with I1 and I2; counted before the last look */
     for (; left > 0 && twi_load_seqcst(&event->count) == seen; left = deadline - monotonic_ns()) {
         sleep_while(&event->count, seen, left);
     }

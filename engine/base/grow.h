@@ -1,6 +1,5 @@
-/* grow.h -- arrays that grow by doubling. An array is a pointer from malloc(), or NULL, together with `room`, the
- * number of elements for which it has memory. Always true: a failure does not change the array. New elements are not
- * initialised. */
+/* grow.h -- arrays that grow by doubling. An array is a pointer from malloc(), or NULL, and `room`, the number of
+ * elements for which it has memory. Always true: a failure does not change the array. New elements are undefined. */
 #ifndef TWI_BASE_GROW_H
 #define TWI_BASE_GROW_H
 

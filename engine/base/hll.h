@@ -5,8 +5,7 @@
  * one bit in the rest of the hash. So adding an element twice has no effect, and the union of two sketches has the
  * maximum of each register.
  *
- * Hash, number of registers and estimator are the same as in Redis. So the same elements give exactly the same estimate
- * as PFCOUNT.
+ * Hash, number of registers and estimator are the same as in Redis. So the same elements give the estimate of PFCOUNT.
  *   the sketch     P. Flajolet, É. Fusy, O. Gandouet, F. Meunier: HyperLogLog, 2007
  *   the estimator  O. Ertl: New cardinality estimation algorithms for HyperLogLog sketches, 2017, sections 2 and 3
  *   the hash       A. Appleby: MurmurHash2, the variant of 64 bits for 64-bit processors (MurmurHash64A)

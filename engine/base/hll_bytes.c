@@ -22,8 +22,7 @@ static void put_head(unsigned char *bytes, unsigned char encoding) {
     bytes[TWI_HLL_BYTES_HEAD - 1] = 0x80; /* this means that Redis computes the estimate when it needs it */
 }
 
-/* Writes one run of equal registers, or the part of the run that fits into one code. Returns how many registers were
- * written. */
+/* Writes one run of equal registers, or the part that fits into one code. Returns how many registers were written. */
 static uint32_t put_run(unsigned char *at, uint32_t value, uint32_t run, size_t *size) {
     if (value != 0) {
         uint32_t part = run < VALUE_RUN_MAX ? run : VALUE_RUN_MAX;

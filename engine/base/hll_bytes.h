@@ -1,5 +1,4 @@
-/* hll_bytes.h -- registers in the form in which Redis has them in a string. PFADD writes this form, and PFCOUNT and
- * PFMERGE read it.
+/* hll_bytes.h -- registers in the form of a string of Redis. PFADD writes this form, and PFCOUNT and PFMERGE read it.
  *
  *   | "HYLL" | encoding : 8 | 0 0 0 | cached estimate : 64, its highest bit: not valid | registers ... |
  *
@@ -22,8 +21,7 @@
 #define TWI_HLL_BYTES_MAX (TWI_HLL_BYTES_HEAD + TWI_HLL_REGISTERS / 4 * 3)
 #define TWI_HLL_SPARSE_MAX 3000u /* the most bytes of runs; this is the default of hll-sparse-max-bytes in Redis */
 
-/* `registers` has one byte for each register. Returns the number of bytes that were written. The form is sparse if
- * possible, otherwise dense. */
+/* `registers` has one byte for each register. Returns the number of bytes, sparse if possible, otherwise dense. */
 size_t twi_hll_encode(const uint8_t registers[TWI_HLL_REGISTERS], unsigned char bytes[TWI_HLL_BYTES_MAX]);
 /* Returns false if these are not the bytes of a sketch. Then `registers` may contain a part of them. */
 bool twi_hll_decode(const unsigned char *bytes, size_t size, uint8_t registers[TWI_HLL_REGISTERS]);

@@ -1,8 +1,7 @@
 /* key_slot.h -- the key slot of a name in a Redis Cluster, and short texts for any slot.
  *
  * Redis Cluster hashes a name by CRC16 to one of 16,384 slots. A name may have a hash tag: the bytes between the first
- * "{" and the first "}" after it, if there are any. Then Redis Cluster hashes only the tag. So names with the same tag
- * are in one slot.
+ * "{" and the first "}" after it, if there are any. Then only the tag is hashed, so names with one tag are in one slot.
  *
  *   group   CRC16(key) mod T: keys are divided into T groups, T a power of two (redis_tags)
  *   tag     of a group: the smallest decimal number whose slot lies in [group * 16384 / T, (group + 1) * 16384 / T). So
@@ -29,12 +28,10 @@ uint16_t twi_key_slot_crc16(const void *data, size_t size);
 /* Returns the slot of a name. */
 uint32_t twi_key_slot_of(const void *name, size_t size);
 
-/* Returns the tags of all groups, by the number of the group. `count` is T. The table is valid until the process
- * ends. */
+/* Returns the tags of all groups, by the number of the group. `count` is T. The table is never freed. */
 const uint16_t *twi_key_slot_tags(uint32_t count);
 
-/* Returns the shorts of all slots, by the number of the slot. Cost: some milliseconds, once in a process, which then
- * keeps the table. */
+/* Returns the shorts of all slots, by the number of the slot. Cost: some milliseconds, once in a process. */
 const uint32_t *twi_key_slot_shorts(void);
 
 /* Writes the text "{short}", which puts any other name into the slot of this name. The text is empty if the name has

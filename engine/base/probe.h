@@ -1,8 +1,7 @@
 /* probe.h -- static probes (USDT) for bpftrace, perf and systemtap. This is the only file that includes sys/sdt.h.
  * docs/WATCH.md lists the probes, and monitoring/ has scripts that use them.
- * Always true: no probe is on the path of a call that finds its key. A probe that nobody listens to is one
- * instruction without effect. Without sys/sdt.h (-Dusdt=disabled) the probes do not exist. The arguments are words
- * or C strings. */
+ * Always true: no probe is on the path of a call that finds its key. A probe that nobody listens to is one instruction
+ * without effect. Without sys/sdt.h (-Dusdt=disabled) the probes do not exist. The arguments are words or C strings. */
 #ifndef TWI_BASE_PROBE_H
 #define TWI_BASE_PROBE_H
 

@@ -1,7 +1,6 @@
 /* race_point.c -- the pauses at race points, which widen races on purpose. They exist only in builds with
- * -Drace_points=true. Always true: without that option this file is empty. Each thread has a random sequence of
- * pauses. A pause lasts at most about 50 us, and most pauses have no length. So the schedule of a test is disturbed,
- * but not replaced. */
+ * -Drace_points=true. Always true: without that option this file is empty. Each thread has a random sequence of pauses.
+ * A pause lasts at most about 50 us, and most have no length, so a test's schedule is only disturbed. */
 #include "engine/base/check.h"
 
 #ifdef TWI_RACE_POINTS
@@ -29,8 +28,7 @@ static void spin(uint32_t rounds) {
     for (volatile uint32_t round = 0; round < rounds; round++) continue;
 }
 
-/* Of 64 draws, 40 have no effect, 12 yield, 9 spin, and 3 sleep (a sleep costs about 60 us, including the timer
- * slack). */
+/* Of 64 draws, 40 have no effect, 12 yield, 9 spin, and 3 sleep (about 60 us with the timer slack). */
 void twi_race_nap(const char *name) {
     (void)name; /* the name is used in breakpoint conditions of a debugger */
     uint32_t draw = next_draw(), kind = draw & 63, size = draw >> 6;

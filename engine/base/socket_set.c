@@ -23,8 +23,7 @@ void twi_socket_set_unmake(struct twi_socket_set *set) {
     set->fd = set->bell = -1;
 }
 
-/* The ring is counted before it is written. So a thread that calms the set sees that there is a ring to read, now or
- * the next time. */
+/* The ring is counted before it is written. So a thread that calms sees that there is a ring to read. */
 void twi_socket_set_ring(struct twi_socket_set *set) {
     uint64_t one = 1;
     (void)twi_add_relaxed(&set->rings, 1);
@@ -34,8 +33,7 @@ void twi_socket_set_ring(struct twi_socket_set *set) {
 void twi_socket_set_calm(struct twi_socket_set *set) {
     uint64_t read_here;
     if (twi_load_relaxed(&set->rings) == 0) return;
-    /* another thread is writing it at this moment */
-    if (read(set->bell, &read_here, sizeof read_here) != sizeof read_here) return;
+    if (read(set->bell, &read_here, sizeof read_here) != sizeof read_here) return; /* another thread writes it now */
     (void)twi_sub_relaxed(&set->rings, (int64_t)read_here);
 }
 

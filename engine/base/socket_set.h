@@ -13,14 +13,12 @@
 #include <stdint.h>
 
 struct twi_socket_set {
-    int fd;   /* epoll, or -1 */
-    int bell; /* the eventfd */
-    /* how many rings were begun and not calmed; if there are none, calming costs no system call */
-    _Atomic int64_t rings;
+    int fd;                /* epoll, or -1 */
+    int bell;              /* the eventfd */
+    _Atomic int64_t rings; /* rings that were begun and not calmed; without any, calming costs no system call */
 };
 
-/* Returns false if the system has no descriptor left. Then the set is in the same state as after
- * twi_socket_set_unmake(). */
+/* Returns false if the system has no descriptor left. Then it is as after twi_socket_set_unmake(). */
 bool twi_socket_set_make(struct twi_socket_set *set);
 /* Closes it. The sockets in it stay open and do not change, so a forked child may call it, too. */
 void twi_socket_set_unmake(struct twi_socket_set *set);

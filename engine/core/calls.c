@@ -35,8 +35,7 @@ tw_status twi_call_end_now(struct twi_operation *operation, tw_request *call, tw
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call) {
     twi_check(call != NULL && !operation->blocks);
     twi_check(operation->kind->send != NULL && operation->kind->finish != NULL);
-    /* the call may already have its result, and no longer exist */
-    if (operation->kind->send(operation)) return TW_STARTED;
+    if (operation->kind->send(operation)) return TW_STARTED; /* the call may have its result and be gone by now */
     part(operation);
     call->status = operation->kind->finish(operation, call);
     twi_operation_give(operation);

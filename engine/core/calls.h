@@ -14,8 +14,7 @@ tw_status twi_calls_may_start(tw_engine *engine);
 /* Asks. Returns TW_STARTED if the result will come to the queue. Otherwise returns the result, which `call` has,
  * too. In both cases the operation no longer belongs to the caller. */
 tw_status twi_call_start(struct twi_operation *operation, tw_request *call);
-/* Sends the request, and sleeps until the operation is over. The operation still belongs to the caller, who reads
- * its result and gives it back. */
+/* Sends the request, and sleeps until the operation is over. Then the caller reads its result and gives it back. */
 void twi_call_run(struct twi_operation *operation);
 /* Sends an operation whose result no caller needs. Returns TW_STARTED. Returns TW_ERR_BUSY or TW_ERR_REDIS if it was
  * not sent. In all cases the operation no longer belongs to the caller. */

@@ -26,8 +26,7 @@ void twi_closing_keys_begin(struct twi_closing_keys *keys, struct twi_generation
 void twi_closing_keys_end(struct twi_closing_keys *keys);
 /* Adds the key, if it is new. Returns false if there is no memory. */
 bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_key key);
-/* Returns the record of such a key of that window. Called in a hook, by the thread of the turn. Returns NULL if
- * there is no such record. */
+/* Returns the record of such a key of that window. Called in a hook, by the thread of the turn. NULL means none. */
 struct twi_cell *twi_closing_keys_find(struct twi_generation *generation, tw_key key);
 
 #endif

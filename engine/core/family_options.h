@@ -6,9 +6,8 @@
  *   POLICY(field, how)  an option that may change. STORED means that apply_policies() in family_open.c stores it into
  *                       family->policy. OTHER means that it is stored in another form or order, or not at all
  * Always true: the list has each field of tw_family_options, except the head of the struct. A test compares the list
- * with the comment of tw_family_set() in the header, and with docs/OPTIONS.md
- * (tests/unit/core/family_options_test.c). on_full is a policy; only whether it is TW_ON_FULL_EVICT_IDLE is
- * identity. */
+ * with the comment of tw_family_set() in the header, and with docs/OPTIONS.md (tests/unit/core/family_options_test.c).
+ * on_full is a policy; only whether it is TW_ON_FULL_EVICT_IDLE is identity. */
 #ifndef TWI_CORE_FAMILY_OPTIONS_H
 #define TWI_CORE_FAMILY_OPTIONS_H
 

@@ -192,8 +192,7 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
     twi_check(key.size - 1 < TW_KEY_SIZE_MAX);
     if (!pattern->guard_reserved) return false;
     key = subject_of(pattern, key);
-    /* the head is equal to the beginning of RESERVED */
-    size_t size = (size_t)(pattern->head_size - pattern->prefix_size);
+    size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* the head equals the beginning of RESERVED */
     for (size_t index = 0; size < RESERVED_SIZE && index < key.size; index++, size++)
         if (((const char *)key.data)[index] != RESERVED[size]) return false;
     for (size_t index = 0; size < RESERVED_SIZE; index++, size++)
@@ -267,8 +266,7 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
     }
 }
 
-/* `tag` is the number of digits that were written before the byte of the frame at tag_offset. `key` is the size of
- * the key. */
+/* `tag` is the number of digits before the byte of the frame at tag_offset. `key` is the size of the key. */
 static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t tag, size_t key) {
     twi_check(tag <= TWI_KEY_SLOT_TAG_DIGITS && key <= TW_KEY_SIZE_MAX);
     if (pattern->stamp_count == 0) return;
@@ -354,8 +352,7 @@ size_t twi_key_template_own(const struct twi_key_template *pattern, const char *
     return size + added;
 }
 
-/* A short after the second colon may be the tag of the counter itself. Then the function does not return the same
- * name. */
+/* A short after the second colon may be the tag of the counter itself. Then it does not return the same name. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out) {
     const char *name = own.data;
     size_t prefix = pattern->prefix_size, added = strlen(what) + sizeof "tw::" - 1, size = own.size - added;

@@ -68,8 +68,7 @@ size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key ke
 
 /* Returns the number of the key's group, which replaces {%t}. Numbers begin at 0. Without a tag there is one group. */
 uint32_t twi_key_template_group(const struct twi_key_template *pattern, tw_key key);
-/* Writes the name that an empty key would have if it belonged to that group. This name is in the slot of the group's
- * counters. */
+/* Writes the name that an empty key would have if it belonged to that group. It is in the slot of the group. */
 size_t twi_key_template_render_group(const struct twi_key_template *pattern, uint32_t group, int64_t start_ms,
                                      char *out);
 
@@ -90,12 +89,10 @@ size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, 
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out);
 
-/* Writes the name of the counter to which such a key belongs. It is the inverse of twi_key_template_own(). `out` has
- * room for the name. */
+/* Writes the name of the counter to which such a key belongs. The inverse of twi_key_template_own(); `out` has room. */
 size_t twi_key_template_counter_of(const struct twi_key_template *pattern, const char *what, tw_key own, char *out);
 
-/* Returns true if this key would get one of the engine's own names (TW_ERR_KEY). This is possible only if
- * guard_reserved is set. */
+/* Returns true if this key would get one of the engine's own names (TW_ERR_KEY). Needs guard_reserved. */
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key);
 
 /* Writes a pattern for all names that have `word` after the prefix ("" means counters), for the MATCH of SCAN,
@@ -105,8 +102,7 @@ bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw
 void twi_key_template_glob(const struct twi_key_template *pattern, const char *word, char *out);
 
 /* Returns true if some key in some window of one may have the same name as some key in some window of the other. The
- * result is exact, except that a stamp and a tag are assumed to be any digits. Both templates must have the same
- * prefix. */
+ * result is exact, except that a stamp and a tag are assumed to be any digits. Both have one prefix. */
 bool twi_key_templates_collide(const struct twi_key_template *one, const struct twi_key_template *other);
 
 #endif

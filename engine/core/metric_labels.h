@@ -1,8 +1,7 @@
 /* metric_labels.h -- checks the labels that a program puts on every metric (tw_options.metrics_labels). They are
  * checked once, and then copied unchanged.
  * Always true for an accepted text: it may be put between braces, after other labels and a comma, in the Prometheus
- * text format and in OpenMetrics. No name in it occurs twice, and none is one of the engine's own names. Pure; any
- * thread. */
+ * text format and in OpenMetrics. No name in it occurs twice or is one of the engine's own. Any thread. */
 #ifndef TWI_CORE_METRIC_LABELS_H
 #define TWI_CORE_METRIC_LABELS_H
 

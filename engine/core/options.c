@@ -1,5 +1,4 @@
-/* options.c -- see options.h. It has one function for each struct, and one line for each field. Each refusal begins
- * with the name of its field. */
+/* options.c -- see options.h. One function for each struct, one line for each field. A refusal names it first. */
 #include "engine/core/options.h"
 
 #include "engine/base/key_slot.h"
@@ -94,8 +93,7 @@ static tw_status check_size(const void *options, size_t first, size_t known) {
     return TW_OK;
 }
 
-/* ---- the options of the engine
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the engine's options ------------------------------------------------------------------------------------- */
 
 static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
     twi_check(max != 0);
@@ -220,8 +218,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     return TW_OK;
 }
 
-/* ---- the options of a family
- * -------------------------------------------------------------------------------------------------- */
+/* ---- a family's options --------------------------------------------------------------------------------------- */
 
 static bool name_byte_is_good(char byte) {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
@@ -294,8 +291,7 @@ static tw_status check_retention(const tw_family_options *in) {
                   (long long)window_ms);
 }
 
-/* the least memory of a key, without its place in the index; with Redis it is half as much again */
-#define KEY_BYTES 64u
+#define KEY_BYTES 64u /* the least memory of a key without its place in the index; with Redis half as much again */
 
 static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
     uint64_t most = in->memory_share != 0 ? in->memory_share : context->memory_bytes_max;

@@ -4,8 +4,7 @@
  * has a default is 0. A refusal changes only error_text. error_text gets "<field>: what is wrong", terminated, and
  * never contains a password. On success error_text becomes empty. Strings are not copied. The checked struct has
  * pointers to the strings of the caller. Any thread.
- * Elsewhere: the URL is checked in sync/, the redis_key template in key_template.c, and whether a name is in use in
- * family_open.c. */
+ * Elsewhere: the URL is checked in sync/, the redis_key template in key_template.c, used names in family_open.c. */
 #ifndef TWI_CORE_OPTIONS_H
 #define TWI_CORE_OPTIONS_H
 
@@ -15,9 +14,8 @@
 
 #include <stdbool.h>
 
-#define TWI_WINDOW_MS_MAX (3660 * TW_DAY) /* ten years */
-/* a hundred years; the bound of lateness, earliness, history and retention */
-#define TWI_DURATION_MS_MAX (36600 * TW_DAY)
+#define TWI_WINDOW_MS_MAX (3660 * TW_DAY)    /* ten years */
+#define TWI_DURATION_MS_MAX (36600 * TW_DAY) /* a hundred years, for lateness, earliness, history and retention */
 #define TWI_MEMORY_BYTES_MIN (UINT64_C(1) << 20)
 #define TWI_MEMORY_BYTES_MAX (UINT64_C(1) << 38) /* 256 GiB: 2^32 lines of 64 bytes (arena.h) */
 #define TWI_PREFIX_BYTES_MAX 256
@@ -32,9 +30,8 @@ struct twi_options_context {
 };
 
 /* In `out`, earliness_ms, lateness_ms and history_ms may be TW_UNBOUNDED. history_ms is 0 if no history is kept
- * (TW_NONE). In endless families and in those of TW_WINDOW_FROM_FIRST, lateness, earliness, history and retention
- * are 0. In endless families window_ms is 0. In calendar families window_ms is 0 (twi_calendar_longest_ms() gives
- * their greatest length). */
+ * (TW_NONE). In endless families and in those of TW_WINDOW_FROM_FIRST, lateness, earliness, history and retention are
+ * 0. In endless families window_ms is 0. In calendar families window_ms is 0 (see twi_calendar_longest_ms()). */
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
                                    const struct twi_options_context *context);
 

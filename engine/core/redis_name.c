@@ -1,5 +1,4 @@
-/* redis_name.c -- the name of an item's counter in Redis (port/), made from the template of its family
- * (key_template.h). */
+/* redis_name.c -- the name of an item's counter in Redis (port/), by key_template.h. */
 #include "engine/core/state.h"
 
 #include "engine/core/family.h"

@@ -2,8 +2,7 @@
  *
  *   string      each key has a name
  *   hash        a key is a subject, the separator, and a field: the subject has the name, and the field is the field of
- *               the hash. The key is split at the last separator, because subjects come from outside and may contain
- *               it, and fields may not
+ *               the hash. The key is split at the last separator, because only subjects may contain it
  *   sorted set  the window has the name, and the key is a member
  *
  * The part that is not in the name is called the inner key. Always true: name and inner key together identify the
@@ -32,8 +31,7 @@ struct twi_fields {
     uint32_t count;
     tw_key each[TWI_FIELDS_MAX];
 };
-/* Reads a comma-separated list. Returns NULL if the list is valid. Otherwise returns the reason, as the second half
- * of a sentence. */
+/* Reads a comma-separated list. Returns NULL if it is valid, otherwise half a sentence with the reason. */
 const char *twi_fields_read(const char *text, char separator, struct twi_fields *fields);
 bool twi_fields_have(const struct twi_fields *fields, tw_key field);
 

@@ -29,10 +29,8 @@ TWI_INLINE uint32_t twi_store_map_at(const struct twi_store_map *map, uint32_t s
     uint32_t entry = twi_load_relaxed(&map->of_slot[slot]);
     return entry != 0 ? entry - 1 : TWI_STORE_NONE;
 }
-/* Gives the slot the next index. If a slot is used first while all other stores are unreachable, its store counts as
- * unreachable, too. Only
- * Only the turn calls it.
- */
+/* Gives the slot the next index. If all other stores are unreachable then, its store counts as unreachable, too. Only
+ * the turn calls it. */
 uint32_t twi_store_map_enter(tw_engine *engine, struct twi_store_map *map, uint32_t slot);
 
 /* Returns since when the store of this counter, or of this key, has not replied (monotonic ms). 0 means that it

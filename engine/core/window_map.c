@@ -5,11 +5,10 @@
  *
  * The map is a hash table with open addressing. A slot changes from EMPTY to a generation and then to GONE, or from
  * EMPTY to CLOSED. Each step happens once. A full map is closed and copied without dropped generations. One swap of
- * family->map replaces it. Only the turn unlinks generations, without a copy. This needs no memory, so windows that
- * are over can be released even if the arena is full. The turn then raises the upper half of family->map. So a copy
- * that still contains an unlinked generation fails in its swap (W3). Any thread opens windows, by a compare-and-swap
- * of a slot. So if two threads open one window at once, both use the same generation, and the other thread gives its
- * own back before any thread has seen it. */
+ * family->map replaces it. Only the turn unlinks generations, without a copy. This needs no memory, so windows that are
+ * over can be released even if the arena is full. The turn then raises the upper half of family->map. So a copy that
+ * still contains an unlinked generation fails in its swap (W3). Any thread opens windows, by a compare-and-swap of a
+ * slot. So if two threads open one window at once, both use one generation, and the other one is given back unseen. */
 #include "engine/core/window_map.h"
 
 #include "engine/base/push.h"
@@ -39,8 +38,7 @@ static uint32_t map_lines(const struct map *map) {
     return (map->capacity + MAP_HEAD_WORDS) * 8 / TWI_LINE_BYTES;
 }
 
-/* Returns the generation with that start, or NULL. If it is NULL, *at is the slot that ended the walk, and *stop its
- * content. */
+/* Returns the generation with that start, or NULL. If NULL, *at is the slot that ended the walk, *stop its word. */
 static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
                                    uint64_t *stop) {
     twi_check(map->capacity >= MAP_LINES_MIN * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS);
@@ -92,8 +90,7 @@ static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
     return live;
 }
 
-/* Replaces the map of `old_word` (0 means that there is none yet) by one with room. Returns false if there is no
- * memory. */
+/* Replaces the map of `old_word` (0 means none yet) by one with room. Returns false if there is no memory. */
 static bool replace_map(struct tw_family *family, uint64_t old_word) {
     twi_check(family->engine != NULL);
     struct twi_arena *arena = &family->engine->arena;
@@ -144,8 +141,7 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
         uint32_t at;
         if (word == 0) return NULL;
         struct twi_generation *generation = look(arena, twi_arena_at(arena, MAP_LINE(word)), start_ms, &at, &stop);
-        /* A window that was opened before CLOSED is in front of it. One that was opened later is in the map that
-         * replaces this one. */
+        /* A window that was opened before CLOSED is in front of it. A later one is in the next map. */
         if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == word) return generation;
     }
 }

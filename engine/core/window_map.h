@@ -9,9 +9,8 @@ void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
 /* Returns the generation of a window. NULL means that it does not exist here. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
-/* Returns the generation that contains a moment, if it exists here. Only the clock's moment becomes `current`. If
- * event times of many threads changed `current`, it would change all the time, and its cache line would move between
- * processors. */
+/* Returns the generation that contains a moment, if it exists here. Only the clock's moment becomes `current`. If event
+ * times of many threads changed `current`, its cache line would always move between processors. */
 TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
     TWI_RACE_POINT(current_loaded_not_read);

@@ -196,8 +196,7 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
 }
 
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
-    /* gcc -O3 of the one file assumes that `call` could stay unset after a refusal */
-    struct twi_call call = {.engine = family->engine};
+    struct twi_call call = {.engine = family->engine}; /* gcc -O3 of the one file thinks that `call` may be unset */
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
     int64_t seen = 0;
@@ -233,8 +232,7 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t total_state = twi_load_relaxed(&cold->total_state);
             seen.view = twi_saturated_sum(seen.local, base);
-            /* this is 0 without idle eviction */
-            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta);
+            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta); /* 0 without idle eviction */
             seen.unsent = seen.local - acked + rest;
             seen.known = total_state != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;

@@ -36,21 +36,18 @@ struct twi_call {
 
 /* Returns TW_OK. Returns TW_ERR_KEY for a wrong size, missing data, or one of the engine's own names. */
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
-/* Checks the key, registers the thread, enters a section, and hashes. If it returns another status than TW_OK, no
- * section is open. */
+/* Checks the key, registers the thread, enters a section, and hashes. Unless it returns TW_OK, no section is open. */
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
 /* Does the same with a known hash; 0 means that the hash is not known. */
 tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash);
-/* Does the same for a moment that the caller gives. It also refuses families without starts, and moments outside the
- * calendar. */
+/* The same for a moment that the caller gives. It refuses families without starts, and moments outside the calendar. */
 tw_status twi_call_begin_at(struct twi_call *call, struct tw_family *family, tw_key key, int64_t unix_ms);
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }
 /* Checks whether a thread keeps the clock. TW_OK. */
 TWI_COLD tw_status twi_call_look(tw_engine *engine);
-/* Called at the end of a fast call. `calls` is a count that the call has raised. One in so many calls looks at the
- * clock. */
+/* Called at the end of a fast call. `calls` is a count that it has raised. One in so many calls looks at the clock. */
 TWI_INLINE tw_status twi_call_over(tw_engine *engine, int64_t calls) {
     return twi_likely((calls & (TWI_CLOCK_LOOK_EVERY - 1)) != 0) ? TW_OK : twi_call_look(engine);
 }

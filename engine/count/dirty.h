@@ -1,5 +1,4 @@
-/* dirty.h -- the marks of the counters that have unsent counts: how they are set, and how the turn takes them
- * (dirty.c). */
+/* dirty.h -- the marks of the counters that have unsent counts: setting and taking them (dirty.c). */
 #ifndef TWI_COUNT_DIRTY_H
 #define TWI_COUNT_DIRTY_H
 
@@ -19,8 +18,7 @@ void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct 
 void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
 /* Moves the generations that adders have listed to the turn's list. By the turn. */
 void twi_dirty_take_marked(tw_engine *engine);
-/* Removes a generation from both lists. The generation has no unsent counts, and no thread can reach it. Called by
- * the turn. */
+/* Removes a generation from both lists. It has no unsent counts, and no thread can reach it. Called by the turn. */
 void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation);
 /* Samples unsent_keys. By the turn. */
 void twi_dirty_sample(tw_engine *engine);

@@ -12,8 +12,7 @@
 #include "engine/count/lookup.h"
 #include "engine/table/sketch.h"
 
-/* how many elements are added in one section, so that a long list does not delay the reuse of memory */
-#define GROUP 128u
+#define GROUP 128u /* elements added in one section, so that a long list does not delay the reuse of memory */
 
 static tw_status refuse_kind(void) {
     return twi_refuse(TW_ERR_MODE, "kind: the tw_distinct_ calls are for TW_KIND_DISTINCT families");
@@ -41,8 +40,7 @@ TWI_INLINE struct twi_hll_element element_of(tw_key element) {
     return twi_hll_element(twi_hll_hash(element.data, element.size));
 }
 
-/* Finds or makes the sketch of the call's key in the call's window. Returns TW_ERR_FULL and TWI_AGAIN in the same
- * cases as twi_place_make(). */
+/* Finds or makes the sketch of the call's key. Returns TW_ERR_FULL and TWI_AGAIN like twi_place_make(). */
 TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -53,8 +51,7 @@ TWI_INLINE tw_status sketch_of(struct twi_call *call, struct twi_sketch *sketch)
     return TW_OK;
 }
 
-/* Adds the elements until all are added. TWI_AGAIN means that the window was sealed meanwhile, so the other elements
- * belong to a later window. */
+/* Adds until all are added. TWI_AGAIN means that the window was sealed; the others belong to a later one. */
 TWI_INLINE tw_status add_once(struct twi_call *call, struct adding *adding) {
     struct twi_sketch sketch;
     if (twi_unlikely(adding->count == 0)) return TW_OK; /* a call without elements makes no key */

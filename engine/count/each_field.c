@@ -55,9 +55,8 @@ static tw_status look_up(const struct each_field *each, tw_key field, int64_t un
     tw_key key;
     tw_family *family = each->family;
     *view = 0;
-    /* this key is too long, so it cannot have been counted */
-    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK;
-    bool is_open = unix_ms == TW_NOW || !family->kind.has_starts; /* an endless window is always open */
+    if (!twi_hash_key(family, each->subject, field, bytes, &key)) return TW_OK; /* too long, so it was never counted */
+    bool is_open = unix_ms == TW_NOW || !family->kind.has_starts;               /* an endless window is always open */
     return is_open ? tw_get(family, key, view) : tw_get_at(family, key, unix_ms, view);
 }
 

@@ -4,8 +4,7 @@
 
 #include "tallywheel.h"
 
-/* Returns TW_OK. TW_ERR_MODE means that the family is not one of TW_REDIS_HASH. TW_ERR_KEY means that no key can
- * have this subject. */
+/* Returns TW_OK. TW_ERR_MODE: the family is not of TW_REDIS_HASH. TW_ERR_KEY: no key can have this subject. */
 tw_status twi_hash_check(const tw_family *family, tw_key subject);
 /* Writes the key to `bytes`. Returns false if the key would be too long. */
 bool twi_hash_key(const tw_family *family, tw_key subject, tw_key field, unsigned char bytes[TW_KEY_SIZE_MAX],

@@ -90,8 +90,7 @@ static void read_sketch(struct reading *reading, size_t sketch) {
     }
 }
 
-/* Compares by key, then by shard. In a shard, the greater count comes first. If a key moved within its shard, it may
- * have been read twice. */
+/* Compares by key, then by shard. The greater count comes first. A key that moved may have been read twice. */
 static int compare_parts(const void *left, const void *right) {
     const struct part *a = left, *b = right;
     if (a->size != b->size) return a->size < b->size ? -1 : 1;

@@ -28,8 +28,7 @@ struct twi_heavy {
 /* Reads the sketches. Returns false if there is no memory. Call twi_heavy_free() in any case. */
 bool twi_heavy_read(struct twi_heavy *heavy, tw_engine *engine, struct twi_generation *const *generations,
                     size_t count);
-/* Called when the walk shows a counter. If the key is listed, the counter is added to its entry, and the function
- * returns true. */
+/* Called when the walk shows a counter. If the key is listed, the counter is added to its entry, and returns true. */
 bool twi_heavy_absorb(struct twi_heavy *heavy, const tw_count *count);
 void twi_heavy_free(struct twi_heavy *heavy);
 

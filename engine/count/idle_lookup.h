@@ -6,12 +6,10 @@
 
 #include "engine/count/call.h"
 
-/* Finds the cell that accepts adds to the key, in the current or the previous generation. Returns false if there is
- * no such cell. Then place->previous is the frozen cell in the previous generation that still shows the count, or
- * NULL. */
+/* Finds the cell that accepts adds to the key, in the current or the previous generation. Returns false if there is no
+ * such cell. Then place->previous is the frozen cell in the previous generation that still shows the count, or NULL. */
 bool twi_idle_find(const struct twi_call *call, struct twi_place *place);
-/* Makes the cell of the key, in the same way as twi_place_make(). The new cell inherits the values of the frozen
- * cell of the key. */
+/* Makes the cell of the key, like twi_place_make(). The new cell inherits the values of the frozen cell of the key. */
 tw_status twi_idle_make(struct twi_call *call, struct twi_place *place);
 /* Inserts the key, with the values of `frozen` (or NULL). */
 enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_lookup_key lookup,

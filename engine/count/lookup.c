@@ -45,8 +45,7 @@ bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *p
 /* Before a key begins an incarnation in this generation, makes sure that it can no longer begin one in the previous
  * generation (trap E22). */
 static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
-    /* N1, pairs with N2: a call that still counts in the previous window cannot open it without being seen */
-    twi_fence_seqcst();
+    twi_fence_seqcst(); /* N1, pairs with N2: a call that counts in the previous window cannot open it unseen */
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);

@@ -20,8 +20,7 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     if (twi_unlikely(family->kind.from_first)) return twi_place_find_incarnation(call, place);
     if (twi_unlikely(family->kind.evicts_idle)) return twi_idle_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
-    /* This can only happen with event time. A call by the clock never comes to a window that is over permanently
-     * (docs/CONCURRENCY.md). */
+    /* Only with event time: by the clock no call comes to such a window (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
     place->cell = twi_table_find(&call->engine->arena, place->generation, &call->lookup);
     if (twi_unlikely(place->cell == NULL)) return false;
@@ -34,16 +33,14 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
  * the caller decides again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
-/* Does the same for a call by the clock that did not find its key in a window. The caller has read the clock after
- * it found the window, and the window contained that moment. It is not for TW_WINDOW_FROM_FIRST families, and not
- * for idle eviction. */
+/* Does the same for a call by the clock that did not find its key in a window. The caller has read the clock after it
+ * found the window, and the window contained that moment. Not for TW_WINDOW_FROM_FIRST and idle eviction. */
 enum twi_found twi_place_insert(const struct twi_insert *insert, struct twi_cell **cell);
 
 /* Returns true if enough memory and keys are left, so that reading an unknown key may make a counter (trap E41). */
 bool twi_may_take_interest(const struct twi_call *call);
 
-/* Returns the view of the call's key in a window that exists here, from its table or its packed form. Inside a
- * section. */
+/* Returns the view of the call's key in a window here, from its table or its packed form. Inside a section. */
 int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation);
 
 /* Returns the status of a call for a window at unix_ms that does not exist here. TW_OK means that the window may be

@@ -27,8 +27,7 @@ struct top {
     struct twi_heavy heavy;
 };
 
-/* Returns the first bytes of a key as a number, with the first byte in the highest place, so that one comparison
- * decides most keys. */
+/* Returns the first bytes of a key as a number, the first byte highest, so that one comparison decides most keys. */
 static uint64_t prefix_of(tw_key key) {
     unsigned char bytes[8] = {0};
     uint64_t prefix = 0;
@@ -78,8 +77,7 @@ static bool fill(struct top_entry *entry, const tw_count *count, uint64_t prefix
     return true;
 }
 
-/* Makes room for one more entry. Windows with few keys need little memory, whatever n is. Returns false if there is
- * no memory. */
+/* Makes room for one more entry. Windows with few keys need little memory. Returns false if there is none. */
 static bool make_room(struct top *top) {
     if (top->used < top->room) return true;
     size_t room = top->room != 0 ? 2 * top->room : ROOM_MIN;

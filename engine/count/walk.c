@@ -5,8 +5,7 @@
 #include "engine/table/packed.h"
 #include "engine/table/sketch.h"
 
-/* how many records are looked at in one section; this takes far less than 5 ms, even if each of them misses the
- * cache */
+/* how many records are looked at in one section; this takes far less than 5 ms, even if each misses the cache */
 #define PIECE_RECORDS 2048u
 
 struct walk {

@@ -1,7 +1,6 @@
 /* watermark.c -- tw_close_until() notes how far event time has come, as reported by the application.
- * Always true: a watermark only rises. If the watermark has passed a window, and the window has ended by the clock,
- * it accepts no more counts, whatever the lateness of the family is. The roll-over uses it (rollover.c, with
- * twi_family_over_by()). */
+ * Always true: a watermark only rises. If the watermark has passed a window, and the window has ended by the clock, it
+ * accepts no more counts, whatever the lateness is. The roll-over uses it (rollover.c). */
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/base/why.h"

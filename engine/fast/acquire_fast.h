@@ -32,8 +32,7 @@ hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64
     return hot_find_by_index(&engine->arena, generation, hash, key, &end);
 }
 
-/* Returns the cell of the key, plain or striped, or NULL. The cold part of the cell is in the line before or after
- * it. */
+/* Returns the cell of the key, plain or striped, or NULL. Its cold part is in the line before or after it. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
     bool is_long = key.size > TWI_KEY_INLINE;
@@ -198,8 +197,7 @@ TWI_HOT_OWN(acquire_anyhow)(tw_family *family, tw_key key, int64_t n, int64_t li
 
 /* ---- plain counters of families without Redis ---- */
 
-/* Returns true if all conditions of this level are true, apart from those of the key. acquire_anyhow handles a limit
- * of 0. */
+/* Returns true if all conditions of this level are true, except for the key. acquire_anyhow handles a limit of 0. */
 TWI_INLINE bool TWI_HOT_OWN(acquire_is_plain)(const struct twi_thread *self, const tw_engine *engine, int64_t n,
                                               int64_t limit) {
     static_assert(TW_DELTA_MAX == INT64_C(1) << 53, "1 to 2^53, less 1, are 53 bits");
@@ -273,8 +271,7 @@ not_plain:
     return TWI_HOT_OWN(acquire_anyhow)(family, key, n, limit, verdict);
 }
 
-/* For a key that is found in the line where its walk begins. The caller is inside a short section, and this function
- * leaves it. */
+/* For a key that is found in the line where its walk begins. It leaves the short section of the caller. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(acquire_by_line)(struct twi_thread *self,
                                                                struct twi_generation *generation, tw_key key,
                                                                TWI_HOT_SHORT_KEY *short_key, int64_t n, int64_t limit,

@@ -28,14 +28,12 @@
 #ifndef TWI_HOT_ONCE
 #define TWI_HOT_ONCE
 
-/* Returns true for keys that are compared without a call. Registers that are saved around a call would make all
- * other keys slower. */
+/* Returns true for keys that are compared without a call. Saving registers for a call would make all keys slower. */
 TWI_INLINE bool hot_key_is_short(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
-/* Returns true for a published cell of that key that is in no rare state. `rare` decides whether the cell may be
- * striped. */
+/* Returns true for a published cell of that key in no rare state. `rare` decides whether the cell may be striped. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
 TWI_INLINE bool hot_may_be(struct twi_cell *cell, size_t key_size, uint64_t rare) {
@@ -74,9 +72,8 @@ TWI_INLINE struct hot_line hot_line_of(const struct twi_arena *arena, struct twi
         (_Atomic uint64_t *)(void *)(arena->base + (TWI_ENTRY_LINE(entry) + number) * TWI_LINE_BYTES), number};
 }
 
-/* Returns the first slot of the line that has the key's tag. Returns 0 if no slot has it; then twi_leaf_find()
- * decides. The slot may be vacant, if the tag is 0. Such a slot names a line of the arena that is never handed out,
- * and that is no cell. */
+/* Returns the first slot of the line that has the key's tag. Returns 0 if no slot has it; then twi_leaf_find() decides.
+ * The slot may be vacant, if the tag is 0. Such a slot names a line of the arena that is never a cell. */
 TWI_INLINE uint64_t hot_line_first(struct hot_line line, uint64_t hash) {
     size_t twice;
     if (twi_unlikely(!twi_line_shows(line.words, hash, &twice))) return 0;
@@ -134,9 +131,8 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
 
 /* In which section a fast function works. */
 enum hot_section {
-    /* the thread is outside of any section and did not just insert a key, so this function opens a short section */
-    HOT_OUTSIDE,
-    HOT_INSIDE /* the thread is between tw_enter() and tw_leave(), or in a visitor */
+    HOT_OUTSIDE, /* the thread is in no section and did not just insert a key, so this opens a short section */
+    HOT_INSIDE   /* the thread is between tw_enter() and tw_leave(), or in a visitor */
 };
 TWI_INLINE bool hot_may_go_on(const struct twi_thread *self, const tw_engine *engine, enum hot_section section) {
     if (section == HOT_INSIDE) return hot_may_begin(self, engine);
@@ -234,8 +230,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(count)(tw_engine *engine, struct twi_thread *se
     return hot_over(engine, calls);
 }
 
-/* Inserts a key that is not in this window, wherever it must go. The caller is inside a section, and this function
- * leaves it. */
+/* Inserts a key that is not in this window, wherever it must go. It leaves the section of the caller. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(insert_anywhere)(const struct twi_insert *insert, int64_t *view,
                                                                         uint64_t hash) {
     tw_family *family = insert->generation->family;
@@ -308,8 +303,7 @@ TWI_HOT_CODE static tw_status TWI_HOT_OWN(not_plain)(tw_family *family, tw_key k
                                                      enum hot_section section);
 TWI_HOT_CODE static tw_status TWI_HOT_OWN(add_repeated)(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
-/* Called when an add has counted near an edge of the range, which must be noted. The caller is inside a section, and
- * this function leaves it. */
+/* Called when an add has counted near an edge of the range, which must be noted. It leaves the caller's section. */
 static TWI_COLD tw_status TWI_HOT_OWN(at_edge)(struct twi_generation *generation, struct twi_cell *cell, int64_t delta,
                                                uint64_t before, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -358,9 +352,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(count_plain)(tw_engine *engine, struct twi_thre
     return TWI_HOT_OWN(decide_again)(generation->family, key, delta, view);
 }
 
-/* For a key that its line does not show, or whose counter is striped. `cell` is the cell that the line shows. It
- * hashes the key again, so that the caller need not keep the values for this case. The caller is inside a section,
- * and this function leaves it. */
+/* For a key that its line does not show, or whose counter is striped. `cell` is the cell that the line shows. It hashes
+ * the key again, so that the caller need not keep the values for this case. It leaves the section of the caller. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(struct twi_generation *generation,
                                                                                tw_key key, int64_t delta, int64_t *view,
                                                                                struct twi_cell *cell) {
@@ -370,8 +363,7 @@ TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(not_shown)(s
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* Adds to the cell that the first line of the key's walk shows. The caller is inside a section, and this function
- * leaves it. */
+/* Adds to the cell that the first line of the key's walk shows. It leaves the section of the caller. */
 TWI_HOT_CODE TWI_INLINE tw_status TWI_HOT_OWN(add_by_line)(tw_engine *engine, struct twi_thread *self,
                                                            enum hot_section section, struct twi_generation *generation,
                                                            tw_key key, TWI_HOT_SHORT_KEY *short_key, int64_t delta,

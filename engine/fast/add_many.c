@@ -10,8 +10,7 @@
 #include "engine/count/api.h"
 #include "engine/count/lookup.h"
 
-/* 32 keys, chosen by measurement among 16 to 64. The lines of each stage are far fewer than the first-level cache
- * has. */
+/* 32 keys, chosen by measurement among 16 to 64. The lines of a stage are far fewer than the L1 cache has. */
 #define GROUP TWI_HOT_GROUP_MAX
 #define GROUP_MIN 8u
 
@@ -52,8 +51,7 @@ static void settle(struct many *many, size_t i, tw_status status, int64_t view) 
 
 static void add_one(struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
-    /* if no view is wanted, the stripes of a counter need not be added up */
-    int64_t *lookup = many->views != NULL ? &view : NULL;
+    int64_t *lookup = many->views != NULL ? &view : NULL; /* without a view the stripes need not be added up */
     tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], lookup)
                                              : tw_add(many->family, many->keys[i], delta, lookup);
     settle(many, i, status, view);
@@ -111,8 +109,7 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     settle(many, i, status, view);
 }
 
-/* Adds a group by the clock, if all keys are plain, using the fast path in stages. Returns false if no key was
- * added. */
+/* Adds a group of plain keys by the clock, in the stages of the fast path. Returns false if no key was added. */
 static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_status own[GROUP], *status = many->each != NULL ? many->each + first : own;
     tw_family *family = many->family;
@@ -131,8 +128,7 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
 static void add_group(struct many *many, struct twi_thread *self, size_t first, size_t count) {
     struct staged staged[GROUP];
     struct twi_generation *last = NULL;
-    /* one section for the whole group, so that generations stay while their slots are prefetched */
-    twi_section_enter(self);
+    twi_section_enter(self); /* one section for the group, so that generations stay while slots are prefetched */
     int64_t now_ms = many->unix_ms != NULL ? 0 : twi_clock_now_ms(&many->engine->clock);
     for (size_t i = 0; i < count; i++) stage_line(many, first + i, now_ms, &last, &staged[i]);
     for (size_t i = 0; i < count; i++) stage_cell(many, &staged[i]);

@@ -1,7 +1,5 @@
-/* fast.h -- the functions that fast_aes.c and fast_portable.c make of their templates. family_open.c chooses among
- * them.
- * Always true: each function has the same result as the slow function of the same call
- * (tests/unit/fast/adding_test.c). */
+/* fast.h -- the functions that fast_aes.c and fast_portable.c make of their templates. family_open.c chooses.
+ * Always true: each function has the result of the slow one (tests/unit/fast/adding_test.c). */
 #ifndef TWI_FAST_FAST_H
 #define TWI_FAST_FAST_H
 

@@ -1,5 +1,4 @@
-/* fast_portable.c -- the fast paths for every processor (add_fast.h). They call the hash of the engine through its
- * pointer.
+/* fast_portable.c -- the fast paths for every processor (add_fast.h). They call the engine's hash by its pointer.
  * Always true: results are the same as those of fast_aes.c. */
 #include "engine/fast/fast.h"
 

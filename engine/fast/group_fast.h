@@ -36,10 +36,9 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_staged)(struct twi_ge
     return TWI_HOT_OWN(look_in_index)(generation, key, delta, view, hash);
 }
 
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. Returns false if no key was added, because the group
- * is not plain. Then add_many.c adds the keys one by one. After true, status[] is filled. views[], unless it is
- * NULL, is filled for each status that is not negative. *why becomes the reason of the lowest status, if that is
- * negative. */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. Returns false if no key was added, because the group is
+ * not plain. Then add_many.c adds the keys one by one. After true, status[] is filled. views[], unless it is NULL, is
+ * filled for each status that is not negative. *why becomes the reason of the lowest status, if that is negative. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
                                 int64_t *views, tw_status *status, struct twi_why *why) {
     tw_engine *engine = family->engine;

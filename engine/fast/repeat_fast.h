@@ -19,8 +19,7 @@
 #define TWI_HOT_REPEATED
 
 #define HOT_REPEATS_MAX 16u
-/* By how much an add to another counter lowers `repeats`. So the check continues if four adds in five go to the
- * counter of the previous add. */
+/* By how much an add to another counter lowers `repeats`. So four adds in five must go to the previous counter. */
 #define HOT_REPEATS_LOST 4u
 static_assert(HOT_REPEATS_BEGIN > HOT_REPEATS_LOST && HOT_REPEATS_MAX <= UINT8_MAX, "the first counter is remembered");
 

@@ -14,8 +14,7 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
     return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
-/* the first tries ask for the units that the verdict shows as left; later tries halve n, so the loop ends */
-#define SOME_TRIES 8
+#define SOME_TRIES 8 /* first tries ask for what the verdict shows as left; later ones halve n, so the loop ends */
 
 /* The most units that the limit can give. A count below zero leaves room for more than the limit. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {

@@ -1,6 +1,5 @@
-/* acquire_all.c -- tw_acquire_all(): takes all of several claims, or no claim.
- * Claims are taken in a fixed order, by family and key. So if two callers request the same keys, the same caller comes
- * first at every key (trap L13).
+/* acquire_all.c -- tw_acquire_all(): takes all of several claims, or no claim. Claims are taken in a fixed order, by
+ * family and key. So if two callers request the same keys, the same caller comes first at every key (trap L13).
  * The call first looks at every claim. If one claim cannot be admitted, the call takes no units, and no other caller is
  * denied because of this call. Then the call takes the claims one by one, as tw_acquire() does. If a claim is then
  * denied, the call puts the earlier claims back. Other callers may have been denied while this call had those units.
@@ -124,8 +123,7 @@ static int64_t most_at_once(const tw_claim *claim) {
     return burst == 0 || burst > claim->limit ? claim->limit : burst;
 }
 
-/* If claims on one key together need more than the limit gives, they are denied in the same way as one call for
- * their sum. */
+/* If claims on one key together need more than the limit gives, they are denied like one call for their sum. */
 static tw_status deny_for_good(const struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     twi_check(i < order->count);
     twi_limit_stats_count_denied(order->claims[order->at[i]].family, self);
@@ -135,8 +133,7 @@ static tw_status deny_for_good(const struct order *order, size_t i, struct twi_t
     return TW_DENIED;
 }
 
-/* The first claim that cannot be had is really acquired. The denial of that claim has an exact retry time and takes
- * no units. */
+/* The first claim that cannot be had is really acquired. Its denial has an exact retry time and takes no units. */
 static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {

@@ -86,8 +86,7 @@ static enum twi_look plan(struct waiting *waiting) {
     twi_check(waiting->operation.family != NULL);
     struct twi_operation *operation = &waiting->operation;
     int64_t now_ms = twi_clock_mono_ms(&operation->engine->clock), left_ms = operation->deadline_ms - now_ms;
-    /* a call that waits may also wait until fewer than calls_max calls are under way */
-    if (waiting->status == TW_ERR_BUSY && left_ms > 0) {
+    if (waiting->status == TW_ERR_BUSY && left_ms > 0) { /* it may also wait until fewer calls are under way */
         operation->wait.look_ms = now_ms + TWI_TICK_MS;
         return TWI_LOOK_WAITS;
     }

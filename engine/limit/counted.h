@@ -17,8 +17,7 @@
 #include "engine/limit/slice.h"
 #include "engine/table/stripe.h"
 
-/* The functions that differ between these limits. Pass the struct as a constant, so that the compiler inlines its
- * functions. */
+/* The functions that differ between these limits. Pass it as a constant, so that they are inlined. */
 struct twi_counting {
     /* Called first, to subtract the counts of other windows from the limit. NULL means that the counts of other
      * windows do not matter. If `looks` is true, the call only looks, and `carry` makes no counter. */
@@ -91,8 +90,7 @@ TWI_INLINE tw_status twi_counted_take_known(const struct twi_call *call, const s
 
 /* ---- one try ---- */
 
-/* Writes the window of the decision. This is the window of the counter, or the window in which a new counter would
- * be made. */
+/* Writes the window of the decision. This is the window of the counter, or the window of a new counter. */
 TWI_INLINE void twi_counting_fill_window(const struct twi_call *call, const struct twi_place *place, bool has_cell,
                                          struct twi_decision *decision) {
     const struct tw_family *family = call->family;
@@ -194,8 +192,7 @@ TWI_INLINE tw_status twi_counting_acquire(const struct twi_counting *counting, t
     return status;
 }
 
-/* Adds the grain of the clock to the retry time. Called when the verdict is complete. A thread that sleeps for this
- * long then reads a later time. */
+/* Adds the grain of the clock to the retry time. Called when the verdict is complete. So a sleep is long enough. */
 TWI_INLINE void twi_counting_add_grain(const tw_family *family, tw_verdict *verdict) {
     if (verdict != NULL && verdict->retry_after_ms > 0)
         verdict->retry_after_ms = twi_time_add(verdict->retry_after_ms, family->engine->clock.grain_ms);

@@ -8,9 +8,8 @@
  * Windows exist in these families only so that idle keys are dropped. The moment is at most one window length ahead,
  * because a burst is at most the limit. In the next window the key begins with its previous word, less one length.
  * Before the next window reads the previous word, it sets CLOSED in that word. If the key has no previous word, its
- * place in the previous table is closed. A call that is still running in the previous window finds the word or place
- * closed, and decides again by the clock, which has moved for all threads (traps E22, E23). A word that is CLOSED or
- * FROZEN never changes.
+ * place in the previous table is closed. A call that is still running in the previous window finds it closed, and
+ * decides again by the clock, which has moved for all (traps E22, E23). A word that is CLOSED or FROZEN never changes.
  * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So a call that exact
  * fractions would admit is never denied. Each call may cost up to limit / 2^57 of a unit too little. From an empty
  * bucket the burst is exactly `burst`, for limits below 2^28. The clock counts microseconds, rounded down. The clock
@@ -104,8 +103,7 @@ static tw_status decide_by_now(struct pace *pace, int64_t at) {
     return TW_OK;
 }
 
-/* Returns the same, by the exact clock if the exact clock could give another result. Returns TWI_AGAIN if the window
- * is over. */
+/* Returns the same, by the exact clock if it could change the result. Returns TWI_AGAIN if the window is over. */
 static tw_status decide(struct pace *pace, const struct twi_call *call, int64_t at) {
     twi_check_dear(at >= 0);
     tw_status status = decide_by_now(pace, at);

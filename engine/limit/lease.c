@@ -15,8 +15,7 @@
 #include "engine/table/record.h"
 #include "engine/limit/refund.h"
 
-/* after this time, "sold out" is requested from Redis again, because other engines may have refunded */
-#define REASK_MS 1000
+#define REASK_MS 1000 /* after this time "sold out" is requested again, because others may have refunded */
 
 /* ---- the lease of a cell ---- */
 
@@ -229,8 +228,7 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     twi_store_relaxed(&lease->warm, 1);
     if (limit != 0 && twi_swap_relaxed(&lease->awaits_first_grant, 1) == 0) {
         (void)twi_add_relaxed(&call->engine->leases.awaiting_first_grant, 1);
-        /* the turn examines the lease, and may find that the lease already has units */
-        twi_lease_list(call->engine, lease);
+        twi_lease_list(call->engine, lease); /* the turn may find that the lease already has units */
     }
     if (twi_load_relaxed(&lease->left) == 0 && limit != 0) request(call->engine, lease, 1);
     return TW_OK;

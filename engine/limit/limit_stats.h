@@ -10,8 +10,7 @@
 #include "engine/limit/decision.h"
 
 struct twi_limit_stats {
-    /* `admitted_here` of the admitted calls were also counted in a cell, as increments */
-    int64_t admitted, admitted_here;
+    int64_t admitted, admitted_here; /* `admitted_here` of them also count in a cell, as increments */
     int64_t denied, near, shadow_denied;
     int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm;
 };
@@ -20,8 +19,7 @@ struct twi_limit_stats {
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum);
 /* Adds the statistics of all families, including closed ones. The caller has the engine's lock. */
 void twi_limit_stats_read(tw_engine *engine, tw_stats *stats);
-/* Called when the family is about to leave the list. The engine keeps its statistics. The caller has the engine's
- * lock. */
+/* When the family is about to leave the list. The engine keeps its statistics. The caller has the engine's lock. */
 void twi_limit_stats_keep(struct tw_family *family);
 /* Called by the turn. Makes the lines that callers have requested. */
 void twi_limit_stats_turn(struct tw_family *family);
@@ -40,8 +38,8 @@ struct twi_family_limit_stats {
  * no memory. */
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count);
 
-/* Counts the call in the shared line. If calls come often, it requests a line for each thread. `at` is the offset of
- * the count in a shard. */
+/* Counts the call in the shared line. For frequent calls it requests a line for each thread. `at` is its offset in a
+ * shard. */
 TWI_COLD void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 
 /* Raises a count in the calling thread's own line. Only this thread writes the line. Returns the new count. */

@@ -1,8 +1,7 @@
 /* refund.c -- tw_refund() returns units to the window from which they were taken.
- * Always true: a window that has ended accepts no returned units, so the next window never begins below 0 (trap L7).
- * A count falls by one compare-and-swap, and only if it has that many units. So if this engine knows the whole
- * count, the count does not fall below 0. For a hard limit the function first lowers the count, and then puts the
- * units into the lease of that window. */
+ * Always true: a window that has ended accepts no returned units, so the next window never begins below 0 (trap L7). A
+ * count falls by one compare-and-swap, and only if it has that many units. So if this engine knows the whole count, the
+ * count does not fall below 0. For a hard limit the units then go into the lease of that window. */
 #include "engine/limit/refund.h"
 
 #include "engine/count/lookup.h"
@@ -14,8 +13,7 @@
     1000 /* the end of the window in Redis may show that an incarnation began by this much later than assumed here */
 
 /* Returns the lowest view that a refund may leave. This is 0 if every unit is known here: without Redis, and after
- * Redis has reported the total. For a strict limit this file sets no lower bound, because Redis counts the units
- * before this engine does. */
+ * Redis has reported the total. A strict limit has no bound here, because Redis counts its units first. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
     if (!family->kind.synced) return 0;
     if (family->kind.is_strict) return INT64_MIN;

@@ -1,14 +1,13 @@
 /* shadow.c -- shadow mode, and the statistics of limits that do not count their own statistics. In shadow mode every
  * call is admitted. The verdict contains the decision that the limit would have made.
  * Always true: in shadow mode a call returns TW_OK unless there is an error, and a full table is not an error. Units
- * that the limit would have denied are not counted as used, because an active limit would not have counted them
- * either. */
+ * that the limit would have denied are not counted as used, as with an active limit. */
 #include "engine/limit/shadow.h"
 
 #include "engine/limit/limit_stats.h"
 
-/* Returns true for decisions by a lease, by Redis or by GCRA, whose statistics are counted here. The other kinds
- * count their statistics when they decide. */
+/* Returns true for decisions by a lease, by Redis or by GCRA, whose statistics are counted here. Others do so
+ * earlier. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     twi_check_dear(verdict != NULL);
     if (verdict->decided_by == TW_BY_FULL) return false;

@@ -8,11 +8,9 @@
 #define SETTLED 3u     /* how many intervals must be seen before the pace of the other engines is trusted */
 #define SMOOTH 4       /* the pace is smoothed over this many intervals */
 #define NEW_QUARTERS 6 /* a key is new for this many quarters of an interval; counts are sent within five quarters */
-/* while others have hardly counted a new key, each total admits at least this part of the limit more (new_most_of()) */
-#define ALONE_PART 256
+#define ALONE_PART 256 /* if others hardly count a new key, each total admits at least this part of the limit more */
 #define ALONE_UNITS 8
-/* after this time, "used up" is requested from Redis again, because other engines may have refunded */
-#define USED_UP_RETRY_MS 1000
+#define USED_UP_RETRY_MS 1000 /* after this time "used up" is requested again: others may have refunded */
 
 /* Returns true if the key's store has failed to reply for longer than the family's grace, so that on_outage decides. */
 static bool is_outage(const tw_family *family, int64_t since_ms) {
@@ -31,16 +29,14 @@ static int64_t times(int64_t a, int64_t b) {
 
 /* ---- the pace of the other engines, which the turn updates with each total ---- */
 
-/* If two intervals bring no new counts from other engines, all earlier counts have arrived, so the other engines are
- * idle. */
+/* If two intervals bring no new counts from other engines, all earlier counts have arrived: they are idle. */
 static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
     twi_check_dear(interval_ms > 0 && passed_ms > 0);
     if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
     double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
     double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
     double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
-    /* The other engines have begun to count, or count faster. The greatest pace applies until some more intervals
-     * were seen. */
+    /* The other engines have begun to count, or count faster. The greatest pace applies for some intervals. */
     if (seen < SETTLED && pace > smooth) smooth = pace;
     if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
     if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
@@ -83,12 +79,10 @@ struct share {
     uint32_t live;
     uint32_t policy; /* the value of on_outage, if on_outage decides */
     bool is_away;
-    int64_t away_ms; /* for how long the key's store has not replied; 0 means that it replies */
-    /* Redis has reported the total; a sliding limit also needs the total of the previous window */
-    bool is_reported, is_known;
-    bool is_new; /* other engines may have spent units that no total shows yet */
-    /* the engine is in its first seconds (share.h): it may spend at most a share of the limit, or if is_early at
-     * most a small part */
+    int64_t away_ms;            /* for how long the key's store has not replied; 0 means that it replies */
+    bool is_reported, is_known; /* Redis has reported the total; for a sliding limit also the previous one */
+    bool is_new;                /* other engines may have spent units that no total shows yet */
+    /* the engine is in its first seconds (share.h): it may spend a share of the limit, or if is_early a small part */
     bool is_young, is_early;
     int64_t total_state, total, left, base;
 };
@@ -110,8 +104,7 @@ static void note_age(const tw_engine *engine, struct share *share) {
         !is_reported || (!twi_peers_have_met(&engine->peers, age_ms) && engine->options.engines_expected == 0);
 }
 
-/* Returns true if a reply is missing or late. If there may be other engines, a missing reply does not allow this
- * engine to spend their units. */
+/* Returns true if a reply is missing or late. It does not allow this engine to spend the units of others. */
 static bool is_brief(const tw_engine *engine, int64_t away_ms) {
     if (away_ms >= TWI_BRIEF_MS) return false;
     bool begins =
@@ -156,8 +149,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     return share;
 }
 
-/* Returns how many units this engine may spend in all in its first seconds. INT64_MAX means that there is no such
- * bound. */
+/* Returns how many units this engine may spend in all in its first seconds. INT64_MAX means no bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (!share->is_young) return INT64_MAX;
@@ -168,8 +160,7 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
 }
 
 /* Returns how much of the remainder this engine may spend before the next total. Until some intervals have shown the
- * pace of the other engines, a large part is halved. Each total that is on its way may lack the parts of all other
- * engines. */
+ * pace of the other engines, a large part is halved. A total on its way may lack the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     twi_check_dear(share->live != 0);
     if (share->live <= 1) return limit;
@@ -232,8 +223,7 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
     _Atomic uint64_t *slot = &engine->near_ring.slots[line % TWI_NEAR_LIMIT_MAX];
-    /* this cell is already in the ring; or another cell has the slot, and this cell waits */
-    if (twi_load_relaxed(slot) != 0) return;
+    if (twi_load_relaxed(slot) != 0) return; /* this cell is in the ring; or another has the slot, and this one waits */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
     /* Q3, pairs with Q4, so a thread that clears the flag sees the slot. The operation is a swap, because a plain
      * store would hide the slots that other threads published by their swaps. */

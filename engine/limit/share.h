@@ -41,24 +41,20 @@
  * - "meeting" with engines_expected, and "young": it may spend at most limit / live of each window, besides the rule
  *   above. The reason is that each total that is on its way may lack a share of all other engines.
  * Here `live` is the larger of the reported number and engines_expected. An engine with engines_expected stays young
- * until so many engines live and no new engine has come for TWI_EXPECTED_MS. No engine is young after
- * TWI_YOUNG_MAX_MS. The engine assumes that it is alone, or one of engines_expected, if it may not ask Redis, if
- * Redis does not reply for TWI_BRIEF_MS, or if Redis reports no number for TWI_OPENED_MS. If engines_expected is
- * set, the engine then spends only its share until TWI_YOUNG_MAX_MS. peers.h has the times, and the number of live
- * engines. */
-#define TWI_BRIEF_MS 1000 /* a shorter outage does not count for TW_OUTAGE_LOCAL if there may be other engines */
-/* a late engine may spend this part of a sold-out limit; three late engines together spend 2.3 % */
-#define TWI_LITTLE_PART 128
+ * until so many engines live and no new engine has come for TWI_EXPECTED_MS. No engine is young after TWI_YOUNG_MAX_MS.
+ * The engine assumes that it is alone, or one of engines_expected, if it may not ask Redis, if Redis does not reply for
+ * TWI_BRIEF_MS, or if Redis reports no number for TWI_OPENED_MS. If engines_expected is set, the engine then spends
+ * only its share until TWI_YOUNG_MAX_MS. peers.h has the times, and the number of live engines. */
+#define TWI_BRIEF_MS 1000   /* a shorter outage does not count for TW_OUTAGE_LOCAL if there may be other engines */
+#define TWI_LITTLE_PART 128 /* a late engine may spend this part of a sold-out limit; three spend 2.3 % */
 #define TWI_LITTLE_UNITS 64 /* at least this many units may be spent, because so few are no rush */
 
 /* ---- the short way (acquire_fast.h): the key is known, and Redis replies ---- */
 
 struct twi_share_estimate {
-    int64_t most; /* by the view, the greatest count that may be admitted */
-    /* an admission with a smaller count needs no further check; otherwise call twi_share_decided() */
-    int64_t no_check_below;
-    /* the bound of such an admission, if there are several engines or a pace of others (share.c) */
-    int64_t bound;
+    int64_t most;           /* by the view, the greatest count that may be admitted */
+    int64_t no_check_below; /* a smaller count needs no further check; otherwise twi_share_decided() */
+    int64_t bound;          /* the bound of such an admission (share.c) */
 };
 /* Returns false if the complete decision is needed. */
 bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
@@ -93,8 +89,7 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
 /* Requests the key's total before its regular interval. */
 void twi_share_request_sync(const struct twi_call *call, const struct twi_place *place);
 
-/* Called by the turn when a total has arrived. Returns the new value of twi_cold.total_state, which contains the
- * pace of the other engines. */
+/* Called by the turn when a total has arrived. Returns the new twi_cold.total_state, with the pace of the others. */
 int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64_t others);
 /* Called when no thread can reach this generation any more. Removes the generation from the ring. */
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation);

@@ -115,9 +115,8 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
     return take_exactly(stripes, final, base, dirty, n, limit, taken);
 }
 
-/* Slices only grow until they collapse, so the units of the sum that was read still exist. If that sum is not
- * enough, the function first fixes the sum. Stripes without a limit may shrink, because another thread may add a
- * negative number meanwhile. */
+/* Slices only grow until they collapse, so the units of the sum that was read still exist. If that sum is not enough,
+ * it first fixes the sum. Stripes without a limit may shrink, because another thread may add a negative number. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
     twi_check_dear(n > 0);
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);

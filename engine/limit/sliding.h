@@ -4,8 +4,7 @@
 
 #include "tallywheel.h"
 
-/* the counts of this window and of all windows that the stretch covers */
-#define TWI_SLIDING_COUNTS (TW_SUB_WINDOWS_MAX + 1)
+#define TWI_SLIDING_COUNTS (TW_SUB_WINDOWS_MAX + 1) /* the counts of all windows that the stretch covers */
 
 struct tw_family;
 

@@ -41,9 +41,8 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     if (map == MAP_FAILED) return false;
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
-    /* Counts may reveal how much traffic there is, so core files do not contain them. Outside the cache, every
-     * second cache miss is one of the page table, so the arena requests huge pages. A kernel without this advice
-     * ignores it. */
+    /* Counts may reveal the traffic, so core files do not contain them. Outside the cache, every second cache miss is
+     * one of the page table, so the arena requests huge pages. A kernel without this advice ignores it. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
@@ -120,8 +119,7 @@ static bool give_reserved(struct twi_arena *arena, uint32_t line, uint32_t lines
 
 #define KEEP_LINES 64u /* how many lines that were given back a size keeps, unless other sizes need them */
 
-/* Returns the first of `count` adjacent segments that were never used, or 0. Segment 0 is the head, so line 0 means
- * that there are none. */
+/* Returns the first of `count` adjacent segments that were never used, or 0. Segment 0 is the head, so 0 means none. */
 static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
     uint32_t taken = twi_load_relaxed(&arena->segments_taken);
     do {
@@ -159,8 +157,7 @@ static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t
     return line;
 }
 
-/* Frees lines that belong to the runs of sizes, in pieces of at most `most` lines. Returns false if there were no
- * such lines. */
+/* Frees lines of the runs of sizes, in pieces of at most `most` lines. Returns false if there were no such lines. */
 static bool gather(struct twi_arena *arena, uint32_t most) {
     bool any = false;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -249,8 +246,7 @@ static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines
 }
 
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
-    /* It was set before the first piece of a part was handed out, and is cleared after the last piece was given
-     * back. */
+    /* It is set before a part hands out its first piece, and cleared after the last piece is back. */
     struct twi_arena *part = line / TWI_SEGMENT_LINES <= arena->segments_max
                                  ? twi_load_relaxed(&arena->parts.owners[line / TWI_SEGMENT_LINES])
                                  : NULL;
@@ -310,8 +306,7 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 
 #define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
 
-/* The slice is long enough for a background thread that the system delays a little, and short enough to follow a
- * burst. */
+/* Long enough for a thread that the system delays a little, and short enough to follow a burst. */
 #define SLICE_MS 50
 
 static void populate_bytes(const void *first, size_t bytes) {
@@ -345,8 +340,7 @@ static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
     uint64_t most = HUGE_SEGMENTS + taken / 8;
     if (wanted < arena->segments_left) wanted = arena->segments_left;
     uint64_t end = taken + (wanted < most ? wanted : most);
-    /* the first huge page is prepared as a whole, or not at all */
-    if (taken < HUGE_SEGMENTS / 2) end = HUGE_SEGMENTS - 1;
+    if (taken < HUGE_SEGMENTS / 2) end = HUGE_SEGMENTS - 1; /* the first huge page is prepared whole or not at all */
     return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
 }
 
@@ -441,8 +435,7 @@ struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
         .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
-/* in each turn; 64 segments are 4 MiB and take 1 us, or 8 us if all memory is in small pieces */
-#define ROUND_SEGMENTS 64u
+#define ROUND_SEGMENTS 64u /* in each turn: 4 MiB, 1 us, or 8 us if all memory is in small pieces */
 
 int64_t twi_arena_usable(struct twi_arena *arena) {
     twi_free_map_scan(&arena->free_map, &arena->round, ROUND_SEGMENTS);

@@ -14,8 +14,7 @@
  * family alone (part.h). A piece of a part is named by its line in the whole arena. It is given back to the whole
  * arena, which finds the part.
  * Always true: a piece is zeroed when it is handed out. bytes_used never exceeds the bound. While a long enough run of
- * free lines exists, no request fails. The exception are lines that other threads have at that moment: a piece or a
- * segment each.
+ * free lines exists, no request fails. Except for what other threads have at that moment, a piece or a segment each.
  * Threads: any thread takes and gives, lock-free (labels A*). Taking makes no system call. It causes no page fault
  * either, while the reserve of the turn lasts. The turn faults in memory in advance, as much as the recent rate of
  * new segments needs. If no thread takes segments, it faults in none. A thread that needs more than this reserve
@@ -58,8 +57,7 @@ struct twi_arena {
     int64_t slice_began_ms;                                  /* monotonic */
     struct twi_free_map_scan_state round;                    /* state of the scan of free lines */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t segments_taken; /* segments that were ever handed out */
-    /* bytes in pieces that are handed out, including those of parts */
-    _Atomic int64_t bytes_used;
+    _Atomic int64_t bytes_used; /* bytes in pieces that are handed out, with those of parts */
     _Atomic int64_t bytes_high;
     _Atomic uint32_t busy;                    /* how many threads may have taken free lines and not used them yet */
     _Atomic uint64_t refused;                 /* requests that failed */
@@ -75,8 +73,7 @@ void twi_arena_unmake(struct twi_arena *arena);
  * MiB. Right after twi_arena_make(). */
 void twi_arena_set_aside(struct twi_arena *arena);
 
-/* Returns a zeroed piece of at least `lines` lines, or 0. `lines` is rounded up to its size class, see
- * twi_arena_round(). */
+/* Returns a zeroed piece of at least `lines` lines, or 0. `lines` is rounded up by twi_arena_round(). */
 uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines);
 /* Does the same with whole segments of the reserve. *lines is the wanted number. It becomes the number of lines of
  * the piece. This is less if so many adjacent segments are not free. */
@@ -87,8 +84,7 @@ bool twi_arena_reserve_is_half_free(const struct twi_arena *arena);
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines);
 /* Returns the number of lines that a piece of `lines` lines really has. */
 uint32_t twi_arena_round(uint32_t lines);
-/* Takes adjacent segments for a part, zeroed. bytes_used does not include them. Returns the first line, or 0 if
- * there are no such segments. */
+/* Takes adjacent segments for a part, zeroed. bytes_used does not include them. Returns the first line, or 0. */
 uint32_t twi_arena_detach(struct twi_arena *arena, uint32_t segments);
 /* Gives the segments back and zeroes them. None of their pieces may be handed out. */
 void twi_arena_attach(struct twi_arena *arena, uint32_t line, uint32_t segments);
@@ -113,8 +109,7 @@ int64_t twi_arena_usable(struct twi_arena *arena);
 uint64_t twi_arena_refused(const struct twi_arena *arena);
 
 /* Makes sure that there are whole free segments for `pieces` pieces of `lines` lines, and faults them in, as far as
- * memory and *work (the number of touched lines) allow. Any thread may take them. Returns false if there is not
- * enough memory. Background. */
+ * memory and *work (touched lines) allow. Any thread may take them. Returns false if there is too little. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
 
 /* Measures how fast other threads take fresh segments. Called once at the beginning of a turn, before the turn takes

@@ -5,10 +5,9 @@
  * was unlinked at epoch e is reused once no slot shows an epoch <= e. No thread waits. The turn looks, and looks again
  * later. A section protects only memory; each call reads the clock and looks up its window.
  *
- * ck_epoch is not used. Its begin needs a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the
- * poll of 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: to enter costs two
- * plain stores, and the turn calls membarrier(2). Without membarrier, and under ThreadSanitizer, a thread enters with
- * an exchange.
+ * ck_epoch is not used. Its begin needs a full fence (2-5 ns of an add that takes ten), its barrier blocks, and poll
+ * (0.7.1) dispatches too early on weakly ordered processors. Here the fence is asymmetric: to enter costs two plain
+ * stores, and the turn calls membarrier(2). Without membarrier, and under ThreadSanitizer, it is an exchange.
  *
  * A thread has two pieces of memory with one number. Its *record* belongs to its process: the kernel wipes all records
  * upon fork, so a thread in a forked child finds its record without the mark and registers again. That is how the

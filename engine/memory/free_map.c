@@ -165,8 +165,7 @@ static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, ui
     for (; at < end; at = (at | 63) + 1) {
         uint64_t mask = mask_of(at, end);
         uint64_t before = twi_or_acqrel(&map->bits[segment].words[at / 64], mask); /* A2, pairs with A1 */
-        /* the lines were given twice, or never taken */
-        twi_check((before & mask) == 0);
+        twi_check((before & mask) == 0);                                           /* given twice, or never taken */
     }
 }
 
@@ -219,9 +218,7 @@ uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count) {
     while ((first = find_whole(map, count)) != 0) {
         uint32_t taken = 0;
         while (taken < count && clear_bits(map, first + taken, 0, TWI_SEGMENT_LINES))
-            /* otherwise the next search would look at this segment in vain, because its hint still says that it is
-             * whole */
-            renew_hint(map, first + taken++);
+            renew_hint(map, first + taken++); /* otherwise the hint leads the next search here in vain */
         if (taken == count) return first * TWI_SEGMENT_LINES;
         renew_hint(map, first + taken);
         if (taken != 0) twi_free_map_give(map, first * TWI_SEGMENT_LINES, taken * TWI_SEGMENT_LINES);

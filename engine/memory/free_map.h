@@ -29,8 +29,7 @@
 #define TWI_SEGMENT_LINES (TWI_SEGMENT_BYTES / TWI_LINE_BYTES)
 #define TWI_SEGMENT_WORDS (TWI_SEGMENT_LINES / 64)
 
-/* The sizes are 1 2 3 4 6 8 12 16 ... 768 1024 lines. Rounding up adds at most a third. A larger piece takes whole
- * segments. */
+/* The sizes are 1 2 3 4 6 8 12 16 ... 768 1024 lines. Rounding up adds at most a third. Larger: whole segments. */
 #define TWI_SIZES 20u
 extern const uint16_t twi_sizes[TWI_SIZES];
 
@@ -47,9 +46,8 @@ struct twi_free_map {
     uint32_t segments; /* numbers go from 1 to this */
     /* the number of segments with that hint; too high for a moment while a hint changes */
     alignas(TWI_LINE_BYTES) _Atomic int32_t with[TWI_SIZES + 1];
-    _Atomic uint32_t from[TWI_SIZES + 1]; /* where the search for each hint begins */
-    /* the first segment that never had free lines; later ones had none either */
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t end;
+    _Atomic uint32_t from[TWI_SIZES + 1];         /* where the search for each hint begins */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t end; /* the first segment that never had free lines */
     _Atomic uint32_t moves; /* rises whenever a thread gives back lines that it had taken and did not use */
 };
 
@@ -89,8 +87,7 @@ struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
 /* The state of the turn's scan, which visits all segments in bounded steps, again and again. */
 struct twi_free_map_scan_state {
     uint32_t at;
-    /* the usable lines that this round has found so far, and those of the last complete round */
-    uint64_t so_far, usable;
+    uint64_t so_far, usable; /* usable lines found in this round, and in the last complete one */
 };
 /* Looks at up to `count` segments, and corrects hints that are too low because a thread has stopped. */
 void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count);

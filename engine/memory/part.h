@@ -31,8 +31,7 @@ bool twi_parts_extend(struct twi_arena *whole, twi_parts *parts, uint64_t bytes)
 /* Returns how many bytes the parts have, and how many could still be set aside for all families by the rule above. */
 uint64_t twi_parts_bytes(twi_parts *parts);
 uint64_t twi_parts_bytes_left(const struct twi_arena *whole);
-/* Takes a piece in the same way as twi_arena_take(), and returns its line in the whole arena. 0 means that the parts
- * have no such piece, or that there are no parts. */
+/* Takes a piece in the same way as twi_arena_take(), and returns its line in the whole arena. 0 means none. */
 uint32_t twi_parts_take(twi_parts *parts, uint32_t lines);
 /* Returns true if none of their pieces is handed out. For a family that takes no more pieces. */
 bool twi_parts_are_empty(twi_parts *parts);

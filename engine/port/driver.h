@@ -105,8 +105,7 @@ struct twi_request {
     void (*answered)(void *ctx, struct twi_answer *answer);
     void *ctx;
     _Atomic uint64_t *number; /* NULL, or the place where ask() writes the number before answered() can be called */
-    /* while calls_max requests are under way, ask() may wait, until the deadline. The driving thread must not set
-     * it. */
+    /* while calls_max requests are under way, ask() may wait. The driving thread must not set it. */
     bool waits_for_room;
     /* If the outcome is TWI_REQUEST_UNKNOWN, a cancellation is sent before anything else on the same connection. The
      * cancellation returns all units that the script has charged for this call, exactly once. A late copy of the
@@ -125,8 +124,7 @@ struct twi_driver {
                         void *transport_ctx, struct twi_sync **sync);
     /* makes one bounded round: it connects, collects, sends and receives, and never waits */
     void (*turn)(struct twi_sync *sync);
-    /* Returns the monotonic time at which turn() must run next, unless the socket set of the engine is readable
-     * earlier. */
+    /* Returns the monotonic time of the next turn(), unless the engine's socket set is readable earlier. */
     int64_t (*wake_ms)(const struct twi_sync *sync);
     /* For a Redis Cluster, returns for each key slot the number that the names of that slot contain
      * (base/key_slot.h). If there is one Redis, it returns NULL. The function pointer may be NULL. Templates keep
@@ -157,24 +155,21 @@ struct twi_driver {
      * Returns 0 if no request was begun. Then answered() is not called, and *why is BUSY or UNSENT. UNSENT means
      * that the breaker is open, that ask_stop() was called, or that there is no memory. */
     uint64_t (*ask)(struct twi_sync *sync, const struct twi_request *request, enum twi_request_outcome *why);
-    /* Cancels the request. Returns true if answered() is not called, now or later, and ctx is not used again. Then
-     * the units that the request has charged are returned. Returns false if answered() was called or is being called
-     * now by the driving thread, or if no request has this number. Any thread may call it, also inside answered().
-     * It never waits. */
+    /* Cancels the request. Returns true if answered() is not called, now or later, and ctx is not used again. Then the
+     * units that the request has charged are returned. Returns false if answered() was called or is being called now by
+     * the driving thread, or if no request has this number. Any thread, also inside answered(). Never waits. */
     bool (*ask_forget)(struct twi_sync *sync, uint64_t number);
     /* Makes one bounded round. It takes, receives, answers and expires requests, and sends cancellations and
      * requests. Never waits. Only the driving thread calls it. */
     void (*ask_step)(struct twi_sync *sync);
-    /* Returns an epoll descriptor, which is readable when ask_step() has work. It stays the same while `sync`
-     * exists. Wait for it only for reading. In a host-driven engine the socket set of the engine includes it. Any
-     * thread. */
+    /* Returns an epoll descriptor, which is readable when ask_step() has work. It stays the same while `sync` exists.
+     * Wait for it only for reading. In a host-driven engine the socket set of the engine includes it. Any thread. */
     int (*ask_fd)(const struct twi_sync *sync);
     /* Returns the monotonic time at which ask_step() must run next, unless ask_fd() is ready earlier. INT64_MAX
      * means never. In a host-driven engine wake_ms() includes it. Any thread. */
     int64_t (*ask_wake_ms)(const struct twi_sync *sync);
-    /* From then on ask() begins no request. The next ask_step() answers each request that is under way, with UNSENT,
-     * or with UNKNOWN if it was sent. Later calls of ask_step() send the cancellations. Any thread may call it, more
-     * than once. */
+    /* From then on ask() begins no request. The next ask_step() answers each request that is under way, with UNSENT, or
+     * with UNKNOWN if it was sent. Later calls of ask_step() send the cancellations. Any thread, repeatedly. */
     void (*ask_stop)(struct twi_sync *sync);
     /* Returns how many requests have no result, or a cancellation that is not sent yet. 0 means that closing need
      * not wait. Any thread. */

@@ -1,5 +1,4 @@
-/* items.h -- the contract on counters: how sync/ collects items, how it settles them, and the names of their keys in
- * Redis.
+/* items.h -- the contract on counters: how sync/ collects and settles items, and the names of their keys in Redis.
  *
  * sync/ reaches counters only through the items that it collects here.
  * Threads: only the owner of the turn calls these functions (one thread at a time, see core/state.h), except where a
@@ -15,29 +14,24 @@ struct twi_generation;
 struct twi_cell;
 
 enum {
-    /* Redis has not acknowledged any units of this counter to this engine yet. The item must set the expiry of the
-     * key. */
+    /* Redis has acknowledged no units of this counter to this engine. The item must set the expiry of the key. */
     TWI_ITEM_FIRST = 1,
     /* expiry_ms is the end that this engine assumes; the engine adopts the end that the reply has */
     TWI_ITEM_FROM_FIRST = 2,
     TWI_ITEM_OVERFLOW = 4,
-    /* the item of a gauge (gauge.c); it is not for a batch. `units` is the whole count of this engine */
-    TWI_ITEM_GAUGE = 8,
+    TWI_ITEM_GAUGE = 8, /* the item of a gauge (gauge.c), not for a batch; `units` is the whole count of this engine */
     /* A counter of distinct elements (distinct_merge.c). It is not for a batch. A delta of 0 means that Redis has
      * all registers of the counter. */
     TWI_ITEM_DISTINCT = 16,
     TWI_ITEM_ASKED = 32,  /* with DISTINCT: the program reads the key, so the registers of Redis must be merged back */
     TWI_ITEM_SEALED = 64, /* with DISTINCT: the window is over, and Redis's estimate is needed */
-    /* a field of a hash; twi_port_render() writes the name of the hash, and twi_port_inner() the field */
-    TWI_ITEM_HASH = 128,
-    /* a member of a sorted set, in the same way as a field. If neither flag is set, the item is a string */
-    TWI_ITEM_ZSET = 256,
+    TWI_ITEM_HASH = 128,  /* a field of a hash: twi_port_render() writes the hash, twi_port_inner() the field */
+    TWI_ITEM_ZSET = 256,  /* a member of a sorted set, in the same way. Without both flags the item is a string */
     /* One engine closes its window for all, and Redis may lack the name of its key (twi_port_window_names()) */
     TWI_ITEM_NAMED = 512
 };
 
-/* The part of a batch that belongs to one counter. It is plain data and may be copied. Its values do not change
- * before it is settled. */
+/* The part of a batch that belongs to one counter. It may be copied, and does not change before it is settled. */
 struct twi_item {
     tw_family *family;
     struct twi_generation *generation;
@@ -71,8 +65,7 @@ bool twi_port_is_near_limit(tw_engine *engine); /* returns true if there may be 
  * returned all these deltas in items. */
 void twi_port_collect_begin(tw_engine *engine);
 bool twi_port_collect_is_done(tw_engine *engine);
-/* Returns true if a counter was marked since the last full collection. It costs little, and may return true without
- * a reason. */
+/* Returns true if a counter was marked since the last full collection. Cheap; may return true without a reason. */
 bool twi_port_is_dirty(tw_engine *engine);
 /* Returns true if unsent counts must be collected now, and not only at the interval. Then the engine is closing, or
  * counts of a sealed window or of gauges would come too late. */
@@ -129,8 +122,7 @@ struct twi_parking {
     uint32_t count, room;
 };
 /* Returns the delta of the item to its counter. The counter is not collected again before it is unparked. Only for
- * items that were just collected, and not for gauges. Returns false if there is no memory. The item is then the same
- * as before. */
+ * items that were just collected, and not for gauges. Returns false if there is no memory, and changes nothing. */
 bool twi_port_park(struct twi_parking *parking, const struct twi_item *item);
 /* Called when the store can accept them again. Up to `count_max` counters are then sent again. Returns true if some
  * are still deferred. */
@@ -154,8 +146,7 @@ struct twi_merged {
     /* an estimate was requested, and Redis cannot return it, so the closed window is not reported as complete */
     bool is_missing;
 };
-/* Called when Redis has the registers of the item. Returns false if `bytes` are no registers. Then the item is not
- * settled. */
+/* Called when Redis has the registers of the item. Returns false if `bytes` are no registers, and settles nothing. */
 bool twi_port_distinct_merged(const struct twi_item *item, const struct twi_merged *merged);
 /* Called if that store may lack registers that it had before. All its keys of distinct counts are sent again, after
  * the walk by twi_port_restore_some(). It does no harm to merge registers twice. */
@@ -164,8 +155,7 @@ void twi_port_distinct_again(tw_engine *engine, uint32_t store);
 /* ---- several stores: one for each key slot, if names have hash tags ---- */
 
 /* Returns the index of the store of that slot. Slots get their indexes in the order in which they are used first,
- * beginning with 0. If sync never calls this for an engine, the engine has one store for everything. Returns
- * UINT32_MAX if there is no memory. */
+ * beginning with 0. Without calls there is one store. Returns UINT32_MAX if there is no memory. */
 uint32_t twi_port_store(tw_engine *engine, uint32_t slot);
 /* Return how many stores are known, and the slot of each. The engine itself adds the stores of its leases. */
 uint32_t twi_port_stores(const tw_engine *engine);

@@ -2,8 +2,7 @@
  * limits, windows that one engine closes, and the number of live engines.
  *
  * The engine decides what to send. sync/ sends it in order on the connection of the batches, and reports the outcome.
- * Threads: only the owner of the turn calls these functions (one thread at a time, see core/state.h), except where a
- * comment names others.
+ * Threads: only the owner of the turn calls these functions (core/state.h), except where a comment names others.
  * Always true: each message has absolute values, so sending it again does no harm. Each message gets exactly one
  * answer, at the latest when its connection is lost. */
 #ifndef TWI_PORT_MESSAGES_H
@@ -28,8 +27,7 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part);
 void twi_port_holds_sent(tw_engine *engine);
 void twi_port_holds_answered(tw_engine *engine);
 /* Returns a key with a reservation that has expired (reserve.lua, sweep). For each of these keys,
- * twi_port_sweep_answered() reports in how many ms its next reservation expires. -1 means that there is none. Any
- * thread. */
+ * twi_port_sweep_answered() reports in how many ms its next reservation expires. -1 means none. Any thread. */
 struct twi_sweep {
     uint64_t serial;
     size_t sizes[3];
@@ -45,13 +43,11 @@ void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms
 /* An epoch is a time in which a store has surely not forgotten any grant. It ends when another store replaces the
  * store, even an empty one. Each store (twi_port_store()) has separate epochs. */
 struct twi_lease_epoch {
-    char instance[33]; /* the id of this engine in the epoch */
-    char id[33];       /* the id of the epoch; "" means that none is known */
-    /* the history (master_replid) in which the epoch began; "" means that it is unknown */
-    char run[41];
-    char resent_in[33]; /* the epoch in which this engine has stated everything again */
-    /* the incarnation of this engine, as Redis names it; "" means that it is unknown */
-    char incarnation[33];
+    char instance[33];                     /* the id of this engine in the epoch */
+    char id[33];                           /* the id of the epoch; "" means that none is known */
+    char run[41];                          /* the history (master_replid) in which the epoch began; "": unknown */
+    char resent_in[33];                    /* the epoch in which this engine has stated everything again */
+    char incarnation[33];                  /* this engine's incarnation, as Redis names it; "": unknown */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* the other engines that take part, if they are known */
     uint32_t other_count;
     int64_t changes;  /* the number of the last change of the members that is known; -1 means that none is known */
@@ -67,9 +63,7 @@ struct twi_lease_message {
     struct twi_item item; /* names the counter, for twi_port_render(), and has its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
     int64_t risk; /* the value in the last reply */
-    /* the largest `returned` that an earlier incarnation has sent; -1 means that there is none, or that it is
-     * unknown */
-    int64_t base;
+    int64_t base; /* the largest `returned` that an earlier incarnation has sent; -1: none or unknown */
     bool look, restate;
     uint32_t names;                /* how many ids the engine had before the message was made */
     bool leaves;                   /* for a message about the epoch: this engine has no lease any more and leaves */
@@ -136,8 +130,7 @@ enum twi_closing_verb {
     TWI_CLOSING_SEND_PASS,
     TWI_CLOSING_SEND_PARTIAL, /* the window was reported before its end */
     TWI_CLOSING_SEND_DONE,
-    /* The next messages exist only if names are grouped by tag. They are sent to the set of names of one group, and
-     * not to the election. */
+    /* The next messages exist only if names are grouped by tag. They go to the set of names of one group. */
     TWI_CLOSING_SEND_ADD,
     TWI_CLOSING_SEND_FETCH,
     TWI_CLOSING_SEND_DROP
@@ -175,8 +168,7 @@ struct twi_closing_message {
     /* In PARTIAL: when other engines may adopt the window. In HEARTBEAT: a window that others could have adopted
      * before this time is forgotten. */
     int64_t look_ms;
-    /* in HEARTBEAT, if names are grouped by tag: windows in which this engine will count */
-    struct twi_closing_announcement announced;
+    struct twi_closing_announcement announced; /* in HEARTBEAT by tag: windows in which this engine will count */
     uint32_t name_count;
     tw_key
         /* in LIST and ADD; valid until the next message is requested. The caller has room for TWI_CLOSING_NAMES_MAX */
@@ -198,14 +190,9 @@ struct twi_closing_answer {
     enum twi_closing_kind kind;
     bool is_repeat;   /* in YOU: the window was reported earlier */
     const char *scan; /* in READ and FETCH: "0" means that all names were read */
-    /* in YOU, if names are grouped by tag: an engine has died, and may have recorded names in groups that the index
-     * lacks */
-    bool reads_all;
-    /* in YOU, if names are grouped by tag: counts were announced after the window was closed, so some of their keys
-     * may be unknown */
-    bool lacks_names;
-    /* in LIST, CLAIM, LAST and DONE, if names are grouped by tag: the round of the sets to which names are added now */
-    uint32_t round;
+    bool reads_all;   /* in YOU by tag: an engine has died and may have recorded names in other groups */
+    bool lacks_names; /* in YOU by tag: counts were announced after the closing, so keys may be unknown */
+    uint32_t round;   /* in LIST, CLAIM, LAST and DONE by tag: the round of the sets that get new names */
     int64_t every_ms; /* the interval of the heartbeat; 0 means that the reply does not have it */
 };
 /* Returns the next message. Returns false if there is none. Each message gets exactly one answer, at the latest when
@@ -213,16 +200,14 @@ struct twi_closing_answer {
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message);
 void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
                                const struct twi_closing_answer *answer);
-/* Called before the answer to a HEARTBEAT. It names a window that has counts and is not closed, by the start of the
- * window. */
+/* Called before the answer to a HEARTBEAT. It names a window with counts that is not closed, by its start. */
 void twi_port_closing_window(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms);
 /* Called before the answer to a READ or a FETCH. It has one name, or one member of the index. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name);
 #define TWI_CLOSING_KEYS 4
 /* Writes four keys in Redis: of the engines of the family, of the window, of the window's names (or of the index, if
- * names are grouped by tag), and of the family's windows that are not closed. For ADD, FETCH and DROP it writes the
- * key of the set. All of them are in one key slot. Each has room for TWI_OWN_NAME_MAX bytes. Returns how many there
- * are. */
+ * names are grouped by tag), and of the family's windows that are not closed. For ADD, FETCH and DROP it writes the key
+ * of the set. All of them are in one key slot. Each has room for TWI_OWN_NAME_MAX bytes. Returns how many there are. */
 size_t twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
 /* Called in families whose names are grouped by tag, if a store of this engine was empty a short time ago. Other
  * engines may have to send again the counts that the store had, and may not have noticed that yet. No window is
@@ -231,8 +216,7 @@ void twi_port_closing_pause(tw_engine *engine, int64_t until_ms);
 /* Returns the monotonic time of the next message. INT64_MAX means that none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
-/* ---- the state of Redis and of other engines (engine/core/peers.h). Only the owner of the turn calls the next
- * functions ---- */
+/* ---- the state of Redis and of other engines (engine/core/peers.h). The turn only ---- */
 
 /* Reports whether Redis answers. With several stores, it reports whether some of them answer.
  * tw_stats.redis_connected is 1 only if, in addition, no store is unreachable. */
@@ -243,8 +227,7 @@ void twi_port_connected(tw_engine *engine, bool is_connected);
 void twi_port_outage(tw_engine *engine, uint32_t store, int64_t since_ms);
 /* Reports Redis's clock minus engine time, in ms. */
 void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);
-/* Reports the number of live engines, including this one, from the last reply. 0 means that it is unknown (then
- * decisions use 1). */
+/* Reports the number of live engines, including this one, from the last reply. 0 means unknown (decisions use 1). */
 void twi_port_live_engines(tw_engine *engine, uint32_t count);
 
 #endif

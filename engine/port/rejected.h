@@ -1,5 +1,4 @@
-/* rejected.h -- the book of counters whose keys Redis rejects (wrong type, overflow, no number). All other counters are
- * sent without them.
+/* rejected.h -- the book of counters whose keys Redis rejects (wrong type, overflow, no number). All others are sent.
  *
  *   rejected ─▶ returned with a wait ─▶ the wait is over: to be sent again ─▶ acknowledged, or rejected again
  * There are two kinds of such books. The book of the engine (collector.rejected) has the counters that wait, and the
@@ -14,16 +13,14 @@
 
 #include "engine/port/items.h"
 
-/* some 4 MiB; rejected keys are rare, but a faulty release of a program may produce many */
-#define TWI_REJECTED_MAX 65536u
+#define TWI_REJECTED_MAX 65536u /* some 4 MiB; rejected keys are rare, but a faulty program may produce many */
 #define TWI_REJECTED_WAIT_MIN_MS 1000
 #define TWI_REJECTED_WAIT_MAX_MS 60000
 
 struct twi_rejected_key {
     struct twi_generation *generation;
     struct twi_cell *cell;
-    /* the monotonic time when the wait ends; a rejection before this time does not count as a new try */
-    int64_t due_ms;
+    int64_t due_ms;   /* the monotonic end of the wait; a rejection before it does not count as a new try */
     int64_t until_ms; /* for sync: the entry is dropped after this time */
     uint64_t number;  /* for sync: batches up to this number were frozen before the last rejection */
     uint32_t wait_ms; /* for sync: the length of the last wait */
@@ -34,8 +31,7 @@ struct twi_rejected_key {
 /* A zeroed struct is an empty book. */
 struct twi_rejected {
     struct twi_rejected_key *keys;
-    /* `bucket_count` words: each is index + 1 of the first entry of a bucket; 0 means that it is empty */
-    uint32_t *buckets;
+    uint32_t *buckets; /* words with index + 1 of the first entry of each bucket; 0: empty */
     /* bucket_count is a power of two. It is equal to room, unless memory was short */
     uint32_t count, room, bucket_count;
     int64_t due_ms; /* for the engine: if count is not 0, no wait ends before this time */
@@ -70,8 +66,7 @@ uint32_t twi_rejected_again(struct twi_rejected *rejected, const struct twi_item
 /* Called when a counter was settled as a part of batch `number`. Returns true if the counter has an entry. The entry
  * stays if that batch was frozen before its latest rejection. */
 bool twi_rejected_settled(struct twi_rejected *rejected, const struct twi_item *item, uint64_t number);
-/* called when batches got new numbers, up to `last` */
-void twi_rejected_renumber(struct twi_rejected *rejected, uint64_t last);
+void twi_rejected_renumber(struct twi_rejected *rejected, uint64_t last); /* batches got new numbers, up to `last` */
 /* Returns how many counters are rejected now. Drops entries that were not rejected again for three times their wait.
  * The windows of such entries were dropped, or their units were given up. */
 uint32_t twi_rejected_count(struct twi_rejected *rejected, int64_t now_ms);

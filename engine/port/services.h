@@ -1,5 +1,4 @@
-/* services.h -- the services that the engine gives to all of its parts and to sync/: statistics, log lines, clocks and
- * random bytes.
+/* services.h -- the engine's services for its parts and for sync/: statistics, log lines, clocks and random bytes.
  * Always true: it has no code about counters and makes no decision. Any thread may call these functions, except
  * where a comment names one. */
 #ifndef TWI_PORT_SERVICES_H
@@ -14,8 +13,7 @@
 #define twi_port_count(engine, field, n) twi_stat_add((engine), offsetof(tw_stats, field), (n))
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
-/* sets a statistic to the greatest value so far */
-void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value);
+void twi_stat_raise(tw_engine *engine, size_t offset, int64_t value); /* sets a statistic to its greatest value */
 
 /* Calls log_write, at most once a second for each event. The next line has the number of lines that were left out.
  * Findings of the checks at the start are not limited. Only the owner of the turn calls it. */
@@ -43,12 +41,11 @@ struct twi_tuning {
      * engine writes its ledgers, and so notices that a store was wiped. Its next heartbeat then names the windows
      * that it delays */
     int64_t closing_pause_ms;
-    int64_t doubt_ms; /* how long a store that does not know this engine must be there before the engine
+    int64_t doubt_ms;      /* how long a store that does not know this engine must be there before the engine
                                  trusts that. If a failover is reverted, this has usually happened by then */
-    int64_t apart_ms; /* how long a slot of a cluster may redirect a store before a log line reports it.
+    int64_t apart_ms;      /* how long a slot of a cluster may redirect a store before a log line reports it.
                                  Slots that move have usually arrived by then */
-    /* how many keys a batch has if Redis is near. They take some 140 us of Redis's only thread (docs/SYNC.md) */
-    uint32_t near_keys;
+    uint32_t near_keys;    /* the keys of a batch if Redis is near: some 140 us of its only thread (docs/SYNC.md) */
     bool stores_by_tag;    /* each key slot is a store, as in a cluster, although there is one Redis */
     uint32_t store_places; /* how many stores with tags of the user have work at the same time; the others wait */
     bool tags_wait;        /* the tags of the default template need a place, too, like those of the user */
@@ -85,8 +82,7 @@ uint32_t twi_port_timeout_ms(const tw_engine *engine);
 const char *twi_port_prefix(const tw_engine *engine); /* redis_prefix, or "" */
 int64_t twi_port_wall_ms(tw_engine *engine);          /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
-/* the same clock in its full resolution, in place of the system's coarse clock */
-int64_t twi_port_mono_us(tw_engine *engine);
+int64_t twi_port_mono_us(tw_engine *engine); /* the same clock in full resolution, not the coarse clock */
 /* Returns unpredictable bytes (getrandom). In a simulator they come from the engine's seeded generator. */
 void twi_port_random(tw_engine *engine, void *out, size_t size);
 /* Returns the identity of this engine in Redis, which is independent of its ledger: 32 random hexadecimal digits. It

@@ -18,8 +18,7 @@ struct twi_watch_server {
     /* Opens the socket and starts the thread. Returns NULL if the path or the system refuses it. `why` then contains
      * the reason. */
     struct twi_watch *(*open)(tw_engine *engine, const char *path, char *why, size_t why_size);
-    /* Ends the thread and removes the socket. It waits for a reply that is being made, but not for the reader of the
-     * reply. */
+    /* Ends the thread and removes the socket. It waits for a reply that is being made, not for its reader. */
     void (*close)(struct twi_watch *watch);
     /* Called in a forked child, which has no such thread. It frees the inherited memory and descriptors. The socket
      * still belongs to the parent. */
@@ -29,16 +28,14 @@ struct twi_watch_server {
 /* extras/watch.c defines it. The engine finds that file only with this function. */
 const struct twi_watch_server *twi_watch_find(void);
 
-/* ---- functions of the engine that this code calls, in addition to the public ones; engine/watch.c defines them
- * ---- */
+/* ---- functions of the engine that this code calls, also to the public ones; engine/watch.c defines them ---- */
 
 struct twi_watch_family {
     char name[65];
     uint32_t kind, window, limit_mode, redis_shape; /* as in tw_family_options */
     int64_t window_ms;                              /* 0 in families with endless and calendar windows */
-    /* the times of the current window; 0 and TW_UNBOUNDED if the keys have no common window */
-    int64_t start_ms, end_ms;
-    int64_t windows, keys;                         /* held */
+    int64_t start_ms, end_ms; /* of the current window; 0 and TW_UNBOUNDED if the keys have no common one */
+    int64_t windows, keys;    /* held */
     int64_t admitted, denied, near, shadow_denied; /* the calls of its limits */
 };
 

@@ -14,8 +14,7 @@
 #include "tallywheel.h"
 
 struct twi_chains {
-    /* the line of the index, and how many chains each row has; 0 means that there is no index yet */
-    uint32_t index, log2;
+    uint32_t index, log2; /* the line of the index, and the chains of each row; 0: no index yet */
     /* the previous index, and how many of its chains have moved; 0 means that there is none */
     uint32_t old_index, old_log2, moved;
 };
@@ -36,8 +35,7 @@ struct twi_chains_kind {
 };
 
 #define TWI_CHAINS_LOG2_FIRST 6u
-/* how many chains a call moves; while a call adds one chain, more than one must be moved */
-#define TWI_CHAINS_MOVES_CALL 8u
+#define TWI_CHAINS_MOVES_CALL 8u /* chains that a call moves; for one new chain more than one must be moved */
 
 /* Returns the first entry of the chain of that hash. 0 means that the chain is empty. The index may not exist yet. */
 uint32_t twi_chain_first(tw_engine *engine, const struct twi_chains *chains, uint64_t hash, uint32_t row);

@@ -5,16 +5,14 @@
 #include "engine/memory/epoch.h"
 #include "engine/table/record.h"
 
-/* If a window fits into about the second-level cache, it gets a quarter more records than keys, so that more keys
- * find their place free. In larger windows, and in families with a memory_share, memory matters more, so they get 1
- * record in 400 more. */
+/* If a window fits into about the second-level cache, it gets a quarter more records than keys, so that more keys find
+ * their place free. For larger windows, and in a memory_share, memory matters more: 1 record in 400 more. */
 #define ROOMY_LINES 262144u
 
 /* If the lengths of the keys are not known, one key in 256 decides: at least one key, and at most 64. */
 #define DECIDING_PART 256u
 #define DECIDING_MOST 64u
-/* If an area has at most so many lines for short keys (8 MiB), an insert lays it out. These are the lines of some
- * 100,000 keys. */
+/* If an area has at most so many lines for short keys (8 MiB), an insert lays it out. Some 100,000 keys. */
 #define PUT_OFF_LINES 131072u
 
 /* Returns how many records are adjacent: two if they share a line for their cold parts, otherwise one. *lines
@@ -118,8 +116,7 @@ static bool plan_of(struct twi_arena *arena, const struct twi_generation *genera
     if (keys < TWI_AREA_KEYS_MIN) return false;
     bool is_roomy = keys <= ROOMY_LINES / forecast.lines && twi_load_relaxed(&generation->quota->bytes_max) == 0;
     shape(plan, generation->synced, keys + keys / (is_roomy ? 4 : 400));
-    /* A forecast may be wrong, so at least the same amount of memory must remain for other windows and for the
-     * index. */
+    /* A forecast may be wrong, so as much memory must remain for other windows and the index. */
     int64_t bytes = (int64_t)(lines_of(plan) * TWI_LINE_BYTES);
     if (plan->chunks != 0 && bytes <= spare && bytes <= twi_piece_room(arena, generation->quota) / 2) return true;
     plan->chunks = 0;
@@ -201,8 +198,7 @@ void twi_area_decide(struct twi_arena *arena, struct twi_generation *generation)
 
 bool twi_area_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     struct twi_area *area = &generation->area;
-    /* one segment after the other, the last one first, because memory is given back by lines */
-    while (area->taken != 0) {
+    while (area->taken != 0) { /* one segment after the other, the last first: memory is given back by lines */
         uint32_t lines = area->taken <= TWI_SEGMENT_LINES ? area->taken : TWI_SEGMENT_LINES;
         if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
         *work -= lines < *work ? lines : *work;

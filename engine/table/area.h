@@ -8,8 +8,7 @@
  * prefetch is useless.
  * The area has one kind of record, the kind that most keys need. A window that is made by a forecast gets its area
  * before it is shared. A small window for which only a number of keys was announced gets its area from a thread that
- * inserts. This happens after a few keys, which decide the kind. A large window of this sort gets its area at once, for
- * short keys.
+ * inserts. This happens after a few keys, which decide the kind. A large one gets its area at once, for short keys.
  * Always true: a place decides nothing, because the index finds each record wherever it is. A record of the area is
  * taken by a compare-and-swap of its `meta` from 0, and is never free again. A record that loses a race is kept for
  * later inserts. */
@@ -33,8 +32,7 @@ TWI_INLINE uint64_t twi_area_place(uint32_t half_of_hash, uint32_t places) {
 /* Prefetches the record at the place of a key, if there is an area for this kind of key. */
 TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t hash, bool is_long, bool synced) {
     const struct twi_area *area = &generation->area;
-    /* H2, pairs with H1: the other fields of the area are complete */
-    uint64_t places = twi_load_acquire(&area->places[is_long]);
+    uint64_t places = twi_load_acquire(&area->places[is_long]); /* H2, pairs with H1: the area is complete */
     if (places == 0) return;
     const char *at = (const char *)generation + area->first;
     if (!is_long && !synced) { /* any byte of the line can be used */
@@ -47,9 +45,9 @@ TWI_INLINE void twi_area_ask(const struct twi_generation *generation, uint64_t h
     if (is_long) __builtin_prefetch(at + TWI_LINE_BYTES);
 }
 
-/* Takes a free record of the area for a key of that kind. The record is at the key's place, or elsewhere, found
- * after at most TWI_AREA_LOOKS looks. Returns NULL if there is none. *meta becomes the index and kind of the record.
- * The meta word of the record is no longer 0. */
+/* Takes a free record of the area for a key of that kind. The record is at the key's place, or elsewhere, found after
+ * at most TWI_AREA_LOOKS looks. Returns NULL if there is none. *meta becomes the index and kind of the record. Its meta
+ * is not 0. */
 #define TWI_AREA_LOOKS 32u        /* the most looks before the thread takes a spare record from elsewhere */
 #define TWI_AREA_LOOKS_LONG 1024u /* the most looks before the thread takes memory for more records */
 struct twi_cell *twi_area_take(struct twi_generation *generation, const struct twi_lookup_key *lookup, uint32_t kind,

@@ -3,8 +3,7 @@
 
 #include "tallywheel.h"
 
-/* Lines and key bytes of each kind: 32 bytes in the first line and 64 in each further line; 32 bytes less if a cold
- * part follows the key. */
+/* Lines and key bytes of each kind: 32 in the first line, 64 in each further line, 32 less with a cold part. */
 const struct twi_kind twi_kinds[TWI_KINDS] = {
     {1, 32, 32}, {2, 96, 64}, {3, 160, 128}, {4, 224, 192}, {8, 480, 448}, {17, 1056, 1024},
 };
@@ -31,7 +30,6 @@ int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta) {
         if ((word & TWI_FROZEN) != 0) return twi_load_relaxed(final);
         twi_store_relaxed(final, twi_word_value(word));
         TWI_RACE_POINT(final_stored_not_frozen);
-        /* C1, pairs with C2: `final` is stored before FROZEN */
-    } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN));
+    } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1, pairs with C2: final before FROZEN */
     return twi_word_value(word);
 }

@@ -51,13 +51,11 @@
 #define TWI_META_COLD (UINT64_C(1) << 19)     /* has a cold part */
 /* the later of two incarnations of its key in one generation (layout.h) */
 #define TWI_META_INCARNATION (UINT64_C(1) << 20)
-#define TWI_META_STRIPED (UINT64_C(1) << 21) /* the cell has stripes (stripe.h); the flag is never cleared */
-/* idle eviction: the cell was used since its generation became the previous one */
-#define TWI_META_USED (UINT64_C(1) << 22)
+#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* the cell has stripes (stripe.h); the flag is never cleared */
+#define TWI_META_USED (UINT64_C(1) << 22)      /* idle eviction: used since its generation is the previous one */
 #define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: the cell succeeds a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
-/* the store of the counter cannot accept it now, so the counter is not collected (parked.c) */
-#define TWI_META_PARKED (UINT64_C(1) << 30)
+#define TWI_META_PARKED (UINT64_C(1) << 30) /* its store cannot accept it now: not collected (parked.c) */
 /* the present store of Redis has not yet received what an earlier store has (restore_notes.h) */
 #define TWI_META_UNTOLD (UINT64_C(1) << 31)
 #define TWI_META_INDEX_SHIFT 32
@@ -66,10 +64,9 @@ struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
     union {
-        _Atomic int64_t end_ms; /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
-        /* other families: the distance in lines to the stripes; 0 means that there are none (stripe.h) */
-        _Atomic int64_t stripes;
-        _Atomic int64_t asked; /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
+        _Atomic int64_t end_ms;  /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
+        _Atomic int64_t stripes; /* other families: the distance in lines to the stripes; 0: none (stripe.h) */
+        _Atomic int64_t asked;   /* distinct counts: not 0 if the key was read since it was sent (distinct_merge.c) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
@@ -77,11 +74,10 @@ struct twi_cell {
 static_assert(sizeof(struct twi_cell) == TWI_LINE_BYTES, "an add touches one line");
 
 struct twi_cold {
-    _Atomic int64_t final;  /* valid after FROZEN was set */
-    _Atomic int64_t handed; /* the part of local that is in batches; written by the turn */
-    _Atomic int64_t acked;  /* the part of local that Redis has acknowledged; written by the turn */
-    /* the time of the last total, and the pace of the other engines; 0 means that no total has come */
-    _Atomic int64_t total_state;
+    _Atomic int64_t final;       /* valid after FROZEN was set */
+    _Atomic int64_t handed;      /* the part of local that is in batches; written by the turn */
+    _Atomic int64_t acked;       /* the part of local that Redis has acknowledged; written by the turn */
+    _Atomic int64_t total_state; /* the last total's time, and the others' pace; 0: no total has come */
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
@@ -172,14 +168,12 @@ enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
 /* Adds carefully. The function refuses a sum outside +-TW_COUNT_MAX before it writes. */
 enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
 
-/* A plain delta is smaller than this. So 65,536 threads with plain deltas cannot pass from EDGE to the end of the
- * range: */
+/* A plain delta is smaller than this. So 65,536 threads cannot pass from EDGE to the end of the range: */
 #define TWI_DELTA_PLAIN (INT64_C(1) << 40)
 /* each thread can have one add in progress past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
 #define TWI_VALUE_EDGE (INT64_C(1) << 59)
 
-/* The hot add. `before` receives the word before the add. If the word has no DIRTY, the caller must mark the
- * counter. */
+/* The hot add. `before` gets the word before it. If the word has no DIRTY, the caller must mark the counter. */
 TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int64_t delta, uint64_t *before) {
     if (twi_unlikely((meta & TWI_META_EDGE) != 0 || delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN))
         return twi_cell_add_careful(cell, delta, before);
@@ -224,8 +218,7 @@ TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     return kind;
 }
 
-/* Returns how many lines the record of a key of more than 32 bytes needs. If the result is at most 4, the record has
- * this many lines. */
+/* Returns how many lines the record of a key of more than 32 bytes needs. Up to 4, the record has that many. */
 TWI_INLINE size_t twi_long_lines(size_t key_size, bool synced) {
     size_t others = sizeof(struct twi_cell) - TWI_KEY_INLINE + (synced ? sizeof(struct twi_cold) : 0);
     return (others + key_size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;

@@ -62,8 +62,7 @@ static bool take_copy(struct twi_arena *arena, struct twi_generation *generation
             twi_leaf_make(arena, generation, larger < TWI_LEAF_LOG2_MAX ? larger : TWI_LEAF_LOG2_MAX, depth, room);
         return copy->leaves[0] != 0;
     }
-    /* 2^24 leaves are enough; a leaf that is full at this depth is full by chance */
-    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false;
+    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* a leaf this deep is full only by chance */
     uint32_t node_log2 = room != 0 ? 1 : TWI_NODE_LOG2;
     uint32_t room_below = room != 0 ? room - 1 : TWI_NODE_LOG2 - 1;
     copy->node = twi_entry_of_node(node_log2, 0);
@@ -92,8 +91,7 @@ void twi_leaf_close(struct twi_leaf *leaf) {
     for (uint32_t line = 0; line < lines; line++) {
         uint32_t vacant = twi_leaf_look(leaf, line, 0).vacant;
         for (; vacant != 0; vacant &= vacant - 1) {
-            /* the exchange fails if a cell came first, or if another thread closes the slot */
-            uint64_t found = TWI_SLOT_EMPTY;
+            uint64_t found = TWI_SLOT_EMPTY; /* it fails if a cell came first, or if another thread closes it */
             (void)twi_cas_acqrel(&twi_leaf_words(leaf, line)[__builtin_ctz(vacant)], &found, TWI_SLOT_CLOSED);
         }
     }

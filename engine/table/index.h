@@ -23,9 +23,8 @@ TWI_INLINE struct twi_line_look twi_leaf_look(struct twi_leaf *leaf, uint32_t li
     return (struct twi_line_look){look.match & slots, look.vacant & slots};
 }
 
-/* Looks for `key` in the leaf of `entry`, line by line, and in each line slot by slot. Returns the cell, or NULL.
- * Otherwise *stop is the slot word that ended the walk: EMPTY, or CLOSED (also if all slots are full). *at is its
- * slot. */
+/* Looks for `key` in the leaf of `entry`, line by line and slot by slot. Returns the cell, or NULL. Otherwise *stop is
+ * the slot word that ended the walk: EMPTY, or CLOSED (also if all slots are full). *at is its slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_t entry,
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -41,10 +40,8 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, uint64_
         }
         if (twi_likely(look.vacant != 0)) {
             uint32_t vacant = (uint32_t)__builtin_ctz(look.vacant);
-            /* T5: the keys that came before the slot was closed are visible, too */
-            uint64_t word = twi_load_acquire(&words[vacant]);
-            /* another thread has taken the slot since, perhaps for this key */
-            if (twi_unlikely(word > TWI_SLOT_CLOSED)) continue;
+            uint64_t word = twi_load_acquire(&words[vacant]);   /* T5: keys from before the closing are visible */
+            if (twi_unlikely(word > TWI_SLOT_CLOSED)) continue; /* another thread has taken it since */
             *stop = word;
             *at = line * TWI_LINE_WORDS + vacant - TWI_LEAF_HEAD_WORDS;
             return NULL;
@@ -84,8 +81,8 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup);
 
-/* Returns the cell of `key`, or NULL. The function takes no lock and writes nothing. It makes two or three loads to
- * reach the leaf. Inside a section. */
+/* Returns the cell of `key`, or NULL. Takes no lock and writes nothing. Two or three loads to the leaf. Inside a
+ * section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
@@ -99,8 +96,7 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
 
 enum twi_index_growth { TWI_INDEX_GREW, TWI_INDEX_NO_MEMORY, TWI_INDEX_SEALED };
 
-/* Changes every EMPTY slot to CLOSED, so that the leaf accepts no further cell. Any thread may call it, any number
- * of times. */
+/* Changes every EMPTY slot to CLOSED, so that the leaf accepts no further cell. Any thread, any number of times. */
 void twi_leaf_close(struct twi_leaf *leaf);
 /* Closes the leaf of `entry` and publishes a larger copy, unless another thread has done so. Lock-free. */
 enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);

@@ -1,12 +1,10 @@
-/* insert.h -- the inline parts of an insert: they make the record of a new key and take its slot. table.c makes the
- * general insert of these parts. The fast paths (add_fast.h) have a shorter insert, for a key whose look-up has ended
- * where the key must go.
+/* insert.h -- the inline parts of an insert: they make a new key's record and take its slot. table.c uses them. The
+ * fast paths (add_fast.h) have a shorter insert, for a key whose look-up has ended where the key must go.
  *
  * An insert prepares a complete record and then publishes it by one swap of a slot (T6). An inserter that loses the
  * race for the slot uses the winner's cell. It leaves its own record to the generation, for a later insert of any
- * thread. Walkers see a record after PUBLISHED was set. The inserter sets it, or the first thread that finds the
- * cell. So a walk never misses an add that has returned, even if the inserter is still between its swap and its mark
- * (T9). */
+ * thread. Walkers see a record after PUBLISHED was set. The inserter sets it, or the first thread that finds the cell.
+ * So a walk never misses an add that has returned, even if the inserter is still between its swap and its mark (T9). */
 #ifndef TWI_TABLE_INSERT_H
 #define TWI_TABLE_INSERT_H
 

@@ -1,5 +1,4 @@
-/* layout.h -- the memory of one generation: records that never move, in chunks, and an index of slots that lead to
- * them.
+/* layout.h -- the memory of one generation: records that never move, in chunks, and an index of slots.
  *
  *   root ─▶ node (2^n entries, by the next n bits of the tag) ─▶ leaf (slots) ─▶ cell
  *
@@ -21,9 +20,8 @@
 #define TWI_SLOT_EMPTY UINT64_C(0)
 #define TWI_SLOT_CLOSED UINT64_C(1)
 
-/* Entries. A hot path needs no mask to read an entry. The sign shows whether the entry is a node. The shift is how
- * far a hash is shifted for its place in the node. `hash & entry` has the line of the hash in the leaf, above its
- * lower half. */
+/* Entries. A hot path needs no mask to read an entry. The sign shows whether the entry is a node. The shift is how far
+ * a hash is shifted for its place in the node. `hash & entry` has the hash's line in the leaf, above its lower half. */
 #define TWI_ENTRY_NONE UINT64_C(0)
 #define TWI_NO_COPY (UINT64_C(1) << 62) /* SEALED; it replaces the entry of a copy */
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
@@ -56,11 +54,9 @@ TWI_INLINE uint32_t twi_leaf_lines(uint64_t entry) {
 struct twi_leaf {
     _Atomic uint64_t next;       /* NONE, or the entry of the copy, or SEALED, which means that there will be no copy */
     _Atomic uint32_t piece_link; /* the next index piece of the generation, used to give the pieces back */
-    /* how many slots are taken, which decides when the leaf grows. The number may be late */
-    _Atomic uint16_t used;
-    uint8_t depth; /* how many tag bits led here; set before the leaf is shared, as is the next field */
-    /* << 4: how many bits of the node above are not used here; the lower bits: log2 of the number of words */
-    uint8_t room_log2;
+    _Atomic uint16_t used;       /* slots that are taken, which decides growth. It may be late */
+    uint8_t depth;               /* how many tag bits led here; set before the leaf is shared, as is the next field */
+    uint8_t room_log2;           /* unused bits of the node above << 4 | log2 of the number of words */
     _Atomic uint64_t slots[];
 };
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
@@ -77,11 +73,9 @@ struct twi_node {
 static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2),
               "pieces tell what they are");
 
-/* Records of one kind, with the marks of those that have unsent counts. It has one line for this head, then the
- * records. */
+/* Records of one kind, with the marks of those that have unsent counts. This head has one line. */
 #define TWI_CHUNK_MARKS 4u /* so a chunk with marks has at most 4 * 64 records */
-/* The largest chunk is a segment. With marks the largest chunk is a third of a segment (the arena has a size class
- * for it). */
+/* The largest chunk is a segment. With marks it is a third of a segment (the arena has that size). */
 #define TWI_CHUNK_LINES 1024u
 #define TWI_CHUNK_LINES_SYNCED 341u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
@@ -107,8 +101,7 @@ struct twi_quota {
     /* the number of keys for which the index of each window is laid out; 0 means that there is no share */
     _Atomic uint64_t keys_laid;
     _Atomic bool overflows; /* adds of keys without memory are counted in the overflow counter */
-    /* the memory that is reserved for the family: bytes_max, or more if the share was larger before */
-    twi_parts parts;
+    twi_parts parts;        /* the memory reserved for it: bytes_max, or more if the share was larger */
 };
 
 /* Records that are prepared in advance (area.h). Each has 1 to 4 lines. `places` is the number of records for short
@@ -166,8 +159,7 @@ struct twi_generation_history {
 
 /* The state for families in which one engine closes a window for all (closing_windows.h). */
 struct twi_generation_closing {
-    /* other engines counted in it; this engine has adopted it, whether or not counts come here */
-    bool is_adopted : 1;
+    bool is_adopted : 1;     /* others counted in it; this engine has adopted it */
     bool names_recorded : 1; /* Redis has names of its keys */
     bool is_listed : 1;      /* the family's list of windows in Redis contains it, because this engine announced it */
     bool is_held : 1;        /* its counts wait for this announcement */
@@ -186,12 +178,9 @@ struct twi_generation_turn {
     uint32_t striped_cells;
     bool pending;
     bool hook_done;
-    _Atomic bool
-        /* it is sealed, but its totals are still requested, because its hook shows them (turn/closing.h) */
-        wants_totals;
+    _Atomic bool wants_totals; /* sealed, but totals are requested, because its hook shows them (turn/closing.h) */
     struct twi_generation_closing closing;
-    /* its cells have sketches instead of counts (sketch.h); set before the generation is shared */
-    bool distinct;
+    bool distinct;         /* its cells have sketches (sketch.h); set before sharing */
     bool known, announced; /* it is in the family's list; it has come with the family's arrivals (perhaps later) */
     bool hidden;           /* it was unlinked for a grace period, and has not been `current` since */
     uint64_t retired;      /* the epoch stamp of its unlinking; while it is hidden, the stamp of its hiding */
@@ -207,9 +196,8 @@ struct twi_generation_turn {
 
 /* The lines of pieces through which no key is found. */
 struct twi_generation_aside {
-    /* records that lost a race to be published; `end_ms` links them, and later inserts use them */
-    _Atomic uint32_t spares;
-    _Atomic uint32_t spill; /* the sketch of the adds that overflowed (spill.h); 0 means that none overflowed */
+    _Atomic uint32_t spares; /* unpublished records of lost races, linked by `end_ms`, for later inserts */
+    _Atomic uint32_t spill;  /* the sketch of the adds that overflowed (spill.h); 0 means that none overflowed */
 };
 
 /* Running tw_each() and tw_top() calls. */
@@ -228,24 +216,20 @@ struct twi_generation {
     struct twi_quota *quota;
     _Atomic uint8_t phase;
     bool synced;
-    /* sealing has found a counter that is not the overflow counter; only the turn uses it */
-    bool has_cells;
+    bool has_cells;                     /* sealing has found a counter besides the overflow counter; for the turn */
     _Atomic uint32_t chunks[TWI_KINDS]; /* the newest chunk of each kind */
     struct twi_generation_aside aside;
-    /* the line of the packed form, which has replaced the table (history.c); 0 means that there is none */
-    _Atomic uint32_t packed;
+    _Atomic uint32_t packed;     /* the line of the packed form, which replaces the table (history.c); 0: none */
     _Atomic uint64_t pieces;     /* the entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: how many keys continued in the next generation */
 
-    /* The overflow counter, followed by its cold part. This counter has no key. Other fields use the place of the
-     * key. */
+    /* The overflow counter, followed by its cold part. This counter has no key. Other fields use its place. */
     union {
         struct twi_cell overflow;
         struct {
             unsigned char overflow_words[offsetof(struct twi_cell, key)];
             _Atomic uint32_t leases; /* the newest lease (limit/lease.h); the head of a list that twi_attached links */
-            /* How many published keys have records of 2, 3, 4 and more lines. These numbers decide the area of the
-             * next window. */
+            /* How many published keys have records of 2, 3, 4 and more lines. They decide the next area. */
             _Atomic uint32_t long_keys[TWI_LONG_KINDS];
             /* How many keys were announced for a window whose area is not laid out yet (area.h). */
             _Atomic uint32_t announced;
@@ -294,8 +278,7 @@ TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_lookup_
            twi_key_equal(cell->key, lookup->key.data, lookup->key.size);
 }
 
-/* Publishes a cell that was found, so that walkers see it, and returns its meta word. Call it before you use a cell
- * (T9 in table.c). */
+/* Publishes a cell that was found, so that walkers see it, and returns its meta word. Call it first (T9 in table.c). */
 TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))

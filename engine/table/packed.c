@@ -10,8 +10,7 @@ enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };
 #define DIRECTORY_BUCKETS (UINT32_C(1) << TWI_PACKED_DIRECTORY_LOG2)
 #define DIRECTORIES_MAX ((uint32_t)((TWI_SEGMENT_BYTES - sizeof(struct twi_packed)) / sizeof(uint32_t)))
 #define PAGE_BYTES_MAX (TWI_SEGMENT_BYTES - (uint32_t)sizeof(struct twi_page))
-/* the work for a counter besides looking at its record: for its hash, its bucket and its place */
-#define COUNTER_WORK 15u
+#define COUNTER_WORK 15u /* work for a counter besides looking at its record: hash, bucket and place */
 
 static_assert(DIRECTORY_BUCKETS * sizeof(uint64_t) == TWI_SEGMENT_BYTES, "a whole directory is a segment");
 static_assert(TW_KEY_SIZE_MAX < 1u << 15, "a key's size takes at most two bytes");
@@ -144,8 +143,7 @@ static enum twi_packing take_directories(const struct twi_packer *packer, struct
     return TWI_PACK_DONE;
 }
 
-/* The state of both walks over the table, which are made in bounded steps. An empty record costs one look, and a
- * counter costs some more. */
+/* The state of both walks over the table, in bounded steps. An empty record costs one look, a counter some. */
 struct walk {
     const struct twi_packer *packer;
     struct twi_packed *packed;

@@ -14,8 +14,7 @@
  * A packed form is built in steps, from a table that is sealed and has no unsent counts. That table does not change any
  * more. So two walks over the table see the same. The first walk counts the bytes of each bucket, and the second fills
  * the buckets. Meanwhile no other thread sees the packed form.
- * Always true: an entry is within its page. A published packed form contains exactly the published records of its
- * table.
+ * Always true: an entry is within its page. A published form has exactly the table's published records.
  * Elsewhere: when a window is packed, and when its table is given back (history.c). */
 #ifndef TWI_TABLE_PACKED_H
 #define TWI_TABLE_PACKED_H
@@ -48,9 +47,7 @@ struct twi_packed {
     /* used only while the packed form is being built */
     uint32_t step;
     uint32_t bucket; /* the next bucket to be placed */
-    /* at first the bytes of the buckets that are not placed yet; later the bytes of the entries that are not filled
-     * in yet */
-    uint64_t left;
+    uint64_t left;   /* first the bytes of buckets without a place; later those of entries that are not filled in */
     uint64_t table_bytes;
     struct twi_cursor cursor;
     uint32_t directory[]; /* lines */

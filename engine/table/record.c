@@ -121,8 +121,7 @@ static uint32_t chunk_lines_max(const struct twi_generation *generation) {
 }
 
 /* Chunks grow with the generation. A new chunk has about as many records as the generation has keys, and at most a
- * segment. If no run of free lines is that long, the function tries half as many records, and then again half as
- * many. */
+ * segment. If no run of free lines is that long, it tries half as many records, and then again half as many. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {
     bool synced = generation->synced;

@@ -55,8 +55,8 @@ TWI_INLINE struct twi_cell *twi_record_take_next(struct twi_arena *arena, struct
         (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT | (synced ? TWI_META_COLD : 0);
     return twi_chunk_cell_of(chunk, kind, index, synced);
 }
-/* Takes a record of that kind. It is not filled in yet. Returns NULL if there is no memory. *meta becomes the index,
- * kind and cold flag of the record. */
+/* Takes a record of that kind. It is not filled in. NULL: no memory. *meta becomes the index, kind and cold flag of the
+ * record. */
 struct twi_cell *twi_record_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                  uint64_t *meta);
 

@@ -10,8 +10,7 @@
 struct sparse {
     _Atomic uint32_t next_retired; /* used after the piece was retired */
     uint16_t lines;                /* set before sharing */
-    /* how many slots are taken, which decides when the piece grows. The number may be late */
-    _Atomic uint16_t used;
+    _Atomic uint16_t used;         /* slots that are taken, which decides growth. It may be late */
     _Atomic uint32_t slots[];
 };
 
@@ -150,8 +149,7 @@ static enum seen raise_sparse(struct sparse *piece, struct twi_hll_element eleme
         if (is_empty || slot_index(slot) == element.index) {
             if (slot >= wanted) return SEEN_NONE;
             TWI_RACE_POINT(sketch_slot_seen);
-            /* Y1: the loop looks at the same slot again */
-            if (!twi_cas_relaxed(&piece->slots[at], &slot, wanted)) continue;
+            if (!twi_cas_relaxed(&piece->slots[at], &slot, wanted)) continue; /* Y1: looks at the same slot again */
             if (is_empty) (void)twi_add_relaxed(&piece->used, 1);
             return SEEN_RAISED;
         }

@@ -22,8 +22,7 @@
  * finds CLOSED would assume that the sketch grows.
  *
  * Always true:
- *   Y1 a register is in at most one slot of a piece: all threads walk the same slots for a register and take the first
- *   EMPTY slot.
+ *   Y1 a register is in at most one slot of a piece: all threads walk the same slots and take the first EMPTY one.
  *   Y2 each register of a CLOSED piece is in its copy. The copy is made of closed slots, which never change.
  *   Y3 if a raise returned TWI_RAISED or TWI_RAISE_NONE, it is in `final`, and in each estimate that begins later. A
  *   piece is in exactly one place: in a cell, in the list of retired pieces, or in use by one thread.
@@ -120,8 +119,7 @@ int64_t twi_sketch_freeze(const struct twi_arena *arena, struct twi_cell *cell, 
 bool twi_sketch_give(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk,
                      uint32_t *work);
 
-/* Called by the turn. Gives back the pieces that were retired a grace period ago. Returns true if some pieces still
- * wait. */
+/* Called by the turn. Gives back the pieces that were retired a grace period ago. True: some still wait. */
 bool twi_sketch_reclaim(struct twi_arena *arena, struct twi_sketch_retired *retired);
 
 #endif

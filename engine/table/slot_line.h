@@ -1,6 +1,5 @@
 /* slot_line.h -- one look at a line of a leaf. It finds the words that have a given tag, and the words that are vacant.
- * It uses vectors if the processor has them, because no processor predicts the branch that ends a walk from slot to
- * slot.
+ * It uses vectors if the processor has them, because no processor predicts the end of a walk from slot to slot.
  * Always true: each word is loaded once, as a whole. So both results about a slot are from the same moment. The
  * loads are relaxed. If a thread follows a slot, or ends a walk there, it loads the slot again with acquire (T5).
  * ThreadSanitizer does not recognise vector loads as atomic, so for ThreadSanitizer the words are loaded one by one. */
@@ -40,8 +39,7 @@ TWI_INLINE uint32_t twi_quad_bits(twi_quad first, twi_quad last) {
 #include <arm_neon.h>
 typedef uint32x4_t twi_quad;
 TWI_INLINE void twi_quad_load(const _Atomic uint64_t *words, twi_quad *lower, twi_quad *upper) {
-    /* the elements have 64 bits, so that each word is loaded as a whole */
-    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words;
+    const uint64_t *pairs = (const uint64_t *)(uintptr_t)words; /* 64 bits each, so a word is loaded as a whole */
     uint32x4_t first = vreinterpretq_u32_u64(vld1q_u64(pairs)), last = vreinterpretq_u32_u64(vld1q_u64(pairs + 2));
     __asm__ volatile("" : "+w"(first), "+w"(last)); /* each loaded once */
     *lower = vuzp1q_u32(first, last);

@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-/* how many times the shards of a kind are tried before a unit is missed; the bound makes sure that no thread waits
- * for another */
+/* how many times the shards of a kind are tried before a unit is missed; so no thread waits for another */
 #define TRIES 64u
 #define READS 16u /* how often one entry is read */
 #define SKETCH_LINES ((uint32_t)((sizeof(struct twi_spill) + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES))
@@ -19,8 +18,7 @@
 #define PREPARE_PART 16u /* this part of the memory of a window */
 #define PER_ENTRY 8u     /* the bytes of heap, places and index for each entry */
 
-/* How many lines a shard of each kind has. Together with a sketch in front of it, a shard fills half a segment, or
- * whole segments. */
+/* How many lines a shard of each kind has. With a sketch in front it fills half a segment or whole ones. */
 static const uint16_t shard_lines[TWI_KINDS] = {492, 492, 1004, 1004, 2028, 3052};
 
 /* ---- memory ---- */
@@ -31,8 +29,7 @@ static uint32_t room_in(uint32_t lines, uint32_t kind) {
     return (uint32_t)((uint64_t)(lines - 1) * TWI_LINE_BYTES / (twi_kinds[kind].lines * TWI_LINE_BYTES + PER_ENTRY));
 }
 
-/* Makes a shard behind the first `before` lines of a new piece, or a smaller one if memory is short. Returns NULL if
- * there is no memory. */
+/* Makes a shard behind the first `before` lines of a new piece, or a smaller one. NULL: no memory. */
 static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                           uint32_t before, uint32_t most) {
     uint32_t lines = before + shard_lines[kind] < most ? before + shard_lines[kind] : most;
@@ -51,8 +48,7 @@ static struct twi_spill_shard *make_shard(struct twi_arena *arena, struct twi_ge
 static struct twi_spill *begin(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t most,
                                bool *is_refused) {
     struct twi_spill_shard *shard = make_shard(arena, generation, kind, SKETCH_LINES, most);
-    /* the sketch is made in advance, so a later call tries it again */
-    if (shard == NULL && most != UINT32_MAX) return NULL;
+    if (shard == NULL && most != UINT32_MAX) return NULL; /* made in advance, so a later call tries again */
     uint32_t found = 0, line = shard != NULL ? shard->piece : TWI_SPILL_REFUSED;
     struct twi_spill *sketch = shard != NULL ? twi_arena_at(arena, line) : NULL;
     if (sketch != NULL) twi_store_relaxed(&sketch->shards[kind][0], line + SKETCH_LINES);
@@ -109,8 +105,7 @@ bool twi_spill_give(struct twi_arena *arena, struct twi_generation *generation, 
             twi_piece_give(arena, generation, shard->piece, shard->piece_lines);
         }
     }
-    /* the piece that contains the sketch is given back last */
-    for (uint32_t kind = 0; sketch != NULL && kind < TWI_KINDS; kind++) {
+    for (uint32_t kind = 0; sketch != NULL && kind < TWI_KINDS; kind++) { /* the piece with the sketch goes last */
         struct twi_spill_shard *shard = twi_spill_shard_of(arena, sketch, kind, 0);
         if (shard == NULL) continue;
         twi_piece_give(arena, generation, shard->piece, shard->piece_lines);
@@ -171,8 +166,7 @@ static bool find(struct twi_spill_shard *shard, const struct twi_lookup_key *loo
     return false;
 }
 
-/* Removes the entry from the index. Entries behind it are moved towards the places of their tags, so that no search
- * ends at the hole. */
+/* Removes the entry from the index. Entries behind it move towards their places, so that no search ends at the hole. */
 static void forget(struct twi_spill_shard *shard, uint32_t number) {
     uint16_t *index = index_of(shard);
     uint32_t places = 2 * shard->room, hole = home_of(shard, entry_at(shard, number)->tag);
@@ -209,8 +203,7 @@ static void sort_in(struct twi_spill_shard *shard, uint32_t place) {
 
 /* ---- adding, under the lock of the shard ---- */
 
-/* A reader that sees a part of the new entry, or a later count (B7), sees the odd version or a later one, and reads
- * again (B1, B2). */
+/* A reader that sees a part of the new entry, or a later count (B7), sees another version, and reads again (B1, B2). */
 static void write_entry(struct twi_spill_entry *entry, const struct twi_lookup_key *lookup, int64_t count,
                         int64_t error) {
     uint32_t version = twi_load_relaxed(&entry->version);
@@ -249,8 +242,7 @@ static bool enter(struct twi_spill_shard *shard, const struct twi_lookup_key *lo
     }
     if (!in_range(floor + delta)) return false;
     if (place == 0 && twi_load_relaxed(&shard->used) == shard->room) {
-        /* stored before B1, because the entry changes after it; the same is true for the debt */
-        twi_store_relaxed(&shard->floor, floor);
+        twi_store_relaxed(&shard->floor, floor); /* before B1, because the entry changes after it; so is the debt */
         add_saturated(&shard->debt, below_zero);
         forget(shard, number);
         uint32_t other;
@@ -328,8 +320,7 @@ void twi_spill_prepare(struct twi_arena *arena, struct twi_generation *generatio
 bool twi_spill_read(struct twi_spill_shard *shard, uint32_t number, struct twi_spill_seen *seen) {
     struct twi_spill_entry *entry = entry_at(shard, number);
     for (uint32_t reads = 0; reads < READS; reads++) {
-        /* B2, pairs with B1; the same is true for the next loads */
-        uint32_t version = twi_load_acquire(&entry->version);
+        uint32_t version = twi_load_acquire(&entry->version); /* B2, pairs with B1, like the next loads */
         if ((version & 1) != 0) continue;
         seen->size = twi_load_acquire(&entry->size);
         for (size_t word = 0; word * 8 < seen->size; word++) seen->key[word] = twi_load_acquire(&entry->key[word]);

@@ -1,5 +1,4 @@
-/* spill.h -- finds the heavy keys among the keys without a counter, and how much each of them added to the overflow
- * counter.
+/* spill.h -- finds the heavy keys among the keys without a counter, and their parts of the overflow counter.
  *
  *   generation ─▶ | sketch: ways to its shards, what was missed | shard | entry, entry, ... | heap, places, index |
  *                        └─▶ | shard | entry, entry, ... | heap, places, index |    other kinds of keys, busy times
@@ -13,16 +12,14 @@
  *   - A key without an entry has had at most `floor`. If no negative delta was added, `floor` is at most N / E.
  * A key that makes up more than 1 % of what overflowed has an entry. A shard has 437 entries for keys of up to 32
  * bytes, and 178 for the longest keys. If memory is short, the arena's reserve gives segments. A segment has 123
- * entries for keys of up to 480 bytes, or 58 for longer keys (then the limit is 2 %).
- * A negative delta makes the count of an entry fall. `debt` is by how much every key of the shard may have had less. It
- * is the sum of the negative deltas of keys without an entry, and of what keys whose entry was given up may have had
- * below zero.
+ * entries for keys of up to 480 bytes, or 58 for longer keys (then the limit is 2 %). A negative delta makes the count
+ * of an entry fall. `debt` is by how much every key of the shard may have had less. It is the sum of the negative
+ * deltas of keys without an entry, and of what keys whose entry was given up may have had below zero.
  *
  * A thread that adds tries the locks of the shards one after the other, beginning with its own shard, and uses the
  * first free one. It never waits. If all locks are held, it makes another shard, up to 8 for each kind of key. If that
  * is not possible, the units are missed. Missed units are added to one of 64 sums, which the tag of the key chooses.
- * Each key with one of these tags may have had that many more (or less). A key may be in several shards. Its bounds
- * then add up.
+ * Each key with one of these tags may have had that many more (or less). A key may be in several shards. Bounds add up.
  * Readers take no lock. Each entry has a version, which is odd while its key is replaced. Memory: the first overflow of
  * a window takes 32 KiB for keys of up to 32 bytes, and at most 192 KiB for longer keys. It takes less if less is left.
  * A large window takes this memory in advance, when half of the arena is used. Shares of families, and arenas of 16 MiB
@@ -100,8 +97,7 @@ struct twi_spill_seen {
 };
 bool twi_spill_read(struct twi_spill_shard *shard, uint32_t number, struct twi_spill_seen *seen);
 
-/* Gives the memory of the sketch back. The caller makes sure that no thread can reach the sketch any more. Returns
- * true when all memory is given back. */
+/* Gives the memory of the sketch back. No thread can reach the sketch. Returns true when all memory is given back. */
 bool twi_spill_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -74,8 +74,7 @@ static bool add_to_stripe(struct twi_stripe *stripe, uint64_t dirty, int64_t del
         int64_t sum = twi_saturated_sum(twi_word_value(word), delta);
         if ((word & TWI_FROZEN) != 0 || sum >= TWI_STRIPE_EDGE || sum <= -TWI_STRIPE_EDGE) return false;
         after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-        /* D1: DIRTY is set together with the count, and the lists follow */
-    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after));
+    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after)); /* D1: DIRTY together with the count */
     *unlisted = (word & TWI_DIRTY) != dirty;
     return true;
 }

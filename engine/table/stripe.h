@@ -58,8 +58,7 @@ struct twi_stripes {
 };
 static_assert(sizeof(struct twi_stripes) == TWI_LINE_BYTES, "the stripes follow in the next lines");
 
-/* Returns the stripes of a cell that is STRIPED in `meta`. NULL means that it has none. The acquire is S2, pairs
- * with S1, so the stripes are complete. */
+/* Returns the stripes of a cell that is STRIPED in `meta`. NULL means none. S2, pairs with S1, so they are complete. */
 TWI_INLINE struct twi_stripes *twi_stripes_of(struct twi_cell *cell, uint64_t meta) {
     if (twi_likely((meta & TWI_META_STRIPED) == 0)) return NULL;
     int64_t lines = twi_load_acquire(&cell->stripes);
@@ -81,8 +80,7 @@ struct twi_counted {
 /* The slower part of twi_stripes_add(), for cells that are striped or whose `local` was found frozen. */
 enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,
                                     struct twi_counted *counted);
-/* Adds to a cell, in whatever form it counts. If `wants_sum` is false and there are stripes, it adds to the stripe
- * of the thread. */
+/* Adds to a cell, in whatever form it counts. Without `wants_sum` it adds to the thread's stripe, if any. */
 TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
                                           const struct twi_thread *self, struct twi_counted *counted) {
     uint64_t before;

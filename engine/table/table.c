@@ -71,8 +71,7 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     return cell;
 }
 
-/* For the new cell all earlier counts are settled, because the frozen cell sends its own count. Returns flags for
- * the meta word. */
+/* For the new cell all earlier counts are settled, because the frozen cell sends its own count. Returns meta flags. */
 static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);

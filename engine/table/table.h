@@ -12,8 +12,7 @@
  * Always true:
  *   T1 a key is in at most one slot of the final leaf of its tag: every inserter of the key walks the same slots in the
  *      same order, and takes the first EMPTY slot by one swap that publishes a complete record.
- *   T2 a closed leaf has all keys of its tags that were inserted before it was closed, and its `next` has all of them,
- *      too.
+ *   T2 a closed leaf has all keys of its tags that were inserted before it was closed, and its `next` has all of them.
  *   T3 a cell in the index stays there, because a generation is only dropped as a whole.
  *   T4 if a key is not in front of the first EMPTY or CLOSED of its walk, it is not in this leaf.
  * Walkers visit records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes the
@@ -27,11 +26,10 @@
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 
-/* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. If the result is TWI_FOUND, first_delta
- * was not counted. TWI_NO_ROOM means that there is no memory, or that the family has keys_max keys. TWI_GONE_SEALED
- * means that the generation accepts no more keys. TWI_CLOCK_MOVED means that the walk found CLOSED, and that
- * according to `still_current(ctx)` the key must not be inserted into this generation any more. Lock-free. Inside a
- * section. */
+/* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. If the result is TWI_FOUND, first_delta was
+ * not counted. TWI_NO_ROOM means that there is no memory, or that the family has keys_max keys. TWI_GONE_SEALED means
+ * that the generation accepts no more keys. TWI_CLOCK_MOVED means that the walk found CLOSED, and that according to
+ * `still_current(ctx)` the key must not be inserted into this generation any more. Lock-free. Inside a section. */
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell);
 
@@ -41,8 +39,7 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
                                        const struct twi_lookup_key *lookup);
 
 /* Makes a generation with one small leaf. If there is a forecast and enough memory, the generation has an index for
- * `keys_expected`, and an area of records, which is laid out now or after its first keys. Returns NULL if there is
- * no memory. No thread can reach it yet. */
+ * `keys_expected`, and an area, now or after its first keys. Returns NULL if there is no memory. Still private. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
 /* Gives records and index back. Each line costs one unit of *work. The caller makes sure that no thread can reach

@@ -87,8 +87,7 @@ static bool has_totals(struct twi_arena *arena, struct twi_close_election *elect
     *work = election->cursor.looks;
     if (!election->cursor.done) return false;
     (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
-    /* the interval may be longer than the hook is ready to wait */
-    generation->family->engine->collector.hurried = true;
+    generation->family->engine->collector.hurried = true; /* the interval may be longer than the hook waits */
     return false;
 }
 

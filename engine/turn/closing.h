@@ -15,8 +15,7 @@
  * Every second, and with every message about a window, an engine sends the list of windows that it delays. These are
  * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
  * acknowledged the counts or does not have the key names. An engine may claim a window that no engine delays. A claim
- * expires automatically. The engine renews it until the hook was called. If the engine dies, another one claims the
- * window.
+ * expires automatically. It is renewed until the hook was called. If the engine dies, another one claims the window.
  * Always true: the hook is called only under a claim that stays valid for at least half of its lifetime, and after
  * every total was requested again under that claim. A window that was reported is not reported again, even if Redis
  * forgets that, unless counts came later. If the last engine leaves and reports a window before its time, the next
@@ -40,8 +39,7 @@ enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *gene
 bool twi_closing_is_repeat(const struct twi_generation *generation);
 /* Called after the hook has returned. `reported` is its result. */
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported);
-/* Called if the hook returned false until its family had to close. The hook of another engine may then get the
- * window. */
+/* Called if the hook returned false until its family had to close. Another engine's hook may get it. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 /* Counts and logs that no hook was called for this window, or that the hook did not get all counts. */
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);

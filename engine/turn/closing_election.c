@@ -121,8 +121,7 @@ void twi_close_election_end_list(struct twi_close_election *election) {
         twi_close_election_end_by_others(election);
 }
 
-/* Returns when a window may be claimed. The engine does not claim it while a claim would be useless, because a store
- * was empty a short time ago. */
+/* Returns when a window may be claimed. A claim is useless while a store was empty recently. */
 int64_t twi_close_election_claim_at_ms(const struct twi_generation *generation) {
     const tw_engine *engine = generation->family->engine;
     bool waits = engine->peers.closing_pause_ms > engine->turn.mono_ms;
@@ -167,8 +166,7 @@ bool twi_close_election_is_silent(const struct twi_close_election *election) {
     return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
 }
 
-/* Returns true for ADD, FETCH and DROP. These messages are sent to the set of names of one group, and not to the
- * election. */
+/* Returns true for ADD, FETCH and DROP. These go to the set of names of a group, not to the election. */
 bool twi_closing_is_of_names(enum twi_closing_verb verb) {
     return verb >= TWI_CLOSING_SEND_ADD;
 }

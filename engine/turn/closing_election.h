@@ -33,8 +33,7 @@ struct twi_close_election {
     int64_t start_ms;
     enum twi_close_election_state state;
     bool in_flight;
-    /* this engine gives the window up while others may still count in it. The others, if there are any, continue
-     * with the window. */
+    /* this engine gives the window up while others may still count in it. The others continue with it. */
     bool partial;
     bool lists_only;     /* this engine has no hook, so it only lists its key names */
     bool listed;         /* Redis has the names of this engine's keys */
@@ -43,18 +42,15 @@ struct twi_close_election {
     bool left_to_others; /* according to the last reply, another engine has claimed the window */
     bool is_noted;       /* the log line that no hook will report late counts was written */
     bool has_names;      /* Redis had names of keys */
-    /* the hook will not get all counts, because there is no memory for the keys of others, or because names or
-     * totals are missing */
+    /* the hook will not get all counts, because memory for others' keys, names or totals are missing */
     bool is_short;
-    /* the time since which the set of names refuses messages; 0 means that it accepts them */
-    int64_t failing_ms;
-    struct twi_cursor cursor, page; /* the current walk, and the place where the page in flight began */
-    char scan[24];                  /* how far the names of other engines were read (the cursor of SCAN) */
-    int64_t at_ms;                  /* when to send next; monotonic, same as all times here */
-    int64_t claim_ms;               /* the claim is valid until then */
-    int64_t chosen_ms, totals_ms;   /* when this engine won the claim; when it began to request totals */
-    /* in the state UNSENT, the units that Redis had acknowledged when the window was closed */
-    uint64_t acked_units;
+    int64_t failing_ms;              /* since when the set of names refuses messages; 0: it accepts them */
+    struct twi_cursor cursor, page;  /* the current walk, and the place where the page in flight began */
+    char scan[24];                   /* how far the names of other engines were read (the cursor of SCAN) */
+    int64_t at_ms;                   /* when to send next; monotonic, same as all times here */
+    int64_t claim_ms;                /* the claim is valid until then */
+    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
+    uint64_t acked_units;            /* in UNSENT: the units acknowledged when the window was closed */
     struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
     struct twi_closing_tags *tags;   /* names are grouped by tag (closing_tags.h); NULL means that all are in one set */
 };

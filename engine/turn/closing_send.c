@@ -84,8 +84,7 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct page *page = ctx;
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     size_t size = meta & TWI_META_SIZE;
-    /* this engine only read the key */
-    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true;
+    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read */
     if (page->message->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
         page->cursor->index--; /* this name begins the next page */
         return false;
@@ -150,8 +149,7 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     message->expiry_ms = generation->expiry_ms;
     message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
     message->through = election->through;
-    /* If names are grouped by tag, each round has separate sets. Batches record names in the sets of the first
-     * round. */
+    /* If names are grouped by tag, each round has separate sets. Batches use those of the first round. */
     message->recorded =
         generation->turn.closing.names_recorded && (election->tags == NULL || election->tags->round == 0);
     message->look_ms = twi_closing_due_ms(generation);

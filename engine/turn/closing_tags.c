@@ -121,8 +121,7 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_closing_tags *tags = sort->tags;
     const struct twi_cold *cold = twi_cell_cold(cell, meta);
     const struct tw_family *family = sort->generation->family;
-    /* this engine only read the key */
-    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true;
+    if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read */
     uint32_t group = twi_key_template_group(&family->template, tw_bytes(cell->key, meta & TWI_META_SIZE));
     if (holds(&tags->lost, group)) return true;
     tags->lines[group * PAGE + tags->counts[group]++] = twi_arena_line(&family->engine->arena, cell);
@@ -131,8 +130,7 @@ static bool sort_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return sort->full == NONE;
 }
 
-/* Returns the group whose names are sent next. This is a group with a full page. After all keys were walked, any
- * group may be next. */
+/* Returns the group whose names are sent next. Its page is full; after all keys were walked, any group may be next. */
 static uint32_t pick(const struct twi_closing_tags *tags, const struct tw_family *family, bool is_walked) {
     uint32_t some = NONE;
     for (uint32_t group = 0; group < family->template.tag_count; group++) {

@@ -34,18 +34,14 @@ struct twi_closing_tags {
     struct twi_closing_groups found; /* the index */
     struct twi_closing_groups left;  /* the groups that the current step must still process */
     struct twi_closing_groups lost;  /* the groups that accepted no names for too long */
-    /* the group of the message under way, and how many names or groups the message has */
-    uint32_t group, sent;
-    /* the time since which that group's messages fail; 0 means that they do not fail */
-    int64_t failing_ms;
-    int64_t renew_ms; /* when the claim must be renewed while names are read */
-    bool renews;      /* the message under way renews it */
-    /* in the state PASS, the time at which a store was empty; 0 means that the hook returned false */
-    int64_t pause_ms;
+    uint32_t group, sent;            /* the group of the message under way, and its names or groups */
+    int64_t failing_ms;              /* since when that group's messages fail; 0: they do not */
+    int64_t renew_ms;                /* when the claim must be renewed while names are read */
+    bool renews;                     /* the message under way renews it */
+    int64_t pause_ms;                /* in PASS: when a store was empty; 0: the hook returned false */
     bool reads_all; /* an engine has died, and may have recorded names in groups that the index lacks */
     bool relists;   /* in the state DROP: the names that this engine added are in sets of a round that is over */
-    /* The pages that are filled while names are added. Each group has a page, which contains the lines of the
-     * records that are not sent yet. */
+    /* The pages that are filled while names are added. Each group has one, with the lines of unsent records. */
     uint16_t *counts;
     uint32_t *lines;
     char texts[TWI_CLOSING_NAMES_MAX][TWI_KEY_SLOT_TAG_DIGITS]; /* the numbers of groups, as members of the index */
@@ -64,8 +60,7 @@ void twi_closing_tags_reset(struct twi_closing_tags *tags);
  * function needs more work or memory. */
 bool twi_closing_tags_fill(struct twi_closing_tags *tags, struct twi_generation *generation, struct twi_cursor *cursor,
                            struct twi_closing_message *message);
-/* Called if Redis has the names of the message under way. Also called if the group is given up together with its
- * remaining names. */
+/* Called if Redis has the names of the message under way. Or the group is given up with its other names. */
 void twi_closing_tags_added(struct twi_closing_tags *tags);
 void twi_closing_tags_skip(struct twi_closing_tags *tags);
 
@@ -78,8 +73,7 @@ void twi_closing_tags_confirmed(struct twi_closing_tags *tags);
 
 /* Notes one member of the index. */
 void twi_closing_tags_note(struct twi_closing_tags *tags, const struct tw_family *family, tw_key member);
-/* The next step processes the groups that were found (all groups if `reads_all`), or the groups to which names were
- * added. */
+/* The next step processes the groups that were found (all groups if `reads_all`), or those with added names. */
 void twi_closing_tags_do_found(struct twi_closing_tags *tags, const struct tw_family *family);
 /* Notes that the group under way has names. */
 void twi_closing_tags_found(struct twi_closing_tags *tags);

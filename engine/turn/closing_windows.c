@@ -47,8 +47,7 @@ void twi_port_window_names(const struct twi_item *item, struct twi_window_names 
     }
     names->start_ms = generation->start_ms;
     names->due_ms = twi_closing_due_ms(generation);
-    /* names are grouped by tag, and the message is not about this group */
-    names->recorded = generation->turn.closing.names_recorded && !by_tag;
+    names->recorded = generation->turn.closing.names_recorded && !by_tag; /* by tag, and not about this group */
 }
 
 /* ---- windows that are announced ---- */

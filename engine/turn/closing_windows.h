@@ -5,8 +5,7 @@
  *   - The names of the keys. The batch with a key's first counts in a window also has the key's name (batch.lua).
  *   - The window itself, in the family's list of windows that have counts and are not closed. If all keys are in one
  *     store, the batch makes that entry. If keys are in several stores (closing_tags.h), the list is in another store
- *     than some counts. Then the engine announces the window with its heartbeat, and collects the window's counts after
- *     the reply.
+ *     than some counts. Then the engine announces the window with its heartbeat, and then collects its counts.
  * The reply to a heartbeat contains the first windows of that list. An engine with a hook adopts those windows that
  * should be closed by now, even if it has not counted in them.
  * Always true: if an engine has not counted in a window, it gives the window up only after a heartbeat has shown

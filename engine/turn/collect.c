@@ -39,8 +39,7 @@ static void sort_pending(tw_engine *engine) {
     collector->pending_new = 0;
 }
 
-/* Makes the item of a counter of distinct elements. The `delta` of this item only shows whether there are new
- * elements. */
+/* Makes the item of a counter of distinct elements. Its `delta` only shows whether there are new elements. */
 static bool make_distinct(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                           struct twi_item *item) {
     twi_check(generation->turn.distinct && generation->synced);
@@ -117,8 +116,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     return true;
 }
 
-/* Collects the marked counters of a chunk that is no longer on its list. Counters for which there is no room are
- * marked again. */
+/* Collects the marked counters of a chunk that is no longer on its list. Those without room are marked again. */
 static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
                             struct twi_item *items, size_t room) {
     twi_check(chunk->generation == twi_arena_line(&engine->arena, generation));
@@ -267,8 +265,7 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
         /* A sealed window sends all of its counts anyway, and its table may already be freed (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
-        /* the counter is marked, and is collected with the others */
-        if (!twi_closing_may_collect(engine, generation)) continue;
+        if (!twi_closing_may_collect(engine, generation)) continue; /* it is collected with the others */
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         count += make_item(engine, generation, cell, &items[count]);
     }

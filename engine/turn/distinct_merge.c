@@ -26,9 +26,8 @@ size_t twi_port_distinct_bytes(const struct twi_item *item, unsigned char *bytes
     return twi_hll_encode(registers, bytes);
 }
 
-/* Raises the registers that are higher in Redis. A sketch does not change if there is no memory for it, or if it was
- * sealed meanwhile.
- */
+/* Raises the registers that are higher in Redis. A sketch does not change without memory, or if it was
+ * sealed meanwhile. */
 static bool merge_back(const struct twi_item *item, const struct twi_merged *merged) {
     twi_check(merged->size != 0 && merged->bytes != NULL);
     tw_engine *engine = item->family->engine;

@@ -1,5 +1,4 @@
-/* history.c -- windows that are over and stay readable for a while. The turn packs them and then gives their tables
- * back.
+/* history.c -- windows that are over and stay readable for a while. The turn packs them and frees their tables.
  *
  *   history ─▶ packing (one turn's work at a time) ─▶ published ─grace, no walker in the table▶ table given back
  *                 └─ no memory: stays as it was, tried again later
@@ -22,9 +21,8 @@
 
 #define TABLE_BYTES_MIN 2048u /* below this, packing saves no memory */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
-/* with a memory_share, packing is tried again after this part of the window, if that is sooner */
-#define AGAIN_PART 16
-#define GRACE_MS 5 /* how soon to check again whether a section still uses the table */
+#define AGAIN_PART 16         /* with a memory_share, packing is tried again after this part of the window */
+#define GRACE_MS 5            /* how soon to check again whether a section still uses the table */
 
 static void push(struct twi_arena *arena, struct twi_generation *generation) {
     twi_check(generation->turn.history.in_hand);
@@ -36,8 +34,7 @@ static void push(struct twi_arena *arena, struct twi_generation *generation) {
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_HISTORY);
     struct tw_family *family = generation->family;
-    /* the window was packed before, and has records again because Redis forgot its data */
-    bool packed = twi_generation_is_packed(generation);
+    bool packed = twi_generation_is_packed(generation); /* packed before; it has records again for a restoration */
     if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
     /* Units of single counters that were given up are noted by the address of their records (restore_notes.h). */
     if (!packed && generation->turn.restore.has_given_up) return;
@@ -83,8 +80,7 @@ static bool is_over(struct twi_generation *generation) {
     return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->turn.restore.listed;
 }
 
-/* Called if there is no memory, or if packing would save none. Returns true when the pieces that were built are
- * given back. */
+/* Called without memory, or if packing would save none. Returns true when the pieces that were built are given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     twi_check(generation->turn.history.in_hand);
     generation->turn.history.unpacking = true;
@@ -108,9 +104,8 @@ static int64_t bytes_at(struct tw_family *family, int64_t start_ms) {
     return generation != NULL ? twi_load_relaxed(&generation->bytes) : 0;
 }
 
-/* With a memory_share, packing must not use memory that the keys of the open window will need. From the middle of
- * that window on, the same is true for the keys of the next window (rollover.c), if as many keys come as in this
- * one. */
+/* With a memory_share, packing must not use memory that the keys of the open window will need. From the middle of that
+ * window on, the same is true for the keys of the next window (rollover.c), if as many keys come as in this one. */
 static int64_t kept_bytes(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     if (twi_load_relaxed(&generation->quota->bytes_max) == 0) return 0;

@@ -8,11 +8,9 @@
  * The eviction epoch has the same function as the clock in TW_WINDOW_FROM_FIRST families (lookup.c). Callers read the
  * epoch, look into two generations, and decide again if the epoch has changed. Only the turn raises the epoch. One
  * round has four steps, and all of them are made in the turn:
- *   1 The current generation is old enough (idle_ms) or nearly full. The previous one is sealed, and each cell is
- *     frozen.
+ *   1 The current generation is old enough (idle_ms) or nearly full. The previous one is sealed, its cells are frozen.
  *   2 A frozen cell that was used gets a successor cell in the current generation, as long as there is room.
- *   3 The unsent counts of frozen cells are sent from there, in the same way as from any sealed window. They stay
- *     readable meanwhile.
+ *   3 The unsent counts of frozen cells are sent from there, like from any sealed window. They stay readable meanwhile.
  *   4 When no count is unsent, the generation is dropped, and the next epoch begins. So three generations never have
  *     keys at once.
  * A caller that finds a frozen cell makes the successor itself, so the caller never waits.
@@ -92,8 +90,7 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(family->kind.evicts_idle);
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
-    /* a late caller opened the generation again, and left it empty */
-    if (generation->start_ms < eviction_epoch - 1) return true;
+    if (generation->start_ms < eviction_epoch - 1) return true; /* a late caller opened it, and left it empty */
     return is_over(family, twi_window_find(family, eviction_epoch)) &&
            twi_load_relaxed(&family->engine->peers.is_connected);
 }

@@ -12,8 +12,7 @@ TWI_INLINE uint64_t twi_idle_eviction_share(uint64_t keys_max) {
 
 /* Returns true if the previous generation, which is complete and still counts, must be sealed now. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation);
-/* Called when a cell of the previous generation was frozen. If that cell was used, its key gets a successor in the
- * current generation. */
+/* Called when a cell of the previous generation was frozen. A used one gets a successor in the current generation. */
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                               uint32_t *work);
 /* Called when the generation is dropped and has no unsent counts. Counts the evicted keys. */

@@ -17,8 +17,7 @@ bool twi_lease_epoch_is_joined(const tw_engine *engine, const struct twi_lease_s
 
 /* ---- requests ---- */
 
-/* With several stores: returns true if the engine has no units of this store, and has requested none for a long
- * time. */
+/* With several stores: returns true if the engine has no units of this store, and has requested none for long. */
 static bool is_unused(const tw_engine *engine, struct twi_lease_store *store) {
     bool is_idle = store->head == 0 && store->listed == 0 && store->holding == 0 && store->restating == 0;
     if (!is_idle || engine->peers.stores == NULL) store->unused_ms = 0;
@@ -176,8 +175,7 @@ static void take_epoch(tw_engine *engine, struct twi_lease_store *store, const s
 bool twi_lease_epoch_answered(tw_engine *engine, struct twi_lease_store *store, const struct twi_lease_message *message,
                               const struct twi_lease_answer *answer) {
     twi_check(message->lease == NULL && message->store == store->index);
-    /* the message was made for an earlier connection; the store is now on another one */
-    if (message->serial != store->serial) {
+    if (message->serial != store->serial) { /* made for an earlier connection of the store */
         store->requested_count = store->other_count = 0;
         return false;
     }

@@ -18,13 +18,12 @@
 
 #include <string.h>
 
-/* the first grant size of an unused key is the smaller of this number and a sixteenth of the limit */
-#define GRANT_SIZE_FIRST 64
-#define IDLE_MS 5000   /* a lease that is not used for this time returns its units */
-#define RESEND_MS 1000 /* how often spent units are sent while no units are requested */
-#define LOOK_MS 1000   /* how often Redis looks for units of dead engines */
-#define REFUSED_MS 250 /* the pause before a message that Redis refused is sent again */
-#define WALK_MAX 4096u /* how many leases of a store are examined in one turn */
+#define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key: this, or a sixteenth of the limit */
+#define IDLE_MS 5000        /* a lease that is not used for this time returns its units */
+#define RESEND_MS 1000      /* how often spent units are sent while no units are requested */
+#define LOOK_MS 1000        /* how often Redis looks for units of dead engines */
+#define REFUSED_MS 250      /* the pause before a message that Redis refused is sent again */
+#define WALK_MAX 4096u      /* how many leases of a store are examined in one turn */
 
 static int64_t interval_of(const tw_engine *engine) {
     return engine->options.sync_interval_ms;
@@ -54,8 +53,7 @@ static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t uni
 
 /* ---- spent, returned and kept units ---- */
 
-/* Returns the units that were spent from the lease. Callers change only `left`, and only the turn changes the other
- * two. */
+/* Returns the units that were spent from the lease. Callers change only `left`; the turn changes the other two. */
 static int64_t spent_of(const struct twi_lease *lease) {
     return lease->turn.granted - lease->turn.returned - twi_load_relaxed(&lease->left);
 }
@@ -112,8 +110,7 @@ static bool is_awaiting_first_grant(struct twi_lease *lease) {
            twi_load_relaxed(&lease->reported_spent) < twi_load_relaxed(&lease->limit);
 }
 
-/* Called when the lease has its units, when there are no units for it, when a caller spent from it, or when its
- * window is over. */
+/* Called when the lease has units or cannot get any, when a caller spent, or when its window is over. */
 static void first_grant_came(struct twi_leases *leases, struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->awaits_first_grant) == 0) return;
     twi_store_relaxed(&lease->awaits_first_grant, 0); /* only the turn clears it */
@@ -349,8 +346,7 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = twi_lease_at(&engine->arena, line);
         line = lease->attached.older;
-        /* the store is 0 also if the lease has none yet */
-        if (lease->turn.in.store != restating->store->index) continue;
+        if (lease->turn.in.store != restating->store->index) continue; /* 0 also if the lease has no store */
         if (lease->turn.granted == 0 && lease->turn.returned == 0) continue;
         if (!lease->turn.restate) restating->store->restating++;
         lease->turn.restate = true;
@@ -369,8 +365,7 @@ static void restate_all(tw_engine *engine, struct twi_lease_store *store) {
 /* ---- replies ---- */
 
 /* All units that were granted anywhere, including those in this lease, are within this limit. So they may be spent
- * under it. This is not true if the reply contains units that an earlier message drew under a greater limit, and the
- * reply to that message was lost. */
+ * under it. Not so if it has units that an earlier message, whose reply was lost, drew under a greater limit. */
 static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message *message,
                         const struct twi_lease_answer *answer) {
     if (message->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
@@ -399,8 +394,7 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
 }
 
 /* Returns true if the limit is exceeded and other engines may not have reported their returned units yet. When the
- * epoch is open, Redis counts by how much the limit is exceeded, and the reply to the next message contains that
- * number. */
+ * epoch is open, Redis counts by how much the limit is exceeded, and its next reply has that number. */
 static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
                                      const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
     bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
@@ -424,8 +418,7 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(&engine->leases, lease);
     if (!answer->open) return; /* some engines have not stated their spent units again, so the sum is unknown */
-    /* J10, pairs with J9: `stranded` was stored earlier */
-    twi_store_release(&lease->reported_spent, answer->spent_all);
+    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: `stranded` is there */
     twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
 }
 
@@ -465,8 +458,7 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
                              const struct twi_lease_answer *answer) {
     twi_check(message->lease == NULL || message->item.generation != NULL);
     struct twi_lease_store *store = twi_lease_store_at(&engine->leases, message->store);
-    /* the message was sent on an earlier connection, and the engine has left the store since */
-    if (store == NULL) return;
+    if (store == NULL) return; /* of an earlier connection; the engine has left the store */
     if (message->lease != NULL)
         take_lease(engine, store, message, answer);
     else if (twi_lease_epoch_answered(engine, store, message, answer))
@@ -524,8 +516,7 @@ bool twi_leases_are_returned(tw_engine *engine, struct twi_generation *generatio
     if (generation->turn.outstanding != 0) return false;
     struct twi_family_returned *returned = &generation->family->turn.returned;
     uint32_t own = twi_arena_line(&engine->arena, generation);
-    /* windows are examined one after the other */
-    if (returned->generation != 0 && returned->generation != own) return false;
+    if (returned->generation != 0 && returned->generation != own) return false; /* window after window */
     returned->generation = own;
     uint32_t line = returned->lease != 0 ? twi_lease_at(&engine->arena, returned->lease)->attached.older
                                          : twi_load_acquire(&generation->leases); /* J4, pairs with J3 */

@@ -10,8 +10,7 @@ struct twi_leases;
 /* Begins as a fresh instance. Also called in a forked child. */
 void twi_leases_begin(struct twi_leases *leases);
 void twi_leases_free(struct twi_leases *leases);
-/* Called when no thread can reach this generation any more. It removes the generation's leases from all lists. By
- * the turn. */
+/* Called when no thread can reach this generation. It removes the generation's leases from all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
 /* Called while closing. Returns true if all units of all leases were returned and every store knows that this engine
  * no longer takes part. Also true if the engine never took part. */

@@ -41,14 +41,12 @@ void twi_lease_stores_forget(tw_engine *engine, const struct twi_generation *gen
 
 void twi_lease_enqueue(tw_engine *engine, struct twi_lease_store *store, struct twi_lease *lease);
 struct twi_lease *twi_lease_dequeue(tw_engine *engine, struct twi_lease_store *store);
-/* Called when units of this lease were granted or returned. From then on the lease is stated again in each new
- * epoch. */
+/* Called when units of this lease were granted or returned. Each new epoch then states the lease again. */
 void twi_lease_hold(struct twi_lease_store *store, struct twi_lease *lease);
 
 void twi_lease_stores_free(struct twi_leases *leases);
 
-/* These functions are for tests and for checks of level 3. They check one lease, and the chains and queues of all
- * stores. */
+/* These functions are for tests and for checks of level 3. They check a lease, and all chains and queues. */
 bool twi_lease_is_valid(tw_engine *engine, const struct twi_lease *lease);
 bool twi_lease_stores_are_valid(tw_engine *engine);
 

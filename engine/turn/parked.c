@@ -26,8 +26,7 @@ bool twi_port_park(struct twi_parking *parking, const struct twi_item *item) {
     if (item->units != 0) twi_restore_note_returned(item, true);
     if ((item->flags & TWI_ITEM_ASKED) != 0) twi_store_relaxed(&cell->asked, 1);
     item->family->engine->collector.items_out -= item->delta != 0;
-    /* threads counted in it, so it was collected twice; the list already contains it */
-    if ((meta & TWI_META_PARKED) != 0) {
+    if ((meta & TWI_META_PARKED) != 0) { /* counted again, so collected twice; the list has it already */
         item->generation->turn.outstanding--;
         return true;
     }

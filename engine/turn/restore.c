@@ -164,8 +164,7 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     if (final.local == 0) return true;
     bool restores = walk_of(engine, twi_restore_store_of_key(engine, walk->generation, key)) == TWI_WALK_RESTORES;
     struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
-    /* if its store forgets this counter, it cannot be restored */
-    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true;
+    if (cell == NULL && !restores) walk->generation->turn.restore.unrestorable = true; /* if its store forgets it */
     if (cell == NULL && restores)
         twi_lost_report(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
                         TW_LOST_ROLLBACK);
@@ -287,8 +286,7 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* It is unknown whether the adrift units arrived in the earlier store. If no other store received them, they are
- * given up. */
+/* The adrift units may have arrived in the earlier store. If no other store received them, they are given up. */
 static void keep_adrift(const struct twi_noted *noted) {
     struct twi_cell *cell = noted->cell;
     struct twi_cold *cold = twi_restore_cold_of(noted->generation, cell);

@@ -107,9 +107,8 @@ static void forget_units(const struct twi_item *item) {
     twi_restore_acked_less(restore->stores, item->generation, item->store, units);
 }
 
-/* A window that is over by Redis's clock is not restored, and does not count as missing. In a live window, each
- * counter notes the part that was given up. This part was reported as lost, so it must not be sent again with the
- * rest. */
+/* A window that is over by Redis's clock is not restored, and does not count as missing. In a live window, each counter
+ * notes the part that was given up. This part was reported as lost, so it must not be sent again with the rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
     twi_check(item->generation->family->engine == engine);
     struct twi_generation *generation = item->generation;
@@ -230,10 +229,8 @@ void twi_restore_note_told(const struct twi_item *item) {
     twi_restore_store_at(restore->stores, item->store)->away += fresh;
 }
 
-/* If no other part of the counter is in flight, the counter becomes UNTOLD again. (A sum of positive deltas is zero
- * only if there are no deltas.) Otherwise its units become unsent, like new counts. If the earlier store is back by
- * then, it gets them twice.
- */
+/* If no other part of the counter is in flight, the counter becomes UNTOLD again. (Only without deltas is a sum of
+ * positive deltas zero.) Otherwise its units become unsent. An earlier store that is back by then gets them twice. */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     twi_check(item->units != 0 && (item->flags & TWI_ITEM_GAUGE) == 0);
     struct twi_generation *generation = item->generation;

@@ -12,8 +12,7 @@
  *     ▲                  │ ▲ returned            │
  *     └── keep ◀─────────┴─┴───────────────────┘   the earlier store is back: nothing of this is re-sent
  *
- * Only one kind of counts cannot be restored: acknowledged counts of windows that were dropped here and still existed
- * in Redis.
+ * Only one kind of counts cannot be restored: acknowledged ones of windows that were dropped here before Redis did.
  * Always true: a counter's `acked` is the number of its units that Redis has (if UNTOLD, that the earlier store has)
  * plus those that were given up. If a counter has both, `given_up` has the part that was given up, or its window is
  * marked `unrestorable`.
@@ -56,8 +55,7 @@ struct twi_restore {
     uint32_t listed;          /* the list of generations that must still be walked, linked by next_restore */
     struct twi_cursor cursor; /* the position in the first of them */
     struct twi_notes given_up;
-    /* units that were in flight to a store that the engine left; they may have arrived there */
-    struct twi_notes adrift;
+    struct twi_notes adrift; /* they were in flight to a store that was left, and may be there */
     struct twi_restore_stores *stores;
     struct twi_dropped_window *dropped; /* sorted by their ends */
     uint32_t dropped_count, dropped_room;
@@ -93,11 +91,9 @@ struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell 
 void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
 /* Returns how many units of a counter were given up. */
 int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
-/* Called when fewer units must be sent again. The other units were sent, are over, or are counted in another way
- * from now on. */
+/* Called when fewer units must be sent again. The others were sent, are over, or count in another way. */
 void twi_restore_less_untold(struct twi_restore *restore, uint32_t store, uint64_t units);
-/* Returns the units of that store in windows that no longer exist here and still exist in Redis, and forgets these
- * units. */
+/* Returns the units of that store in windows that not exist here and still exist in Redis, and forgets these units. */
 uint64_t twi_restore_take_dropped(struct twi_restore *restore, uint32_t store, int64_t now_ms);
 
 TWI_INLINE uint64_t twi_restore_magnitude(int64_t delta) {

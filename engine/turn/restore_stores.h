@@ -53,8 +53,7 @@ TWI_INLINE struct twi_restore_store *twi_restore_store_at(struct twi_restore_sto
 TWI_INLINE uint32_t twi_restore_store_count(const struct twi_restore_stores *stores) {
     return stores->map == NULL || stores->map->count == 0 ? 1 : stores->map->count;
 }
-/* Returns the store of a counter. TWI_STORE_NONE means that its slot was not used yet, so no store has units of the
- * counter. */
+/* Returns the store of a counter. TWI_STORE_NONE: its slot was not used yet, so no store has its units. */
 uint32_t twi_restore_store_of(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell);
 /* Returns the same for a counter that has no record any more. */
 uint32_t twi_restore_store_of_key(tw_engine *engine, const struct twi_generation *generation, tw_key key);
@@ -74,8 +73,7 @@ void twi_restore_acked_less(struct twi_restore_stores *stores, struct twi_genera
                             uint64_t units);
 
 /* For windows that are dropped. `row` is generation->turn.restore.row, or 0. */
-/* and sets the value to 0 */
-uint64_t twi_restore_row_take(struct twi_restore_stores *stores, uint32_t row, uint32_t store);
+uint64_t twi_restore_row_take(struct twi_restore_stores *stores, uint32_t row, uint32_t store); /* and clears it */
 /* Adds `from` to `into`, and frees `from`. Returns the row of both. 0 means that they had no row. */
 uint32_t twi_restore_rows_merge(struct twi_restore_stores *stores, uint32_t into, uint32_t from);
 void twi_restore_row_free(struct twi_restore_stores *stores, uint32_t row);

@@ -59,8 +59,7 @@ static bool take_arrivals(struct twi_rollover *rollover) {
 }
 
 /* A thread that opens a window enters it into the map and then announces it. The thread may stall between these two
- * steps, while other threads count in that window. So from time to time the turn searches the map for windows that
- * were not announced (search). */
+ * steps, while other threads count in that window. So the turn sometimes searches the map for such windows. */
 static bool find_unannounced(struct twi_rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!family->turn.map_requested) return false;

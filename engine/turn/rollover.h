@@ -7,8 +7,8 @@
 void twi_rollover_turn(tw_engine *engine);
 /* Called when the engine closes. From now on every window is ended. */
 void twi_rollover_begin_end(tw_engine *engine);
-/* Returns true when every window is sealed and drained and its hook is done (while the engine closes), or when there
- * is nothing to do but wait. */
+/* Returns true when every window is sealed and drained and its hook is done (while the engine closes), or only
+ * waits. */
 bool twi_rollover_is_done(tw_engine *engine);
 /* Called while closing. Returns true when every window is sealed. */
 bool twi_rollover_is_sealed(tw_engine *engine);

@@ -16,8 +16,7 @@ static inline bool twi_family_has_reached(const struct tw_family *family, enum t
 }
 
 struct twi_rollover {
-    /* Called for a window that is not yet in the family's list. The window joins the list and is handled at once;
-     * `ctx` is the rollover (rollover.c) */
+    /* Called for a window that is not yet in the family's list. It joins the list; `ctx` is the rollover */
     void (*meet)(void *ctx, struct twi_generation *generation);
     tw_engine *engine;
     struct tw_family *family;

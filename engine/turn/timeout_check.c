@@ -9,9 +9,8 @@
 #define LOOK_EVERY_MS 1000
 #define LOG_EVERY_MS 10000
 #define LOG_WAY_EVERY_MS 600000 /* the option stays too short until somebody changes it */
-/* so that a host that is late only once, together with its round trip, does not count */
-#define SHORT_LOOKS 3
-#define WAYS 3 /* the ways: to connect, to greet, and to get the reply */
+#define SHORT_LOOKS 3           /* a host that is late only once does not count */
+#define WAYS 3                  /* the ways: to connect, to greet, and to get the reply */
 
 static void log_timeouts(tw_engine *engine, int64_t timeouts) {
     twi_port_log(

@@ -136,8 +136,7 @@ static void keep_arena_ahead(tw_engine *engine, uint32_t *work) {
     for (uint32_t piece = 0; piece == 0 && *work != 0 && twi_clock_mono_us(&engine->clock) < end_us;
          *work -= AHEAD_PIECE) {
         piece = AHEAD_PIECE;
-        /* the rest of the piece is used, because there is no other work */
-        twi_arena_keep_ahead(&engine->arena, &piece);
+        twi_arena_keep_ahead(&engine->arena, &piece); /* the rest of it: there is no other work */
     }
 }
 
@@ -330,8 +329,7 @@ uint32_t tw_timeout_ms(tw_engine *engine) {
     (void)twi_thread_here();
     if (twi_load_relaxed(&engine->agenda.news) != NULL || twi_queue_has_own(engine)) return 0;
     int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
-    /* a reservation may have been made after this turn began */
-    int64_t reservations_ms = twi_load_relaxed(&engine->here->reservations->next_ms);
+    int64_t reservations_ms = twi_load_relaxed(&engine->here->reservations->next_ms); /* it may be new in this turn */
     if (reservations_ms < next_ms) next_ms = reservations_ms;
     int64_t left_ms = next_ms - twi_clock_mono_ms(&engine->clock);
     return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;

@@ -5,8 +5,7 @@
 
 #include "tallywheel.h"
 
-/* the most results that one turn delivers in a host-driven engine; the others wait for the next turn */
-#define TWI_TURN_ANSWERS 256u
+#define TWI_TURN_ANSWERS 256u /* results that one turn delivers to a host; the others wait for the next */
 
 /* Runs one bounded round. The caller owns the turn. */
 void twi_turn_run(tw_engine *engine);

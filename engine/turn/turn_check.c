@@ -44,8 +44,7 @@ static bool family_is_valid(tw_engine *engine, const struct tw_family *family) {
 bool twi_turn_is_valid(tw_engine *engine) {
     if (!twi_roster_is_valid(engine) || !twi_agenda_is_valid(engine) || !twi_lease_stores_are_valid(engine))
         return false;
-    /* the load has the same order as the store in roster.c */
-    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL; /* as in roster.c */
          family = twi_load_acquire(&family->entry.next))
         if (!family_is_valid(engine, family)) return false;
     return true;

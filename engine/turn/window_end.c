@@ -30,8 +30,7 @@ static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation 
     int64_t more = family->kind.from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
-/* A window that was closed by a watermark stays readable as long as any other window, counted from the time of
- * closing. */
+/* A window that was closed by a watermark stays readable as long as any other, from its closing on. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     twi_check(generation->family == family);
     if (family->kind.evicts_idle || generation->turn.history.gives_way) return INT64_MIN;
@@ -67,8 +66,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
 }
 
 /* Returns true if the window is closed only because its engine or family closes, and others may still count in it.
- * "Others" are engines that use the same Redis, or the same family after it is opened again, as long as the window
- * accepts late counts. */
+ * "Others" are other engines, or the same family opened again while the window accepts late counts. */
 static bool is_before_its_time(const struct twi_rollover *rollover, const struct twi_generation *generation) {
     const struct tw_family *family = rollover->family;
     int64_t now_ms = rollover->engine->turn.now_ms;
@@ -82,8 +80,7 @@ static bool call_hook(struct twi_rollover *rollover, struct twi_generation *gene
     twi_check(twi_load_relaxed(&generation->phase) >= TWI_SEALED);
     tw_engine *engine = rollover->engine;
     if (!twi_generation_has_counted(generation)) return true;
-    /* When the time of tw_close() is over, there is no later opportunity, so a hook that returned false is called a
-     * last time. */
+    /* When the time of tw_close() is over, a hook that returned false is called a last time. */
     if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     if (generation->turn.restore.is_short) flags |= TW_CLOSED_LOCAL;
@@ -290,8 +287,7 @@ static bool stays_closed(struct twi_rollover *rollover, struct twi_generation *g
 }
 
 /* A closed window may accept late counts for as long as Redis keeps it, so its unsent counts do not wait until the
- * window is sealed.
- */
+ * window is sealed. */
 static void hurry_closed(struct twi_rollover *rollover, struct twi_generation *generation) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_CLOSED);
     int64_t pause_ms = pause_while_kept_ms(rollover->family);

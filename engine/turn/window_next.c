@@ -55,11 +55,10 @@ static struct room room_of(struct twi_rollover *rollover, struct twi_span span) 
     return room;
 }
 
-/* With a memory_share, windows of the history give their memory to counters. From the middle of a window on, there
- * must be room for all keys that may still come in it and for the next window. The keys of both may come around the
- * moment at which one window ends and the next one begins. In that moment no turn can make room. If there is no
- * room, each turn drops the oldest window of the history before its time. Returns false if memory of dropped windows
- * is still being given back. */
+/* With a memory_share, windows of the history give their memory to counters. From the middle of a window on, there must
+ * be room for all keys that may still come in it and for the next window. The keys of both may come around the moment
+ * at which one window ends and the next one begins. Then no turn can make room. If there is no room, each turn drops
+ * the oldest window of the history before its time. Returns false while memory of dropped windows comes back. */
 static bool make_room_for_next(struct twi_rollover *rollover, struct twi_span span) {
     twi_check(span.start_ms < span.end_ms);
     struct tw_family *family = rollover->family;
@@ -89,10 +88,9 @@ static void give_forecast_up(struct twi_rollover *rollover, struct twi_span span
     rollover->family->turn.prepared.start_ms = span.end_ms;
 }
 
-/* A forecast uses no memory that live counters need. The forecast uses the memory that the open window will not
- * need. The open window needs room for `more` keys, or for the keys that it lacks to reach the forecast, whichever
- * is more. Keys that find room in the area of the window need no more memory. Returns a value below 0 if no memory
- * is left. */
+/* A forecast uses no memory that live counters need. The forecast uses the memory that the open window will not need.
+ * The open window needs room for `more` keys, or for the keys that it lacks to reach the forecast, whichever is more.
+ * Keys that find room in the area of the window need no more memory. Returns a value below 0 if no memory is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast,
                            uint64_t more) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);

@@ -31,11 +31,9 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers.all) != 0) return false;
-    /* The generation is kept, because it is or soon will be on the list of arrivals, which the next turn takes, or
-     * because a reply names it. */
+    /* The generation is kept, because it is or soon will be on the list of arrivals, or a reply names it. */
     if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
-    /* An adder that stopped between its DIRTY and its marks may have listed the generation long after it was
-     * drained. */
+    /* An adder that stopped between DIRTY and its marks may have listed the generation after it was drained. */
     if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
         twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(&engine->arena, generation, work)) return false;
