@@ -222,8 +222,8 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
 /** Adds `delta` to counter `key` in the window that is open now. A new counter begins at 0.
  *    view   becomes the count right after this add, as known in this process. NULL if you do not
  *           need it
- *  The view is exact in the sense of P1 and P3: no two adds of 1 get the same view. HOT KEYS
- *  (below) are the exception: pass NULL for `view` if you do not need it.
+ *  The view is exact in the sense of P1 and P3: no two adds of 1 get the same view. The exception
+ *  is described under HOT KEYS (chapter 7). Adds without a view can be faster there.
  *  Cost: one hash and one atomic add if the key exists (P9). A new key uses prepared memory and is
  *  inserted lock-free.
  *  Returns:
@@ -310,9 +310,9 @@ TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
  *  - The function may count, acquire and read, and it may open, change and find families. on_lost
  *    may not call the engine. Calls that wait, tw_turn(), tw_close(), tw_family_close() and
  *    tw_limits_close() return TW_ERR_MODE inside the function.
- *  - After the function has been removed, no call of it is running. tw_family_set() waits for a
- *    hook that it removes, except inside that hook, so hold no lock that the hook needs. The other
- *    functions belong to the engine until tw_close() has returned.
+ *  - When tw_family_set() has removed a hook, no call of that hook is running: tw_family_set()
+ *    waits for such a call, except inside the hook itself. So do not hold a lock that the hook
+ *    needs. The other functions belong to the engine until tw_close() has returned.
  *  - The function must return. It must not end by an exception, by longjmp() or by ending its
  *    thread.
  * Visitors (the functions that tw_each(), tw_top() and similar calls call) run in the thread that
@@ -424,8 +424,8 @@ struct tw_options {
     const char *redis_prefix;  /* put before every name in Redis, for ACLs. Default: no prefix */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent. 1..60000, default
                                   100. tw_flush() and tw_close() do not wait for it */
-    uint32_t redis_timeout_ms; /* time for one reply, or for one call that waits. 1..600000. A
-                                  connect has ten times that. Default (0): four measured round
+    uint32_t redis_timeout_ms; /* time for one reply, or for one call that waits. 1..600000. To
+                                  connect, ten times as long. Default (0): four measured round
                                   trips, at least 100 ms, at most 2 s. Replies to counts have more
                                   time if measurements of the link show the need (OPTIONS) */
 
@@ -445,8 +445,8 @@ struct tw_options {
     uint32_t merge;            /* enum tw_merge */
     uint32_t wait_replicas;    /* a count is acknowledged when this many replicas have it (WAIT).
                                   0..1000, default 0. Needs TW_MERGE_SCRIPT */
-    uint32_t flush_keys_per_s; /* keys a second that are sent after an outage, until no unsent keys
-                                  of the outage are left. Default 200,000 */
+    uint32_t flush_keys_per_s; /* after an outage so many keys are sent each second, until all keys
+                                  of the outage are sent. Default 200,000 */
 
     /* If not 0, a separate thread calls tw_audit() at this interval. TW_HOUR is a good choice. At
      * least 1000. Not with TW_HOST_DRIVEN. */
@@ -590,8 +590,8 @@ struct tw_family_options {
                               TW_UNBOUNDED: until tw_close_until() */
     int64_t earliness_ms; /* how far ahead of the time tw_add_at() may open windows; default one
                               window */
-    int64_t history_ms;   /* how long a closed window can be read here, packed; default one window;
-                              or TW_NONE */
+    int64_t history_ms;   /* how long a closed window can be read in this process; default one
+                              window; or TW_NONE */
 
     /* Redis */
     int64_t retention_ms;  /* how long Redis keeps a window after its end. Default the greater of
@@ -604,9 +604,9 @@ struct tw_family_options {
 
     /* Memory */
     uint64_t keys_max;      /* the most keys in one window; 0: only memory bounds them */
-    uint64_t memory_share;  /* bytes that are reserved for this family alone when it is opened, and
-                               that it does not exceed. An open is refused if they cannot be
-                               reserved. 0: the family shares memory with others */
+    uint64_t memory_share;  /* bytes that are reserved for this family alone when it is opened. The
+                               family never uses more. If they cannot be reserved, opening is
+                               refused. 0: the family shares memory with others */
     uint32_t on_full;       /* enum tw_on_full */
     uint32_t on_full_limit; /* enum tw_full_limit */
 
@@ -797,10 +797,10 @@ TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_close_until(tw_family *family, int64_t unix_ms);
 
-/** Adds the negative of the view, so that adds of other threads meanwhile are kept. `*last` becomes
- *  the view that was subtracted. The view includes units that are reserved or in use (tw_reserve(),
- *  tw_hold()). They are subtracted, too, and other callers may then get them while they are still
- *  in use. Returns the same as tw_add(). */
+/** Subtracts the view from the count. Adds that other threads make meanwhile are kept. `*last`
+ *  becomes the view that was subtracted. The view includes units that are reserved or in use
+ *  (tw_reserve(), tw_hold()). They are subtracted, too, and other callers may then get them while
+ *  they are still in use. Returns the same as tw_add(). */
 TW_API tw_status tw_reset(tw_family *family, tw_key key, int64_t *last);
 
 /** A pin remembers where one counter is. An add through it skips the hash and the search. It
@@ -902,11 +902,12 @@ struct tw_count {
  *  longer keys, and up to 8 times that if many threads overflow at once. It is allocated when a
  *  window overflows for the first time (in large windows before memory is full), and freed with the
  *  window. It is a part of memory_bytes_max and of memory_share. Some memory is reserved for it: a
- *  128th of 16 MiB and more (2 MiB at most), an eighth of a share of 64 KiB and more (128 KiB at
- *  most). With less memory the sketch is smaller and finds fewer keys. A window that overflows when
- *  no memory is left has no sketch (tw_stats.overflow_sketches_refused).
- *  In a TW_WINDOW_FROM_FIRST family, keys without a counter have no window of their own: they are
- *  shown with their counts in this and the previous calendar window.
+ *  128th of a memory_bytes_max of at least 16 MiB (at most 2 MiB), and an eighth of a memory_share
+ *  of at least 64 KiB (at most 128 KiB). With less memory the sketch is smaller and finds fewer
+ *  keys. A window that overflows when no memory is left has no sketch
+ *  (tw_stats.overflow_sketches_refused). In a TW_WINDOW_FROM_FIRST family, keys without a counter
+ *  have no window of their own: they are shown with their counts in this and the previous calendar
+ *  window.
  *  Cost: this thread looks at every counter of the window, in pieces of at most 2048 counters. It
  *  delays the reuse of memory for one piece at most (inside tw_enter(), for the whole walk). No
  *  other thread waits. It allocates memory outside memory_bytes_max and frees it before it returns:
@@ -1079,7 +1080,7 @@ TW_API tw_status tw_fetch_rank(tw_family *family, tw_key member, int64_t unix_ms
 /** Who or what decided a call. */
 enum tw_decided_by {
     TW_BY_LOCAL = 0,  /* without Redis: exact (see below for hot keys and sliding limits) */
-    TW_BY_VIEW = 1,   /* the view of this process */
+    TW_BY_VIEW = 1,   /* soft limits: the view of this process */
     TW_BY_LEASE = 2,  /* hard limits: a lease that Redis gave to this process */
     TW_BY_REDIS = 3,  /* strict limits: Redis decided */
     TW_BY_OUTAGE = 4, /* the key's total is unknown, or Redis did not decide: on_outage decided, or
@@ -1139,9 +1140,10 @@ struct tw_verdict {
  *                       TW_DENIED with final = 1 means that Redis has reported that all of `limit`
  *                       is spent. Units may be refunded, so the engine checks again at most a
  *                       second later.
- *                       TW_DENIED with final = 0 has one of three causes: n is more than is left;
- *                       the units that are left belong to an engine that died; or Redis is
- *                       unreachable (outage_grace_ms) and the lease is spent.
+ *                       TW_DENIED with final = 0 has one of three causes:
+ *                       - n is more than the number of units that are left.
+ *                       - The units that are left belong to an engine that died.
+ *                       - Redis is unreachable (outage_grace_ms), and the lease is spent.
  *                       A call with a smaller limit than that of the lease first sends the lease
  *                       back. The admitted units never exceed the greatest limit that was in force
  *                       at an admission.
@@ -1150,21 +1152,21 @@ struct tw_verdict {
  *                       No call of a limit uses the overflow counter.
  * Hot keys              If several threads contend for a limit, the remaining units are divided
  *                       into slices. Each thread first spends its own slice, then those of
- *                       others. Still exactly the limit is admitted, and a call is denied only
- *                       when no unit is left. After an admission from a slice `used` may be old:
- *                       each thread adds up all slices only once in 64 units. remaining is
- *                       limit - used. error_bound is the greatest error of `used`. Without Redis
+ *                       others. All threads together admit exactly the limit, and a call is
+ *                       denied only when no unit is left. After an admission from a slice `used`
+ *                       may be old: each thread adds up all slices only once in 64 units. remaining
+ *                       is limit - used. error_bound is the greatest error of `used`. Without Redis
  *                       and without slices it is 0. A denial, and a call with n = 0, have exact
- *                       figures.
- *                       Slices stay valid while all calls name the same limit or a higher one and
- *                       no thread adds to the key. tw_add() of a negative delta and tw_refund() do
- *                       not end them. Without valid slices the call decides by the whole count.
- *                       Keys of TW_WINDOW_FROM_FIRST have no slices. */
+ *                       figures. Slices stay valid while all calls name the same limit or a higher
+ *                       one and no thread adds to the key. tw_add() of a negative delta and
+ *                       tw_refund() do not end them. Without valid slices the call decides by the
+ *                       whole count. Keys of TW_WINDOW_FROM_FIRST have no slices. */
 
 /** Takes as many units of `key` as are left, but at most `n_max`.
  *    n_max    0 looks without taking units
  *    taken    becomes the number of units; 0 unless the status is TW_OK
- *    verdict  is that of the last try. If no unit was left, it has the time when one may be free
+ *    verdict  is that of the last try. If no unit was left, retry_after_ms is the time until one
+ *             may be free
  *  Cost: same as tw_acquire(), several times if fewer than n_max are left.
  *  Returns the same as tw_acquire(). TW_DENIED means that not one unit was left. */
 TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit,
@@ -1192,13 +1194,13 @@ typedef struct tw_claim {
 #define TW_CLAIMS_MAX 64
 
 /** Takes all claims or none, for example per second, per day and per customer in one call.
- *    verdict  is that of the claim that decided (verdict->claim). After a denial this is the claim
- *             that was denied. After an admission it is the claim with the fewest units left
+ *    verdict  the verdict of one claim, whose number is verdict->claim. After a denial this is the
+ *             claim that was denied. After an admission it is the claim with the fewest units left
  *  Several claims may name the same key. Their units are added, and each claim is checked against
  *  its own limit. The call first looks at all claims, so a caller that cannot have all of them
  *  takes no unit. If two callers want the same last units, one may be denied because the other
- *  takes some for a moment and then cannot have the rest. If a window ends during the call, it
- *  may keep the units that were taken from it.
+ *  takes some for a moment and then cannot have the rest. If a window ends during the call, units
+ *  that the call has taken from that window may stay taken.
  *  Cost: same as twice as many calls of tw_acquire().
  *  Returns the same as tw_acquire() for the claim that decided, and
  *    TW_ERR_RANGE  also: no claim, or more than TW_CLAIMS_MAX
@@ -1236,13 +1238,13 @@ TW_API tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t win
 TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
 
 /** Frees the units of this family's limits that were granted to an engine that died. These are its
- *  granted units, less the units that it reported as spent, and less what the counters have beyond
- *  all reports. The engine may have sold some of the freed units without sending that. A limit may
- *  then be exceeded, by *units at most. A WAITING CALL, for redis_timeout_ms for each page of
- *  leases. In a cluster it searches all masters, in the same way as an audit. If some leases cannot
- *  be read or freed, the call continues with the others, and tw_error_text() has the number. If a
- *  server cannot report the engine's last heartbeat, the call frees nothing. No unit is freed
- *  twice.
+ *  granted units, less the units that it reported as spent, and less the units that the counters
+ *  contain and no engine has reported. The engine may have sold some of the freed units without
+ *  sending that. A limit may then be exceeded, by *units at most. A WAITING CALL, for
+ *  redis_timeout_ms for each page of leases. In a cluster it searches all masters, in the same way
+ *  as an audit. If some leases cannot be read or freed, the call continues with the others, and
+ *  tw_error_text() has the number. If a server cannot report the engine's last heartbeat, the call
+ *  frees nothing. No unit is freed twice.
  *    instance  the engine's name in Redis, 32 digits
  *    units     becomes the number of freed units
  *  `tallywheel reclaim --force` does the same. An engine that was only paused, and then continues,
@@ -1286,8 +1288,8 @@ TW_API tw_status tw_lease_stranded(tw_family *family, const char *instance, int6
 TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
 
 /** For a first caller that could not do its work: the key's count in the open window becomes 0, and
- *  the next caller of tw_once() is the first. Call it only if you were the first. Strict: in Redis,
- *  at once. Soft: sent with the next sync.
+ *  the next caller of tw_once() is the first. Call it only if you were the first. In a strict
+ *  family Redis is changed at once, in a soft family with the next sync.
  *  Returns TW_OK, also if no call was the first; otherwise the same as tw_once(). While Redis is
  *  unreachable, strict families return TW_ERR_REDIS or TW_ERR_TIMEOUT. */
 TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
@@ -1359,8 +1361,8 @@ TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *toke
  *          ...  // pay; then, here or in any other process:
  *          sold = tw_reserve_confirm(engine, token) == TW_OK;
  *
- *  Without Redis the stock is exact, and reservations end by the monotonic clock. Many that end
- *  together are returned in several steps, by turns and calls. A denial meanwhile has a
+ *  Without Redis the stock is exact, and reservations end by the monotonic clock. If many end at
+ *  the same time, turns and calls return their units in several steps. A denial meanwhile has a
  *  retry_after_ms of some milliseconds.
  *  With Redis it is A WAITING CALL. One script decides for all processes, by Redis's clock.
  *  tw_get() shows reserved units after the next sync. Units that tw_add() or tw_acquire() added to
@@ -1404,8 +1406,8 @@ TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
  *    TW_ERR_LATE  they are sold. Return sold units with tw_add() of a negative delta */
 TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
-/** Takes a slot: one more is in use under `key`, if at most `limit` are then in use. Slots are for
- *  connections, running jobs and the like. tw_hold_release() ends the use.
+/** Takes a slot under `key`, if at most `limit` slots are then in use. Slots are for connections,
+ *  running jobs and the like. tw_hold_release() ends the use.
  *  Families: endless ones (TW_WINDOW_FOREVER) of TW_SHAPE_FIXED and TW_REDIS_STRING, counters or
  *  gauges, soft or strict; not TW_ON_FULL_EVICT_IDLE, not `shadow`.
  *
@@ -1448,8 +1450,8 @@ TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
  *      api       user:*      1000       1h      from-first
  *      stock     sku:*       500        1d      mode=hard outage=fail-closed
  *
- * Which line     The closest of the lines that match: the key itself before patterns, the longer
- *                pattern before the shorter one. The order of the lines has no meaning. Two lines
+ * Which line     The closest line that matches is used: a line with the key itself, otherwise the
+ *                longest pattern. The order of the lines has no meaning. Two lines
  *                with the same family and key are an error.
  * Limits         0 to TW_DELTA_MAX, or unlimited.
  * Windows        A number with s, m, h or d.
@@ -1589,7 +1591,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(limit_measured, counter, \
       "counters near a soft limit whose total was measured after the end of their window; with " \
       "Redis") \
-    X(limit_overshot, counter, "of limit_measured, counters whose total exceeded the limit") \
+    X(limit_overshot, counter, "counters of limit_measured whose total exceeded the limit") \
     X(reservations_held, gauge, \
       "reservations made here and not yet confirmed, cancelled or expired; without Redis") \
     X(reservations_expired, counter, \
@@ -1612,7 +1614,7 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(asked_again, counter, "tries after one whose reply was lost") \
     X(asks_unknown, counter, "calls that Redis may or may not have executed") \
     X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \
-    X(asks_settled, counter, "of asks_unknown, calls whose charge, if any, was undone") \
+    X(asks_settled, counter, "calls of asks_unknown whose charge, if any, was undone") \
     X(live_engines, gauge, \
       "engines that share this Redis, as last reported by Redis; 0: not known") \
     X(audits, counter, "audits made at their interval") \
@@ -1633,16 +1635,16 @@ TW_API tw_status tw_limits_close(tw_limits *limits);
     X(redis_nodes, gauge, "masters of a Redis Cluster that this engine is connected to") \
     X(stores, gauge, \
       "ledgers of this engine in Redis: one, or in a cluster one for each key slot in use") \
-    X(stores_away, gauge, "of stores, those whose server does not answer") \
+    X(stores_away, gauge, "stores whose server does not answer") \
     X(stores_split, gauge, \
-      "of stores, those whose slot is split: the ledger has disappeared while another master has " \
+      "stores whose slot is split: the ledger has disappeared while another master has " \
       "keys of the slot, or requests have been redirected for ten seconds") \
     X(moved, counter, "requests that a cluster answered by MOVED") \
     X(asked, counter, "requests that a cluster answered by ASK") \
     X(tryagain, counter, "requests that a cluster answered by TRYAGAIN") \
     X(map_refreshes, counter, "times the map of the cluster was read (CLUSTER SLOTS)") \
     X(stores_waiting, gauge, \
-      "of stores, those that wait until others were written: at most 1,024 at a time are written") \
+      "stores that wait until others were written: at most 1,024 at a time are written") \
     X(overflow_sketches_refused, counter, \
       "windows that overflowed without memory to record their heavy keys (tw_top)") \
     X(ask_unsettled, gauge, \
@@ -1842,10 +1844,9 @@ static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *opti
  *                tw_error_text() gives the reason of a refused call. `done` must return and should
  *                not block for long: more than 100 ms is logged (TW_EVENT_CALLBACK). When `done` is
  *                called, the request belongs to you again: start it again, or free it.
- * Time           timeout_ms counts from the start to the result. When it is over, the result is
- * that
- *                of the call without _async. A loop that is late first reads the replies that have
- *                arrived, and then looks at the clock.
+ * Time           timeout_ms counts from the start to the result. When it is over, the result is the
+ *                one of the call without _async. A loop that is late first reads the replies that
+ *                have arrived, and then looks at the clock.
  * Memory         Keys and tokens are copied. totals and visit_ctx must stay valid until the result.
  *                A visitor is called just before `done`, by the same thread. After some calls no
  *                more memory is allocated (for keys of up to 256 bytes, except fetches).
