@@ -266,13 +266,14 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
  *    unix_ms   a moment in the window, or TW_NOW
  *  A key that exists during the whole call is visited exactly once. The walk is no snapshot: other
  *  threads may count meanwhile. The key is valid inside `visit` only. `visit` may call the engine.
- *  It must return: if it leaves by an exception, longjmp() or pthread_exit(), the memory of the
- *  window is not freed before tw_close().
+ *  It must return: if it leaves by an exception or longjmp(), the memory of the window is not freed
+ *  before its thread ends. It may walk itself, but not inside the visitor of another visitor.
  *  Cost: a small buffer on the stack.
  *  Returns:
  *    TW_OK
  *    TW_ERR_LATE   the window can no longer be read here
- *    TW_ERR_MODE   a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST
+ *    TW_ERR_MODE   a moment other than TW_NOW in a family of TW_WINDOW_FROM_FIRST; inside two
+ *                  visitors
  *    TW_ERR_RANGE  the moment is not in the years 1000 to 9998
  *    TW_ERR_CLOSED, TW_ERR_FORKED */
 TW_API tw_status tw_each(tw_family *family, int64_t unix_ms,
@@ -318,7 +319,8 @@ TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
  * Visitors (the functions that tw_each(), tw_top() and similar calls call) run in the thread that
  * makes the call. They may make every call except tw_close(), and except tw_family_close() of their
  * own family. A visitor must return, too: otherwise the memory of its window is not freed before
- * tw_close().
+ * its thread ends. Inside a visitor one more walk may run (tw_each(), tw_top(), tw_each_field()),
+ * not two.
  * clock_now_ns is called in every call. It must neither block nor call the engine. */
 
 enum tw_threads {

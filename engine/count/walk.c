@@ -109,27 +109,33 @@ static bool walk_part(struct walk_part *part, uint32_t packed) {
     return walker->end == NULL || (walker->end(walker->ctx, &count) && twi_thread_self == walk->self);
 }
 
-/* `readers.all` keeps the generation, also between two sections. `readers.of_table` keeps its table. If there is no
- * packed form yet, this section began before its publication. The turn gives the table back after this section, and
- * by then it sees readers.of_table. Inside a section. */
+/* The holds of the innermost walk of this thread. */
+static _Atomic uintptr_t *holds_of(struct twi_thread *self) {
+    twi_check(self->walks != 0 && self->walks <= TWI_WALKS_MAX);
+    return twi_thread_slot(self)->holds[self->walks - 1];
+}
+
+/* A hold keeps the generation, also between two sections, and its table, if the table is walked. If there is no packed
+ * form yet, this section began before its publication. The turn gives the table back after this section, and by then
+ * it sees the hold. Inside a section. */
 static void hold(struct walk *walk, int number, struct twi_generation *generation) {
     if (generation == NULL) return;
     walk->held[number] = generation;
-    (void)twi_add_acqrel(&generation->readers.all, 1);
     walk->packed[number] = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
     TWI_RACE_POINT(each_form_chosen);
-    if (walk->packed[number] == 0) (void)twi_add_acqrel(&generation->readers.of_table, 1);
+    twi_store_relaxed(&holds_of(walk->self)[number],
+                      (uintptr_t)generation | (walk->packed[number] == 0 ? TWI_HOLDS_TABLE : 0));
 }
 
-static void let_go(const struct walk *walk, int number) {
-    struct twi_generation *generation = walk->held[number];
-    if (generation == NULL) return;
-    if (walk->packed[number] == 0) (void)twi_sub_acqrel(&generation->readers.of_table, 1);
-    (void)twi_sub_acqrel(&generation->readers.all, 1);
+static void let_go(const struct walk *walk) {
+    for (int number = 0; number < 2; number++)
+        twi_store_release(&holds_of(walk->self)[number], 0); /* R8, pairs with R9 */
+    walk->self->walks--;
 }
 
 /* Keeps the generations that may have counters of the window at at_ms, in the order of the walk. */
 static void hold_all(struct walk *walk, tw_family *family, int64_t at_ms) {
+    walk->self->walks++;
     twi_section_enter(walk->self);
     if (family->kind.evicts_idle) {
         int64_t eviction_epoch = twi_load_acquire(&family->eviction_epoch); /* G5 */
@@ -172,6 +178,8 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
         return twi_refuse(TW_ERR_MODE,
                           "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() and tw_top() know TW_NOW only");
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_refuse_for(TWI_WHY_TIME);
+    if (self->walks == TWI_WALKS_MAX)
+        return twi_refuse(TW_ERR_MODE, "visit: a walk inside a visitor that runs inside another visitor");
     struct walk walk = {.walker = walker,
                         .self = self,
                         .engine = engine,
@@ -180,11 +188,10 @@ tw_status twi_walk(tw_family *family, int64_t unix_ms, const struct twi_walker *
                         .is_split = family->kind.evicts_idle};
     TWI_RACE_POINT(walk_time_read);
     hold_all(&walk, family, at_ms);
-    if (walk.held[0] == NULL && family->kind.has_starts) return twi_absent_window_status(family, at_ms, now_ms);
-    walk_held(&walk);
+    bool is_absent = walk.held[0] == NULL && family->kind.has_starts;
+    if (!is_absent) walk_held(&walk);
     if (twi_thread_self != self) /* the visitor has forked and counted in the child; the window belongs to the parent */
         return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
-    let_go(&walk, 0);
-    let_go(&walk, 1);
-    return TW_OK;
+    let_go(&walk);
+    return is_absent ? twi_absent_window_status(family, at_ms, now_ms) : TW_OK;
 }

@@ -2,7 +2,7 @@
  *
  * The thread of the caller walks. Each piece is one section, which looks at most at some thousand records. No section
  * is open between two pieces. So a walk delays the reuse of memory only for the time of one piece, even if the window
- * is large. The walked generations and their tables are kept until the walk ends (readers, layout.h). A walk has more
+ * is large. The walked generations and their tables are kept until the walk ends (holds, epoch.h). A walk has more
  * than one generation if keys are in two of them. This is so in TW_WINDOW_FROM_FIRST families and with idle eviction.
  * Always true: a key that exists during the whole walk is shown exactly once, with the values of its counter at that
  * moment. */

@@ -368,16 +368,21 @@ void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
 
 /* No huge pages: a few lines of each part are used. */
 void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes) {
-    const int rights = PROT_READ | PROT_WRITE, kind = MAP_ANONYMOUS | MAP_NORESERVE;
-    unsigned char *map = mmap(NULL, bytes + shared_bytes, rights, MAP_PRIVATE | kind, -1, 0), *shared = map + bytes;
+    const int kind = MAP_ANONYMOUS | MAP_NORESERVE;
+    unsigned char *map = mmap(NULL, bytes + shared_bytes, PROT_NONE, MAP_PRIVATE | kind, -1, 0), *shared = map + bytes;
     if (map == MAP_FAILED) return NULL;
     if (madvise(map, bytes, MADV_WIPEONFORK) != 0 ||
-        (shared_bytes != 0 && mmap(shared, shared_bytes, rights, MAP_SHARED | MAP_FIXED | kind, -1, 0) == MAP_FAILED)) {
+        (shared_bytes != 0 &&
+         mmap(shared, shared_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | kind, -1, 0) == MAP_FAILED)) {
         munmap(map, bytes + shared_bytes);
         return NULL;
     }
     (void)madvise(map, bytes + shared_bytes, MADV_NOHUGEPAGE);
     return map;
+}
+
+bool twi_arena_open_pages(void *pages, size_t bytes) {
+    return mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void twi_arena_unshare_pages(void *shared, size_t bytes) {

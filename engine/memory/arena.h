@@ -123,9 +123,11 @@ void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
 /* Faults in a piece for later use, before another thread can reach it. Only the turn calls it. */
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
 
-/* Pages outside of any arena (for epoch.c): `bytes` that the kernel wipes in a forked child, and behind them
- * `shared_bytes` that the child shares. NULL means that none are available. */
+/* Addresses outside of any arena (for epoch.c): `bytes` that the kernel wipes in a forked child, and behind them
+ * `shared_bytes` that the child shares. NULL means that there are none. Nothing can be read or written there before
+ * twi_arena_open_pages(), so mlockall() does not make all of it resident. */
 void *twi_arena_wiped_pages(size_t bytes, size_t shared_bytes);
+bool twi_arena_open_pages(void *pages, size_t bytes);
 /* In a forked child: it shares these pages no more, and finds them zeroed. */
 void twi_arena_unshare_pages(void *shared, size_t bytes);
 

@@ -24,7 +24,8 @@
 #define MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (1 << 4)
 #endif
 
-#define SEARCH_LOOKS 64u /* at slots, by a thread that registers while the table may still grow */
+#define OPENED_AT_ONCE 512u /* slots; the table is opened in pieces of 64 KiB */
+#define SEARCH_LOOKS 64u    /* at slots, by a thread that registers while the table may still grow */
 
 static struct twi_thread nobody; /* without the mark, the record of threads that are not registered */
 static struct twi_domain no_threads = {.epoch = 1};
@@ -70,6 +71,7 @@ static bool take(struct twi_thread_slot *slot) {
         return false;
     }
     slot->unwatched = 0;
+    for (uint32_t i = 0; i < 2 * TWI_WALKS_MAX; i++) twi_store_relaxed(&slot->holds[i / 2][i % 2], 0);
     twi_store_release(&slot->epoch, 0); /* R5, for the thread that has ended: the mutex orders its accesses before */
     return true;
 }
@@ -87,8 +89,14 @@ static struct process_mark *mark_page(void) {
     struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
     if (here != NULL) return here;
     here = twi_arena_wiped_pages(4096, 0);
-    if (here == NULL) return NULL;
+    if (here == NULL || !twi_arena_open_pages(here, 4096)) return NULL;
     return twi_cas_acqrel(&mark, &none, here) ? here : none;
+}
+
+/* Makes the piece of the table that begins with this slot usable. More than one thread may do that. */
+static bool open_slots(struct twi_thread_slot *first) {
+    const size_t bytes = OPENED_AT_ONCE * sizeof *first;
+    return twi_arena_open_pages((char *)first - TWI_SLOTS_BEHIND, bytes) && twi_arena_open_pages(first, bytes);
 }
 
 /* In a forked child the parent's slots are unmapped, but not their addresses. musl still knows the slot of the thread
@@ -97,6 +105,7 @@ static bool make_domain(void) {
     char *records = twi_arena_wiped_pages(TWI_SLOTS_BEHIND, TWI_SLOTS_BEHIND);
     if (records == NULL) return false;
     struct twi_domain *domain = (struct twi_domain *)(void *)(records + TWI_SLOTS_BEHIND);
+    if (!open_slots((struct twi_thread_slot *)(void *)domain)) return false;
     twi_store_relaxed(&domain->epoch, twi_load_relaxed(&twi_domain->epoch)); /* the engines' stamps stay in the past */
     if (twi_domain != &no_threads) twi_arena_unshare_pages(twi_domain, TWI_SLOTS_BEHIND);
     twi_domain = domain;
@@ -145,9 +154,10 @@ static uint32_t used_slot(uint32_t looks) {
 /* A slot that no thread has had. It counts among the slots before its thread's first section (R7). */
 static uint32_t new_slot(void) {
     uint32_t count = twi_load_relaxed(&twi_domain->slots);
-    do
+    do {
         if (count == TWI_THREADS_MAX) return 0;
-    while (!twi_cas_relaxed(&twi_domain->slots, &count, count + 1)); /* R7, ordered by R1 */
+        if ((count + 1) % OPENED_AT_ONCE == 0 && !open_slots(slot_at(count + 1))) return 0;
+    } while (!twi_cas_relaxed(&twi_domain->slots, &count, count + 1)); /* R7, ordered by R1 */
     struct twi_thread_slot *slot = slot_at(count + 1);
     twi_lock_make_robust(&slot->alive);
     bool taken = twi_lock_try_robust(&slot->alive);
@@ -204,6 +214,24 @@ static uint64_t oldest_before(uint64_t end) {
 
 uint64_t twi_epoch_oldest(void) {
     return oldest_before(UINT64_MAX);
+}
+
+static bool slot_holds(struct twi_thread_slot *slot, uintptr_t held, uintptr_t mask) {
+    for (uint32_t i = 0; i < 2 * TWI_WALKS_MAX; i++) {
+        uintptr_t found = twi_load_acquire(&slot->holds[i / 2][i % 2]); /* R9, pairs with R8 */
+        if (found != 0 && (held == 0 || (found & mask) == held)) return true;
+    }
+    return false;
+}
+
+bool twi_threads_hold(const void *generation, uintptr_t holds) {
+    uintptr_t held = (uintptr_t)generation | holds, mask = holds != 0 ? UINTPTR_MAX : ~(uintptr_t)TWI_HOLDS_TABLE;
+    uint32_t count = twi_load_relaxed(&twi_domain->slots);
+    for (uint32_t number = 1; number <= count; number++) {
+        struct twi_thread_slot *slot = slot_at(number);
+        if (slot_holds(slot, held, mask) && !has_ended(slot)) return true;
+    }
+    return false;
 }
 
 static _Atomic int refusal;

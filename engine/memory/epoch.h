@@ -52,6 +52,7 @@ struct twi_thread {
     uint32_t shard;       /* shard of statistics, which is a separate one, or TWI_SHARD_SHARED */
     uint32_t shard_bytes; /* the same in bytes from the first shard */
     bool in_hook;         /* it is inside a user's hook, so some calls are refused with TW_ERR_MODE */
+    uint8_t walks;        /* nested walks (walk.c), each of which has a pair of holds */
     /* the cell that this thread samples for contention (contention.c), and the adds that it has seen there: */
     void *sampled;
     int64_t sampled_value, sampled_since_ms;
@@ -60,10 +61,15 @@ struct twi_thread {
     struct twi_repeated repeated; /* used while `repeats` is not 0 */
 };
 
+#define TWI_WALKS_MAX 2u /* of a thread, one within a visitor of the other */
+
 struct twi_thread_slot {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0 means outside of any section */
-    alignas(TWI_LINE_BYTES) pthread_mutex_t alive;      /* its thread has it */
-    _Atomic bool ready;                                 /* the mutex is made */
+    /* The generations that its walks need, also between two sections. TWI_HOLDS_TABLE is added for a generation whose
+     * table is needed, too. */
+    _Atomic uintptr_t holds[TWI_WALKS_MAX][2];
+    alignas(TWI_LINE_BYTES) pthread_mutex_t alive; /* its thread has it */
+    _Atomic bool ready;                            /* the mutex is made */
     /* 0, or the number of a thread whose end the kernel does not report. It has the slot without having the mutex. */
     pid_t unwatched;
 };
@@ -74,6 +80,7 @@ struct twi_domain {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t slots; /* that have been handed out, which are 1 to this one */
     _Atomic uint32_t looked;                        /* where the last search for a free one ended */
 };
+#define TWI_HOLDS_TABLE 1u
 #define TWI_THREADS_MAX 65535u
 /* The distance from a thread's record to its slot: all records come first, then all slots. */
 #define TWI_SLOTS_BEHIND ((TWI_THREADS_MAX + 1) * sizeof(struct twi_thread))
@@ -201,6 +208,9 @@ int twi_epoch_refusal(void);
 /* Returns the oldest epoch that an open section shows. UINT64_MAX means that no section is open. The function has no
  * barrier. It serves the figure sections_oldest_ms. */
 uint64_t twi_epoch_oldest(void);
+/* Returns true if a thread that lives holds this generation (walk.c), or its table if `holds` is TWI_HOLDS_TABLE. NULL
+ * means any. Memory that was unlinked, and whose stamp is reached, gets no new holds. */
+bool twi_threads_hold(const void *generation, uintptr_t holds);
 /* Returns false if the kernel does not report the end of this thread. Then the turn asks for each such thread. */
 bool twi_thread_is_watched(struct twi_thread *self);
 

@@ -200,12 +200,6 @@ struct twi_generation_aside {
     _Atomic uint32_t spill;  /* the sketch of the adds that overflowed (spill.h); 0 means that none overflowed */
 };
 
-/* Running tw_each() and tw_top() calls. */
-struct twi_generation_readers {
-    _Atomic uint32_t all;      /* the generation is not dropped while this is not 0 */
-    _Atomic uint32_t of_table; /* the table is not given back while this is not 0 */
-};
-
 struct twi_generation {
     /* the first line has all fields that a call for an existing key reads */
     _Atomic uint64_t root; /* entry */
@@ -245,7 +239,6 @@ struct twi_generation {
     int64_t expiry_ms;     /* when it expires in Redis: max(end, opening) + retention; 0 means never */
     struct twi_generation_marks marks;
     _Atomic uint32_t next_arrival; /* the next generation that the turn has not seen yet */
-    struct twi_generation_readers readers;
     struct twi_generation_turn turn;
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");

@@ -162,7 +162,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
     if (!generation->turn.history.in_hand) return true; /* the window is entered again later */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
-                (packed->stamp >= twi_epoch_reached() || twi_load_acquire(&generation->readers.of_table) != 0);
+                (packed->stamp >= twi_epoch_reached() || twi_threads_hold(generation, TWI_HOLDS_TABLE));
         if (*wait) return false;
         packed->table = TWI_TABLE_GOING;
         forget_marks(engine, generation);

@@ -22,7 +22,8 @@ static void hide(struct twi_generation *generation) {
     generation->turn.retired = twi_epoch_stamp();
 }
 
-static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+/* is_walked means that some generation is held. */
+static bool give_back(tw_engine *engine, struct twi_generation *generation, bool is_walked, uint32_t *work) {
     twi_check(twi_load_relaxed(&generation->phase) == TWI_DROPPED);
     struct tw_family *family = generation->family;
     if (!generation->turn.hidden) {
@@ -30,7 +31,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         engine->turn.reclaimed = true; /* the next turn looks again without a wait */
         return false;
     }
-    if (twi_load_acquire(&generation->readers.all) != 0) return false;
+    if (is_walked && twi_threads_hold(generation, 0)) return false;
     /* The generation is kept, because it is or soon will be on the list of arrivals, or a reply names it. */
     if (!generation->turn.announced || generation->turn.outstanding != 0) return false;
     /* An adder that stopped between DIRTY and its marks may have listed the generation after it was drained. */
@@ -69,11 +70,12 @@ void twi_window_reclaim(tw_engine *engine) {
         twi_load_relaxed(&engine->unlinked.new_maps) == 0)
         return;
     uint64_t reached = twi_epoch_reached();
+    bool is_walked = twi_threads_hold(NULL, 0); /* what may be given back now gets no new holds */
     uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->unlinked.generations;
     while (*link != 0 && work != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         uint32_t next = generation->turn.next_all;
-        if (generation->turn.retired < reached && give_back(engine, generation, &work))
+        if (generation->turn.retired < reached && give_back(engine, generation, is_walked, &work))
             *link = next;
         else
             link = &generation->turn.next_all;

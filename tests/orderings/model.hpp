@@ -41,7 +41,7 @@ enum model_label {
     X(N1) X(N2) X(N3) X(N4) X(N5) \
     X(O1) X(O2) \
     X(Q1) X(Q2) X(Q3) X(Q4) \
-    X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) \
+    X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) X(R8) X(R9) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \
     X(U1) X(U2) X(U3) X(U4) X(U5) \
     X(T5) X(T6) X(T7) X(T8) X(T9) X(T10) X(T11) X(T12) X(T13) \

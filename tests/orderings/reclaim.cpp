@@ -10,14 +10,16 @@
 //   engine/memory/epoch.c:twi_epoch_stamp 2da5dd16a78d
 //   engine/memory/epoch.c:oldest_before 0
 //   engine/memory/epoch.c:barrier 0e111cd16a14
+//   engine/memory/epoch.c:slot_holds 0
+//   engine/memory/epoch.c:twi_threads_hold 0
 //   engine/memory/epoch.c:twi_epoch_reached 631a090590c7
 //   engine/turn/history.c:publish faa1cdee29a5
-//   engine/turn/history.c:shed 97ff0d57967f
+//   engine/turn/history.c:shed 95f397c782bd
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count/lookup.c:twi_view_in 653c17492422
-//   engine/count/walk.c:hold 7d84fa0d544a
-//   engine/count/walk.c:hold_all edee77d18e3b
-//   engine/count/walk.c:let_go 62732d94c731
+//   engine/count/walk.c:hold 3e01002e8f4e
+//   engine/count/walk.c:hold_all 6724b7df235a
+//   engine/count/walk.c:let_go 98c6ede961fc
 #include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
@@ -169,13 +171,13 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
 // the window outside of its section, while the turn publishes the packed form and gives the table back.
 struct packing : rl::test_suite<packing, 3> {
     rl::atomic<unsigned> epoch, sections[2];
-    rl::atomic<unsigned> packed, table_readers;
+    rl::atomic<unsigned> packed, table_held;
     rl::var<int> table, form;
 
     void before() {
         twi_store_relaxed(&epoch, 1u);
         twi_store_relaxed(&packed, 0u);
-        twi_store_relaxed(&table_readers, 0u);
+        twi_store_relaxed(&table_held, 0u);
         for (int i = 0; i < 2; i++) twi_store_relaxed(&sections[i], 0u);
         VAR(table) = 7;
         VAR(form) = 0;
@@ -206,13 +208,13 @@ struct packing : rl::test_suite<packing, 3> {
     void walk() { // hold(), let_go()
         enter(1);
         unsigned form_there = twi_load_acquire(&packed, K2);
-        if (form_there == 0 && !is_weak(K2, STEP)) (void)twi_add_acqrel(&table_readers, 1u, NONE); // K2 step: no mark
+        if (form_there == 0 && !is_weak(K2, STEP)) twi_store_relaxed(&table_held, 1u); // K2 step: no hold
         leave(1);
         if (form_there == 0)
             RL_ASSERT(VAR(table) == 7);
         else
             RL_ASSERT(VAR(form) == 7);
-        if (form_there == 0 && !is_weak(K2, STEP)) (void)twi_sub_acqrel(&table_readers, 1u, NONE);
+        if (form_there == 0 && !is_weak(K2, STEP)) twi_store_release(&table_held, 0u, R8);
     }
     void thread(unsigned index) {
         if (index < 2) {
@@ -224,7 +226,7 @@ struct packing : rl::test_suite<packing, 3> {
         unsigned stamp = twi_add_acqrel(&epoch, 1u, R4);
         for (int tries = 0; tries < 4; tries++) {
             if ((is_weak(K1, STEP) || reached(stamp)) &&
-                twi_load_acquire(&table_readers, NONE) == 0) { // K1 step: no grace
+                twi_load_acquire(&table_held, R9) == 0) { // K1 step: no grace
                 VAR(table) = -1;
                 return;
             }
@@ -256,7 +258,8 @@ int main() {
     };
     int wrong = MODEL_RUN(sections<FULL_FENCES>, "sections, fences", 40000, full);
     wrong += MODEL_RUN(sections<MEMBARRIER>, "sections, membarrier", 100000, cheap);
-    const model_mutant pack[] = {{K1, RELEASE, NULL}, {K1, STEP, NULL}, {K2, ACQUIRE, NULL}, {K2, STEP, NULL}};
+    const model_mutant pack[] = {{K1, RELEASE, NULL}, {K1, STEP, NULL},    {K2, ACQUIRE, NULL},
+                                 {K2, STEP, NULL},    {R8, RELEASE, NULL}, {R9, ACQUIRE, NULL}};
     wrong += MODEL_RUN(packing, "a window packed", 40000, pack);
     return wrong != 0;
 }

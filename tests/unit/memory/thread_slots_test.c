@@ -176,6 +176,7 @@ static void a_thread_without_a_slot_is_refused(void **state) {
         struct twi_thread_slot *slot = (struct twi_thread_slot *)(void *)twi_domain + number;
         if (twi_lock_try_robust(&slot->alive)) free_ones[count++] = slot;
     }
+    assert_true(twi_arena_open_pages((char *)twi_domain - TWI_SLOTS_BEHIND, 2 * TWI_SLOTS_BEHIND));
     twi_store_relaxed(&twi_domain->slots, TWI_THREADS_MAX);
     pthread_t thread;
     void *answer;
